@@ -4,14 +4,14 @@
         --config.policy.language.model=/models/flan-t5-small
 
 The argument is a level: goto_local, goto_small, mixed_train, mixed_test, pick_up_seq_go_to, pick_up_then_go_to,
-go_to_after_pick_up, pick_up_seq_pick_up, go_to_french, or any of MiniGrid's by its name. After it may stand a
-variant of the network: action_head, embeddings (only these are pretrained), embeddings_action_head, random_action_head;
-a baseline: symbolic, a small network (FiLM) that sees the grid and the mission, or drrn, one that reads prompts and
-names of actions and learns by Q-learning; and reference, for the published system, defects included, where numbers
-depend on them.
+go_to_after_pick_up, pick_up_seq_pick_up, go_to_french, or any of MiniGrid's by its name. Optional words follow it: a
+variant of the network (action_head, embeddings (only these are pretrained), embeddings_action_head,
+random_action_head); a baseline (symbolic: a small network, FiLM, sees the grid and the mission; drrn: a network reads
+prompts and names of actions, and learns by Q-learning); and reference, for the published system with its defects.
 
-Without a model's directory, a new small network learns from nothing. configs/glam_quickstart.py needs no download.
-docs/glam.md explains the rest. The published runs take 1,500,000 steps with a model of 780 million parameters.
+Without a model's directory, a new small network starts from random weights. configs/glam_quickstart.py runs without
+downloads. docs/glam.md explains the rest. The published runs take 1,500,000 steps with a model of 780 million
+parameters.
 """
 
 from ml_collections import ConfigDict
@@ -41,75 +41,90 @@ WORDS = (*VARIANTS, "symbolic", "drrn", "reference")
 
 
 def get_config(argument: str = "goto_local") -> ConfigDict:
-    """The whole experiment, for a level, and optionally a variant and `reference`."""
+    """The whole experiment, for a level, and optionally a variant, a baseline and `reference`."""
     level, *words = argument.split(",")
     for word in words:
         Text(WORDS).check("variant", "--config", word)
     if {"symbolic", "drrn"} <= {*words}:
         raise UserError("symbolic and drrn are two baselines: choose one (--config)")
-    reference = "reference" in words
 
     config = defaults()
-    config.stages = ("train_policy", "evaluate", "report")
+    config.stages = ("train_policy", "evaluate", "report")  # the game rewards the policy: no pairs, no learnt reward
     config.env.world = "babyai"
     config.env.babyai.level = LEVELS.get(level, level)
-    config.env.babyai.reference_families = reference
-    config.env.babyai.reference_french = reference
+    config.evaluate.beside = "random,bot"  # the lowest and the highest return to expect
+    config.evaluate.replays = "toughest,best,worst"  # the best episode is over after one or two steps
 
     policy = config.policy
     policy.network = "language"
+    policy.language.hidden = 1024  # units of the value's layers, as published
+    # the game's reward alone: at most 1 per episode
     policy.sources = ""
-    policy.intrinsic_coefficient = 0.0  # the game's reward alone: at most 1 for an episode
-    policy.extrinsic_coefficient = 20.0 if reference else 1.0
-    policy.reward_scale = 1.0
-    policy.num_workers = 1  # more of them play faster, and then no run is the same twice
-    policy.synchronous = True
+    policy.intrinsic_coefficient = 0.0
+    policy.extrinsic_coefficient = 1.0
+    policy.reward_scale = 1.0  # the default, 0.1, is for scores of NetHack
+    # games: 32 environments, as published
+    policy.num_workers = 1  # with one worker two runs have the same bits; more workers play faster
+    policy.synchronous = True  # PPO: games wait for the learner, so the policy that acts is the newest
     policy.games_per_worker = 32
-    policy.groups = 1
+    policy.groups = 1  # one call of the language model answers all games
     policy.rollout_length = 40
-    policy.warmup_steps = 0  # no random actions before the agent's
-    policy.algorithm = "ppo"  # with the hyperparameters of the paper, except where `reference` says otherwise
-    policy.batch_size = 1280
+    policy.warmup_steps = 0  # without random actions before the agent's: episodes are short
+    # PPO with the paper's hyperparameters, except those that `as_published` sets
+    policy.algorithm = "ppo"
+    policy.batch_size = 1280  # 32 games times 40 steps
     policy.num_epochs = 4
-    policy.num_minibatches = 20
-    policy.discount = 0.99
-    policy.gae_lambda = 0.99 if reference else 0.95
-    policy.learning_rate = 1e-6 if reference else 1e-5  # of pretrained models
+    policy.num_minibatches = 20  # of 64 steps
+    policy.learning_rate = 1e-5  # low, for pretrained models
     policy.adam_eps = 1e-5
     policy.max_gradient_norm = 0.5
     policy.clip_ratio = 0.2
-    policy.clip_value = 0.2 if reference else 0.0
-    policy.value_coefficient = 0.5
+    policy.clip_value = 0.0  # unlimited: values begin at 0 and must reach returns of up to 1
     policy.exploration_coefficient = 0.01
-    policy.normalise_advantages = not reference
-    policy.bootstrap = "never" if reference else "explicit"
     policy.train_for_env_steps = 1_500_000
-    policy.save_every_steps = 100_000
-    policy.milestone_every_steps = 500_000
-    language = policy.language
-    language.formula = "raw_logits" if reference else "sum"
-    language.hidden = 1024
-    language.reference_heads = reference
+    policy.save_every_steps = 100_000  # 15 in the run
+    policy.milestone_every_steps = 500_000  # three in the run
+    if "reference" in words:
+        as_published(config)
+
     for word in words:
         if word in VARIANTS:
-            language.weights, language.head = VARIANTS[word]
+            policy.language.weights, policy.language.head = VARIANTS[word]
     if "symbolic" in words:
         policy.network = "film"
-        policy.learning_rate = 1e-4
-        policy.num_minibatches = 4  # of whole rollouts, as this network has a memory
+        policy.learning_rate = 1e-4  # as published, for a network that starts from random weights
+        policy.num_minibatches = 4  # of whole rollouts, because this network has a memory
     if "drrn" in words:
-        policy.network = "drrn"
-        policy.algorithm = "q_learning"
-        policy.num_devices = 1
-        policy.extrinsic_coefficient = 20.0  # actions are sampled from the softmax of Q: this decides how boldly
-        policy.discount = 0.9
-        policy.learning_rate = 1e-4
-        policy.adam_eps = 1e-8
-        policy.max_gradient_norm = 5.0
-        policy.rollout_length = 4
-        policy.batch_size = 128
-        policy.num_epochs = 1
-        policy.num_minibatches = 1
-    config.evaluate.beside = "random,bot"
-    config.evaluate.replays = "toughest,best,worst"  # the best is over after a step or two
+        q_learning(policy)
     return config
+
+
+def as_published(config: ConfigDict) -> None:
+    """Sets values to those of the published system, defects included; docs/glam.md says what they change."""
+    config.env.babyai.reference_families = True  # each game keeps to one family of missions
+    config.env.babyai.reference_french = True  # missions are translated by substrings
+    policy = config.policy
+    policy.extrinsic_coefficient = 20.0  # rewards of up to 20
+    policy.clip_value = 0.2  # although returns reach 20
+    policy.learning_rate = 1e-6  # also for the value's layers, which are random
+    policy.gae_lambda = 0.99
+    policy.normalise_advantages = False
+    policy.bootstrap = "never"  # a time limit counts as an end
+    policy.language.formula = "raw_logits"  # scores are sums of logits, not of log-probabilities
+    policy.language.reference_heads = True  # sigmoids, and random values at the start
+
+
+def q_learning(policy: ConfigDict) -> None:
+    """Sets the section `policy` to the baseline DRRN, with the published hyperparameters."""
+    policy.network = "drrn"
+    policy.algorithm = "q_learning"
+    policy.num_devices = 1  # this algorithm runs on one device
+    policy.extrinsic_coefficient = 20.0  # actions are sampled from the softmax of Q: the scale sets the exploration
+    policy.discount = 0.9
+    policy.learning_rate = 1e-4
+    policy.adam_eps = 1e-8
+    policy.max_gradient_norm = 5.0
+    policy.rollout_length = 4  # 4 steps of 32 games, then one minibatch
+    policy.batch_size = 128
+    policy.num_epochs = 1
+    policy.num_minibatches = 1

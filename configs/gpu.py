@@ -2,10 +2,10 @@
 
     bash launch/gpu.sh
 
-which runs `python -m motif_jax.launch --config=configs/gpu.py --workdir=runs/gpu-DATE --stage=benchmark`: what the GPU
-computes is compared with the CPU, then it is measured and traced, then an agent is trained at the published size, in
-`train/` of the workdir. The sizes are for one recent GPU and 16 cores. `configs/gpu.py:score,rehearsal` is the same
-with tiny sizes, for a machine without a GPU: some minutes on two cores.
+This runs `python -m motif_jax.launch --config=configs/gpu.py --workdir=runs/gpu-DATE --stage=benchmark`: results of the
+GPU are compared with the CPU's, the GPU is measured and traced, and an agent of the published size is trained in
+`train/` of the workdir. The sizes are for one recent GPU and 16 cores. `configs/gpu.py:score,rehearsal` has tiny sizes,
+for a machine without a GPU: some minutes on two cores.
 """
 
 import runpy
@@ -25,22 +25,22 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.stages = ("benchmark",)
     config.benchmark.parts = ("numerics", "reward", "policy", "profile", "train")
     config.benchmark.networks = ("reference",)  # the published network
-    config.benchmark.seconds = 1.0
+    config.benchmark.seconds = 1.0  # short, to fit into nine minutes
     config.benchmark.repeats = 2
-    config.benchmark.train_seconds = 200.0
-    config.benchmark.limit_s = 510.0  # of nine minutes
+    config.benchmark.train_seconds = 200.0  # the largest part of it
+    config.benchmark.limit_s = 510.0  # 8.5 minutes, which leaves half a minute to start and end
     # a reward to train with, as in the quickstart
     config.collect.num_pairs = 50_000
     config.collect.keep_empty = 0.2
     config.reward.learning_rate = 5e-4
     config.reward.num_epochs = 6
     # large calls of the policy, and batches that keep a GPU busy; the learning rate is the published one
-    config.policy.dtype = "bfloat16"
-    config.policy.num_workers = max(usable_cores() - 1, 1)  # one core is for the process that acts and learns
+    config.policy.dtype = "bfloat16"  # faster on GPUs
+    config.policy.num_workers = max(usable_cores() - 1, 1)  # one core for the process that acts and learns
     config.policy.games_per_worker = 128
     config.policy.batch_size = 16_384
-    config.policy.log_every_s = 5.0
-    if rehearsal:
+    config.policy.log_every_s = 5.0  # more rows in a short run
+    if rehearsal:  # tiny sizes, only to run every part
         config.benchmark.seconds = 0.1
         config.benchmark.repeats = 1
         config.benchmark.train_seconds = 30.0

@@ -1,16 +1,16 @@
-"""ILQL (arXiv 2206.11871): offline reinforcement learning of language, on recorded games of words.
+"""ILQL (arXiv 2206.11871): offline reinforcement learning from conversations, here recorded text games.
 
     python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
 
 The argument is a world, then a recipe: wordle, dialogue (questions about a picture) or comments; ilql, bc, filtered_bc,
 utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, or one of them and
 +joint, as in ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and cloning's loss
-as a mean over all tokens. They cloned and learnt values at the same time, which is ilql+joint.
+as a mean over all tokens. The published runs cloned and learnt values at the same time, as ilql+joint does.
 
-Nothing is downloaded: scripted players fill the transcripts, and the language model begins from nothing. The paper's
-dialogues and comments began with GPT-2: --config.language.model=DIRECTORY --config.transcripts.template=lines. Recorded
-conversations of others are --config.transcripts.import_from=FILES, without the stage collect. The model of Wordle has
-the size of GPT-2 and wants a GPU; ilql_quickstart.py is for CPUs.
+Downloads are not needed: scripted players make the transcripts, and the language model starts from random weights. The
+paper's dialogues and comments started from GPT-2: --config.language.model=DIRECTORY
+--config.transcripts.template=lines. --config.transcripts.import_from=FILES, without the stage collect, reads other
+conversations. The model for Wordle has the size of GPT-2 and needs a GPU; ilql_quickstart.py is for CPUs.
 """
 
 from ml_collections import ConfigDict
@@ -54,21 +54,21 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     for word in recipes:
         Text(names()).check("recipe", "--config", word)
     if len(recipes) > 1:
-        raise UserError(f"{argument!r} names {len(recipes)} recipes, where one is learnt (--config)")
+        raise UserError(f"{argument!r} names {len(recipes)} recipes: choose one (--config)")
     config = defaults()
     recipe = recipe_of(recipes[0])
     config.stages = ("collect", "train_language", "train_values", "evaluate", "report")
     config.train_values.recipe = recipes[0]
-    config.train_values.games = 256
+    config.train_values.games = 256  # they choose the checkpoint by return, as the loss hardly predicts it
 
-    # ---- decoding that the recipe has learnt for
+    # ---- decodings that fit the recipe
     config.decoding.kinds = "sample,rerank" if recipe.decoding == "rerank" else "sample,greedy"
     if recipe.values != "token":
-        config.decoding.betas = "0"
-    config.evaluate.episodes = 1024
-    config.evaluate.replays = "toughest,best,worst"  # the best is over after a text or two
-    config.evaluate.num_workers = 0  # games take no time
-    config.evaluate.games_per_worker = 256
+        config.decoding.betas = "0"  # beta needs values of tokens
+    config.evaluate.episodes = 1024  # for intervals that tell betas apart
+    config.evaluate.replays = "toughest,best,worst"  # the best episode is over after one or two texts
+    config.evaluate.num_workers = 0  # games are fast: the language model takes the time
+    config.evaluate.games_per_worker = 256  # the model writes for many games at a time
     config.decoding.batch_size = 128
 
     {"wordle": wordle, "dialogue": dialogue, "comments": comments}[world](config)
@@ -79,21 +79,21 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
 
 
 def set_back_unused(config: ConfigDict) -> None:
-    """Sets values that make no difference to the recipe to their defaults, so that a run does not list them."""
+    """Sets values without an effect on the recipe to their defaults, so that a run does not list them."""
     for name in unused_values(recipe_of(config.train_values.recipe), config.train_values):
         config.train_values[name] = TABLES["train_values"][name].default
 
 
 def as_published(config: ConfigDict, world: str, name: str) -> None:
-    """Sets what the published configs have for a recipe; where they began with GPT-2, a new model has its size."""
+    """Sets the values of the published configs for a recipe; a new model gets the size of GPT-2."""
     plain, recipe = name.partition("+")[0], recipe_of(name)
     cloning = CLONING[world]
     values = cloning if plain in ("bc", "filtered_bc") else OTHERS.get(plain, ILQL[world])
     for section, published in ((config.train_language, cloning), (config.train_values, values)):
         section.update(published)
         section.mean_over_all_tokens = True
-        section.packed = False  # a batch is so many episodes
-        section.learning_rate_end = 1.0
+        section.packed = False  # a batch is counted in episodes
+        section.learning_rate_end = 1.0  # a constant learning rate, without warm-up and clipping
         section.warmup_steps = 0
         section.max_gradient_norm = 0.0
     config.train_values.discount, config.train_values.polyak = 0.99, 0.005
@@ -110,52 +110,50 @@ def as_published(config: ConfigDict, world: str, name: str) -> None:
     if plain == "decision_transformer" and world == "dialogue":
         config.decoding.wanted_return = -5.7
     if world == "wordle" and recipe.decoding == "shift":
-        config.decoding.clip = 0.0  # what is better than V is not preferred, what is worse is avoided
+        config.decoding.clip = 0.0  # only tokens worse than V are shifted, down
     if world == "dialogue":
-        config.train_language.max_length = config.train_values.max_length = 1024  # rows are as wide as their episodes
+        config.train_language.max_length = config.train_values.max_length = 1024  # the longest dialogue
     if world == "comments":
         config.train_language.max_length = config.train_values.max_length = 512
         config.decoding.max_tokens = 256
 
 
 def wordle(config: ConfigDict) -> None:
-    """A list of 503 words, and games by a player that takes a word that fits every third time, as LMRL-Gym's do."""
+    """503 words, and games by a player whose guess fits the answers so far in one of three turns, as in LMRL-Gym."""
     config.env.world = "wordle"
     config.env.options = '{"words": "larger"}'
     config.collect.collector = "candidate*0.33+random*0.67"
     config.collect.transcripts = 500_000
-    config.transcripts.template = "marks"
-    config.language.tokeniser = "letters"
-    config.language.width, config.language.layers, config.language.heads = 768, 12, 12
+    config.transcripts.template = "marks"  # as in ILQL
+    config.language.tokeniser = "letters"  # as the game's colours belong to letters
+    config.language.width, config.language.layers, config.language.heads = 768, 12, 12  # GPT-2
     for section in (config.train_language, config.train_values):
         section.max_length = 148  # two games of six guesses, with the mark before them
-        section.batch_size = 256
-        section.learning_rate = 1e-4
+        section.batch_size = 256  # large batches and a long warm-up, for a model of this size
+        section.learning_rate = 1e-4  # as published for cloning
         section.num_epochs = 4
         section.warmup_steps = 500
-        section.validation_share = 0.01
-    config.train_values.expectile = 0.8
-    config.decoding.max_tokens = 6
+        section.validation_share = 0.01  # 5,000 games
+    config.train_values.expectile = 0.8  # V near the best recorded continuations
+    config.decoding.max_tokens = 6  # five letters and the end mark
     config.evaluate.beside = "candidate,optimal"
 
 
 def dialogue(config: ConfigDict) -> None:
-    """Scenes with eight attributes, which a local world draws and describes; a server of the original works as well."""
+    """Questions about scenes with eight attributes, answered by a local world or by a server of the original."""
     config.env.world = "guessing"
-    config.collect.collector = "asker:1,checker:1"
+    config.collect.collector = "asker:1,checker:1"  # half open, half yes-or-no questions
     config.collect.transcripts = 100_000
-    config.language.width, config.language.layers, config.language.heads = 256, 4, 8
-    config.train_language.max_length = config.train_values.max_length = 256
-    config.decoding.max_tokens = 40
+    config.language.width, config.language.layers, config.language.heads = 256, 4, 8  # small; the paper's was GPT-2
+    config.decoding.max_tokens = 40  # for one question
     config.evaluate.beside = "asker,checker"
 
 
 def comments(config: ConfigDict) -> None:
-    """Comments on posts, which a lexicon scores; a table, a server or a judge are options (docs/wordle.md)."""
+    """Comments on posts, scored by a lexicon, or by a table, a server or a judge (docs/wordle.md)."""
     config.env.world = "comments"
-    config.collect.collector = "kind:1,rude:1"
+    config.collect.collector = "kind:1,rude:1"  # half of each, so that values can tell them apart
     config.collect.transcripts = 100_000
-    config.language.width, config.language.layers, config.language.heads = 256, 4, 8
-    config.train_language.max_length = config.train_values.max_length = 128
-    config.decoding.max_tokens = 64
+    config.language.width, config.language.layers, config.language.heads = 256, 4, 8  # small; the paper's was GPT-2
+    config.train_language.max_length = config.train_values.max_length = 128  # for a post and its comment
     config.evaluate.beside = "kind,rude"

@@ -4,13 +4,13 @@
 
 The argument is the task, because a task moves several values together: score, staircase, staircase_lvl3,
 staircase_lvl4, staircase_continual, staircase_lvl3_continual, staircase_lvl4_continual, oracle, oracle_sober, or toy.
-`:score,reference` reproduces the published system, defects included, where numbers depend on them.
+`:score,reference` reproduces the published system, including its defects if they change numbers.
 
-Collecting 100,000 pairs takes about ten seconds on two cores, annotating them with the lexicon one. With a language
-model, which --config.annotate.backend=vllm or server asks, annotation is a matter of minutes to hours. The reward of
-100,000 pairs takes about half a minute, and agrees with the lexicon on 99 % of the validation pairs that have a
-preference. Training the policy takes two billion steps, as published: a GPU and many cores, or a smaller
---config.policy.train_for_env_steps. docs/speed.md says how fast it is.
+On two cores, 100,000 pairs are collected in about ten seconds and annotated with the lexicon in one. Annotation by a
+language model (--config.annotate.backend=vllm or server) takes minutes to hours. Training the reward takes about half a
+minute; it agrees with the lexicon on 99 % of the validation pairs that have a preference. Training the policy takes two
+billion steps, as published: use a GPU and many cores, or a smaller --config.policy.train_for_env_steps. docs/speed.md
+has the speeds.
 """
 
 from ml_collections import ConfigDict
@@ -19,11 +19,11 @@ from motif_jax.envs.nethack.tasks import get_task
 from motif_jax.experiment import defaults
 from motif_jax.structs import UserError
 
-SWITCHES = ("reference",)  # one of them may stand after the task; tests try all
+SWITCHES = ("reference",)  # one of them may follow the task; tests try all
 
 
 def get_config(argument: str = "score") -> ConfigDict:
-    """The whole experiment, for a task and optionally `reference`. All values: docs/config.md, or --help=SECTION."""
+    """The whole experiment, for a task and optionally `reference`; docs/config.md lists all values."""
     task, *switches = argument.split(",")
     if task != "toy" and ":" not in task:
         get_task(task)
@@ -38,15 +38,15 @@ def get_config(argument: str = "score") -> ConfigDict:
     if task == "toy":
         config.collect.collector = "random"  # the explorer plays NetHack
     if task != "score":
-        config.policy.extrinsic_coefficient = 10.0
-        config.policy.clip_value = 0.0  # goals give 50, so that clipping would stall the value
+        config.policy.extrinsic_coefficient = 10.0  # reaching a goal weighs more than messages
+        config.policy.clip_value = 0.0  # goal rewards are 50, so clipping would stall learning
     if "reference" in switches:
         as_published(config)
     return config
 
 
 def as_published(config: ConfigDict) -> None:
-    """Sets values to those of the published system, defects included; --help=reference says what they change."""
+    """Sets values to those of the published system, defects included; --help=reference lists the effects."""
     config.env.reference_time_limit = True
     config.env.reference_sober = True
     config.annotate.both_orders = 0.0

@@ -1,15 +1,15 @@
-"""ONI on NetHack (arXiv 2410.23022), at the published size: the reward is learnt while the agent plays.
+"""ONI on NetHack (arXiv 2410.23022), at the published size: the reward is learnt online, while the agent trains.
 
     python -m motif_jax.launch --config=configs/oni.py:score,retrieval --workdir=runs/oni
 
 The argument is a task and a kind of reward. Tasks: score, oracle, staircase_lvl3, staircase_lvl4 and the others of
 motif.py, with the 28 extended actions; and reward_free, which is score without the game's reward. Kinds: retrieval,
 classification, ranking; words, which needs --config.policy.online.vectors; none, for the game's reward alone.
-`:score,retrieval,reference` reproduces the published system, defects included, where numbers depend on them.
+`:score,retrieval,reference` reproduces the published system, including its defects if they change numbers.
 
-The judge is the lexicon behind a server of its own on this machine, so that everything runs without a download. A
-language model is asked with --config.annotate.backend=server and --config.annotate.server.url; docs/oni.md tells how.
-Training takes two billion steps, as published: a GPU and many cores, or a smaller --config.policy.train_for_env_steps.
+The judge is the lexicon on a local server, so downloads are not needed. --config.annotate.backend=server and
+--config.annotate.server.url select a language model instead (docs/oni.md). Training takes two billion steps, as
+published: use a GPU and many cores, or a smaller --config.policy.train_for_env_steps.
 """
 
 import difflib
@@ -22,8 +22,8 @@ from motif_jax.structs import UserError
 
 KINDS = ("retrieval", "classification", "ranking", "words", "none")
 REWARD_FREE = "reward_free"
-# The release's example has 0.4, with retrieval on the score; what the paper used elsewhere was not published. Scores of
-# ranking, like those of Motif, are not limited to 1.
+# The release's example has 0.4, for retrieval on the score; other values were not published. Scores of ranking are not
+# limited to 1, so they have the coefficient of Motif's.
 COEFFICIENTS = {"retrieval": 0.4, "classification": 0.4, "ranking": 0.1, "words": 0.4}
 
 
@@ -42,14 +42,14 @@ def get_config(argument: str = "score,retrieval") -> ConfigDict:
     switches = ["score" if task == REWARD_FREE else task, *switches]
     config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"](",".join(switches))
     (kind,) = kinds
-    config.stages = ("train_policy", "evaluate", "report")
-    config.env.actions = "extended"
+    config.stages = ("train_policy", "evaluate", "report")  # the reward is learnt in train_policy
+    config.env.actions = "extended"  # the 28 of ONI
     config.env.reference_extended = "reference" in switches
-    config.annotate.backend = "judge"
+    config.annotate.backend = "judge"  # without downloads
     if "reference" in switches:
-        config.annotate.sampling.top_p = 1.0  # ONI's requests name a temperature and a length alone
+        config.annotate.sampling.top_p = 1.0  # ONI's requests set only a temperature and a length
     config.policy.sources = "" if kind == "none" else f"online:{COEFFICIENTS[kind]}"
-    config.policy.intrinsic_coefficient = 0.0  # of a reward that was learnt before; there is none
+    config.policy.intrinsic_coefficient = 0.0  # there is no reward from train_reward
     if kind != "none":
         config.policy.online.kind = kind
     if task == REWARD_FREE:

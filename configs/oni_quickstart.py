@@ -1,9 +1,9 @@
-"""ONI, small, on a CPU, with no download: an agent that starts from nothing, and a judge that is asked meanwhile.
+"""ONI, small, on a CPU, without downloads: a judge labels messages while the agent trains from scratch.
 
     python -m motif_jax.launch --config=configs/oni_quickstart.py --workdir=runs/oni
 
-The judge is the lexicon behind a server of its own, which takes 50 ms for a question. Its labels alone reward the
-agent. Training takes nearly seven minutes, evaluation beside random play one more.
+The judge is the lexicon on a local server, which takes 50 ms per question. Only its labels reward the agent. Training
+takes nearly seven minutes, evaluation of the agent and of random play one more.
 """
 
 import runpy
@@ -13,20 +13,20 @@ from ml_collections import ConfigDict
 
 
 def get_config(argument: str = "reward_free,retrieval") -> ConfigDict:
-    """`oni.py`, made small."""
+    """`oni.py` with small sizes."""
     config = runpy.run_path(str(Path(__file__).with_name("oni.py")))["get_config"](argument)
-    config.env.max_episode_steps = 1000
-    config.policy.network = "small"
-    # As in quickstart.py: 64 games in all, which wait for a slower learner.
+    config.env.max_episode_steps = 1000  # short games, for more of them
+    config.policy.network = "small"  # for CPUs
+    # As in quickstart.py: 64 games, which wait for the learner, so that samples are newer.
     config.policy.games_per_worker = max(64 >> (config.policy.num_workers - 1).bit_length(), 2)
     config.policy.wait_for_learner = True
-    config.policy.batch_size = 1024
+    config.policy.batch_size = 1024  # smaller batches, for more updates
     config.policy.learning_rate = 1e-3  # a small network, and few steps
-    config.policy.train_for_env_steps = 100_000_000  # time ends it
-    config.policy.train_for_seconds = 400.0
-    config.policy.save_every_s = 60.0
-    config.policy.online.message = "lt_cnn_small"
-    config.policy.online.learning_rate = 1e-3  # few labels, so few lessons: larger ones
-    config.policy.online.lessons_early = 4
+    config.policy.train_for_env_steps = 100_000_000  # not reached
+    config.policy.train_for_seconds = 400.0  # the limit of the run
+    config.policy.save_every_s = 60.0  # of 400
+    config.policy.online.message = "lt_cnn_small"  # for CPUs
+    config.policy.online.learning_rate = 1e-3  # few labels, so few lessons: larger steps
+    config.policy.online.lessons_early = 4  # lessons share the CPU with the games
     config.policy.online.batch_size = 64
     return config

@@ -1,1 +1,1 @@
-"""The config: declarations of its values, the files that set them, and their help. Never loads JAX."""
+"""The config: declarations of its values, config files, and help. Does not load JAX."""

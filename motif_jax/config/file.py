@@ -1,4 +1,4 @@
-"""Finds and runs a config file, and adds values that it lacks; errors in it become one sentence with file and line."""
+"""Finds and runs a config file, and adds missing values; an error in it becomes one sentence with file and line."""
 
 from __future__ import annotations
 
@@ -27,24 +27,21 @@ def shipped_names() -> list[str]:
 
 
 def find_config(name: str) -> str:
-    """The path that a name stands for: "motif" -> ".../configs/motif.py". An existing file is preferred."""
+    """The path of a shipped config: "motif" -> ".../configs/motif.py". An existing file of that name has precedence."""
     if name in shipped_names() and not os.path.isfile(name):
         return str(SHIPPED / f"{name}.py")
     return name
 
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
-    """The config that `get_config(argument)` of a file returns, with added values where the file is older.
+    """The config that `get_config(argument)` of a Python file returns, with the values that it lacks.
 
-    Args:
-      file: a Python file.
-      argument: the text after the colon of --config; None calls `get_config()` without one.
-      tables: every value that a config has.
+    `argument` is the text after the colon of --config; None calls `get_config()`.
     """
     text = read(file)
     module = ModuleType(MODULE)
     module.__file__ = file
-    sys.modules[MODULE] = module  # where dataclasses look for the module that they are defined in
+    sys.modules[MODULE] = module  # dataclasses look for their module there
     try:
         exec(compile(text, file, "exec"), module.__dict__)
         get_config = getattr(module, "get_config", None)
@@ -53,7 +50,7 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
         config = get_config() if argument is None else get_config(argument)
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # code of the user: whatever it raises is an error in the file
+    except (Exception, SystemExit) as error:  # user code: any exception is an error in the file
         raise UserError(
             f"the config file {shown(file)} does not work{_line(error, file)}: {_reason(error)} (--config)"
         ) from error
@@ -66,14 +63,14 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
 
 
 def default_config(tables: Tables) -> ConfigDict:
-    """A config of all values, as they are declared."""
+    """A config with the defaults of all values."""
     config = ConfigDict()
     complete(config, tables)
     return config
 
 
 def complete(config: ConfigDict, tables: Tables) -> None:
-    """Adds the values that a config lacks, in place, with their defaults; raises UserError for unknown values."""
+    """Adds missing values to a config, in place, with their defaults; raises UserError for unknown values."""
     flat, known = flatten(config.to_dict()), keys(tables)
     for key in flat:
         if key not in known:
@@ -84,7 +81,7 @@ def complete(config: ConfigDict, tables: Tables) -> None:
     for key, value in known.items():
         given = flat.get(key, value.default)
         if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
-            given = float(given)  # so that the command line may give it a fraction
+            given = float(given)  # so that the command line may set a fraction
         elif key in flat:
             continue
         inner, (*sections, name) = config, key.split(".")
@@ -95,12 +92,12 @@ def complete(config: ConfigDict, tables: Tables) -> None:
             inner = inner[section]
         with inner.unlocked():
             if name in inner:
-                del inner[name]  # a ConfigDict keeps the type of what it has
+                del inner[name]  # a ConfigDict keeps the type of an existing value
             inner[name] = given
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """The known key that is most like another one by name and by section; `lr` is like `learning_rate`."""
+    """The known key most similar to `key` in name and section; `lr` matches `learning_rate`."""
 
     def alike(one: str, other: str) -> float:
         return difflib.SequenceMatcher(None, one, other).ratio()
@@ -114,8 +111,8 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 
 def read(file: str) -> bytes:
-    """The bytes of a config file; Python's compiler finds out their encoding."""
-    if "\0" in file or not os.path.exists(file):  # also a name that is too long
+    """The bytes of a config file, which Python's compiler decodes."""
+    if "\0" in file or not os.path.exists(file):  # also for a name that is too long
         *names, last = shipped_names()
         raise UserError(
             f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
@@ -130,7 +127,7 @@ def read(file: str) -> bytes:
 
 
 def _line(error: BaseException, file: str) -> str:
-    """Words such as `at line N`, for the last line of the file in the traceback; empty if it has none."""
+    """` at line N`, for the last line of the file in the traceback; "" without such a line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     if isinstance(error, SyntaxError) and error.filename == file:
         lines.append(error.lineno)

@@ -1,4 +1,4 @@
-"""The texts of `--help=SECTION` and docs/config.md, made from the declarations of the config's values."""
+"""The texts of `--help=SECTION` and docs/config.md, from the declarations of the config's values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from motif_jax.config.table import Tables, Value, keys
 from motif_jax.structs import UserError
 
 REFERENCE, ALL, MARKDOWN = "reference", "all", "markdown"
-EXPERIMENT = "experiment"  # the section of values outside of any section
+EXPERIMENT = "experiment"  # for values outside of all sections
 TOPICS = {
     ALL: "all sections",
-    REFERENCE: "what the switch `reference` of a config changes",
+    REFERENCE: "effects of a config's switch `reference`",
     MARKDOWN: "docs/config.md",
 }
 PAGE = """# All values of the config
@@ -22,7 +22,7 @@ PAGE = """# All values of the config
 Made by `motif-jax --help=markdown > docs/config.md` from the declarations in the code. A value that decides the result
 cannot change within a workdir. `--help=SECTION` prints the same, with the values of a config file if `--config` names
 one."""
-ALWAYS = (  # differences from the published system that no value of the config removes
+ALWAYS = (  # differences from the published system that cannot be switched off
     "a success at the very last permitted step counts",
     "the state of an episode (visited levels, steps without game time) does not leak into the next",
     "the message of a death is kept",
@@ -99,7 +99,7 @@ def _chapter(name: str, section: Tables) -> str:
 
 
 def _default(value: Value) -> str:
-    """The default in words; one that depends on the machine by the name of its function."""
+    """The default as text; the name of the function for one that depends on the machine."""
     if callable(value.given):
         return f"{value.given.__name__}()"
     return str(value.given)

@@ -21,16 +21,16 @@ from ml_collections import ConfigDict
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 
-LARGEST = 3e38  # what float32 holds
-MOST = 2**31 - 1  # what int32 holds
+LARGEST = 3e38  # just below the largest float32
+MOST = 2**31 - 1  # the largest int32
 MANY_SECONDS = 1e8  # three years; clocks, locks and sockets take no more than about 1e9
 
 
 class Kind(Protocol):
-    """What a value must be: `check` refuses other values, and `str` describes it in `--help`."""
+    """The type and limits of a value: `check` refuses other values, and `str` describes them in `--help`."""
 
     def check(self, name: str, flag: str, value: object) -> None:
-        """Raises UserError, with one sentence, if the value of `--flag`, called `name`, is not of this kind."""
+        """Raises UserError, with one sentence, if the value called `name`, of `flag`, is not of this kind."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Number:
-    """A number from `low` to `high`, never NaN; with `infinite`, infinity is allowed on a side without a limit."""
+    """A number from `low` to `high`, not NaN; with `infinite`, infinity is allowed on a side without a limit."""
 
     low: float | None = None
     high: float | None = None
@@ -112,13 +112,13 @@ class Flag:
 
 @dataclass(frozen=True)
 class Text:
-    """One of `choices`, or any text that files, terminals and other programs can take."""
+    """One of `choices`, or any text that is valid in files, terminals and other programs."""
 
     choices: tuple[str, ...] = ()
     longest: int = 200  # characters
     piece: int = 0  # most bytes of each piece between separators (`between`); 0: no limit
     between: str = ""
-    letters: str = ""  # the only characters that it may have, as in a regular expression's [...]
+    letters: str = ""  # the allowed characters, as in a regular expression's [...]
 
     def check(self, name: str, flag: str, value: object) -> None:
         """See `Kind`."""
@@ -136,11 +136,11 @@ class Text:
         except UnicodeEncodeError:
             problem = "has characters that UTF-8 cannot write"
         if not problem and "\0" in value:
-            problem = "has a NUL character, which no text may have"
+            problem = "has a NUL character"
         if not problem and len(value) > self.longest:
-            problem = f"has {len(value):,} characters, where at most {self.longest:,} are taken"
+            problem = f"has {len(value):,} characters, but at most {self.longest:,} are allowed"
         if not problem and self.piece and max(map(len, self._pieces(value))) > self.piece:
-            problem = f"has a part of more than {self.piece} bytes, which no name may have"
+            problem = f"has a part of more than {self.piece} bytes, too long for a file name"
         if not problem and self.letters and not re.fullmatch(f"[{self.letters}]*", value):
             problem = f"may only have the characters {self.letters}"
         if problem:
@@ -157,13 +157,13 @@ class Text:
 
 PATH = Text(longest=4000, piece=255, between="/")
 PATHS = Text(longest=4000, piece=255, between="/,")  # separated by commas
-NAME = Text(letters="A-Za-z0-9_-")  # of an annotation, which files are named after
+NAME = Text(letters="A-Za-z0-9_-")  # of an annotation; names of files contain it
 NAME_LIST = Text(longest=4000, piece=200, between=",", letters="A-Za-z0-9_,-")
 
 
 @dataclass(frozen=True)
 class List:
-    """At least one value of a kind; `item` is what one of them is called."""
+    """At least one value of a kind; `item` is the noun for one of them."""
 
     of: Kind
     item: str
@@ -181,7 +181,7 @@ class List:
 
 
 class Use(NamedTuple):
-    """When a value has an effect: in words, after "only", and as a function of what reads it."""
+    """The condition for the effect of a value: in words, after "only with", and as a function of the reader."""
 
     words: str
     when: Callable[..., bool]
@@ -192,21 +192,21 @@ class Value:
     """One value of the config."""
 
     kind: Kind
-    about: str  # its meaning, in a few words
+    about: str  # its meaning
     given: Any  # its default, or a function of the machine that returns it
-    decides: bool = False  # it decides the result, so it cannot change within a workdir; False: only how work is done
-    differs: str = ""  # what is different because `reference` sets it otherwise; a part of a sentence
+    decides: bool = False  # whether it decides the result, and so cannot change within a workdir
+    differs: str = ""  # the difference that `reference` removes; a part of a sentence
     only_for: Use | None = None  # None: it always has an effect
     group: str = ""  # the first line of its dataclass's docstring
 
     @property
     def default(self) -> Any:
-        """What it is if nothing else is given."""
+        """The default value on this machine."""
         return self.given() if callable(self.given) else self.given
 
 
 Table = dict[str, Value]  # by name, with dots where sections lie within the section
-Tables = dict[str, Table]  # by section; "" is for values outside of any section
+Tables = dict[str, Table]  # by section; "" is for values outside of all sections
 
 
 def value(
@@ -236,7 +236,7 @@ def keys(tables: Tables) -> dict[str, Value]:
 
 
 def check_values(config: ConfigDict, tables: Tables) -> None:
-    """Raises UserError if the config lacks a value, or has one that is not what its table says."""
+    """Raises UserError if the config lacks a value, or if a value is not of its kind."""
     flat = flatten(config.to_dict())
     for key, value in keys(tables).items():
         if key not in flat:
@@ -245,10 +245,7 @@ def check_values(config: ConfigDict, tables: Tables) -> None:
 
 
 def describe_changed(section: str, table: Table, values: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Those of some values of a section that are not the defaults, and their flags; "" if there is none.
-
-    Such as `temperature = 0.5, top_k = 3 (--config.decoding.temperature, .top_k)`.
-    """
+    """Those of these values that differ from their defaults, or "": `top_k = 3 (--config.decoding.top_k)`."""
     changed = [name for name in names if values[name] != table[name].default]
     listed = ", ".join(f"{name} = {shown(values[name])}" for name in changed)
     return f"{listed} (--config.{section}.{', .'.join(changed)})" if changed else ""
@@ -269,5 +266,5 @@ def shown(value: object) -> str:
     """The `repr` of any value as one short line, for messages."""
     try:
         return clean(repr(value), 80)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
         return "a number of thousands of digits"

@@ -1,4 +1,4 @@
 """JAX's devices: meshes, hosts, checkpoints, releases.
 
-In: trees of arrays and compiled functions. Out: the same on all devices of all hosts, or on disk.
+In: trees of arrays, and functions to compile. Out: the same trees on devices, on all hosts, or on disk.
 """

@@ -1,15 +1,15 @@
 """Checkpoints by orbax: a tree of arrays with facts in JSON; each checkpoint is complete or does not exist.
 
     <directory>/<step>/state/    arrays
-    <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone
+    <directory>/<step>/facts/    JSON: all facts that are needed to use the arrays
 
-Orbax writes a checkpoint under a temporary name and renames it, so a killed run still has the previous one. If one
-cannot be read all the same (the disk lost something), or differs from what was written (orbax itself does not notice),
-it is renamed, with a warning, and the previous one is used. Of several hosts, only one opens the checkpoints.
+Orbax writes a checkpoint under a temporary name and renames it, so a killed run still has the previous one. A
+checkpoint that cannot be read, or whose checksum is wrong (orbax does not check it), is renamed with a warning, and the
+previous one is used. Of several hosts, only one opens the checkpoints.
 
-What is kept is decided here and not by orbax's own policies: those rank by metrics in a file of their own, which no
-checksum covers; their milestones are multiples of a period, where ours are the first step after one; and they delete
-only while saving, so surplus ones of a killed run would stay.
+Orbax's own policies of preservation are not used. They rank by metrics in a separate file without a checksum; their
+milestones are multiples of a period, but ours are the first step after one; and they delete only while saving, so the
+surplus of a killed run would stay.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from motif_jax.system.files import LAYOUT, LAYOUT_KEY, check_layout, checkpoint_
 from motif_jax.system.foreign import check_regular_tree
 
 Found = TypeVar("Found")
-LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: what ranks a checkpoint, and whether it is never deleted
-EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements, if there is one
+LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: for the ranking, and for checkpoints that are never deleted
+EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements
 OWN = r"\d+(\.orbax-checkpoint-tmp[^/]*)?/.*"  # files of the checkpoints in a directory
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
@@ -54,12 +54,12 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise UserError(f"{str(self.directory)!r} is a file, where checkpoints are due: move it away") from error
+            raise UserError(f"{str(self.directory)!r} is a file, not a directory: move it away") from error
         try:
             check_regular_tree(self.directory)
         except OSError as error:
             raise UserError(f"cannot read {str(error.filename)!r} among checkpoints: {error.strerror}") from error
-        for logger in ("absl", "asyncio"):  # asyncio tells of tasks of orbax whose error nobody awaited
+        for logger in ("absl", "asyncio"):  # asyncio logs errors of orbax's tasks
             logging.getLogger(logger).addFilter(_is_not_from_orbax)
         options = ocp.CheckpointManagerOptions(create=False)
         if jax.process_count() > 1:
@@ -67,20 +67,20 @@ class Checkpoints:
             options.multiprocessing_options = ocp.options.MultiprocessingOptions(me, {me}, f"host{me}")
         try:
             self._manager = ocp.CheckpointManager(self.directory, options=options)
-        except Exception as error:  # orbax reads the metadata of all of them, and may raise anything
+        except Exception as error:  # orbax reads all metadata, and may raise anything
             raise UserError(
                 f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
             ) from error
         self._known: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
         self._sums: dict[int, str] = {}  # checksums of the arrays, by step
-        self._mine = False  # whether this process may delete what is not kept
+        self._mine = False  # whether this process may delete surplus checkpoints
 
     def save(
         self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None, milestone: bool = False
     ) -> None:
-        """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes those that are not kept."""
-        # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
-        # devices must be readable on one. Orbax refuses empty arrays: the facts say where `_whole` puts them back.
+        """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes surplus ones."""
+        # Copies on the host, because the next step may reuse the memory of `state`, and one device must be able to read
+        # a checkpoint of four. Orbax refuses empty arrays: `_whole` puts them back from the facts.
         whole = host_copy(state)
         copy = jax.tree.map(lambda array: array if array.size else None, whole)
         every, before = self._milestone_every, max(self.steps(), default=0)
@@ -92,10 +92,10 @@ class Checkpoints:
         leaves = jax.tree_util.tree_flatten_with_path(whole)[0]
         if empty := [[keys_of(path), leaf.shape, leaf.dtype.name] for path, leaf in leaves if not leaf.size]:
             known[EMPTY] = empty
-        facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
+        facts = json.loads(json.dumps(facts | known))  # also a copy, because orbax writes it in the background
         said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
-        if not self.directory.is_dir():  # orbax would create it again, and training would go on without the lost ones
+        if not self.directory.is_dir():  # orbax would make it again, without the lost checkpoints
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
         self._prune()
         self._mine = True
@@ -113,19 +113,16 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
-        """The step with the lowest loss, the first of equal ones; None if no checkpoint has a loss."""
+        """The first step with the lowest loss; None if the checkpoints do not have losses."""
         ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
     def facts(self, step: int) -> dict[str, Any]:
-        """The facts that were saved with the arrays; raises ValueError if they are not what was written.
-
-        Raises UserError if the checkpoint has another layout.
-        """
+        """The facts of a checkpoint; raises ValueError if they are damaged, UserError if the layout is another one."""
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
         said = dict(self._manager.restore(step, args=items)["facts"])
         if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
-            raise ValueError("its facts are not what was written")
+            raise ValueError("its facts are damaged")
         check_layout(said[FACTS], self.directory)
         self._sums[step] = said[SUMS]["state"]
         return said[FACTS]
@@ -144,22 +141,22 @@ class Checkpoints:
         return _whole(found, {tuple(path): (shape, dtype) for path, shape, dtype in self.facts(step).get(EMPTY, [])})
 
     def _read(self, step: int, like: Any = None) -> tuple[int, Any, dict[str, Any]]:
-        facts = self.facts(step)  # first, as they say whether the layout is another
+        facts = self.facts(step)  # first, because they name the layout
         return step, self.raw(step) if like is None else self.state(step, like), facts
 
     def _checked(self, step: int, state: Any) -> Any:
         if step not in self._sums:
             self.facts(step)
         if sum_of_arrays(state) != self._sums[step]:
-            raise ValueError("its arrays are not what was written")
+            raise ValueError("its arrays are damaged")
         return state
 
     def latest(self, like: Any = None) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, state and facts of the last checkpoint that can be read; None if no checkpoint exists.
+        """Step, state and facts of the last readable checkpoint; None without checkpoints.
 
-        The state has the form of `like`, or that of `raw` without it. Later checkpoints, which cannot be read, are
-        renamed: they would be in the way when those steps are taken again. If none can be read, none is renamed, and
-        UserError is raised: the user decides whether to start again.
+        The state has the form of `like`, or without it the form of `raw`. Later, unreadable checkpoints are renamed, as
+        training will write these steps again. Raises UserError, and does not rename, if all are unreadable: the user
+        decides whether to start again.
         """
         unreadable: list[int] = []
         for step in reversed(self.steps()):
@@ -167,12 +164,12 @@ class Checkpoints:
             if found is not None:
                 for damaged in unreadable:
                     self._set_aside(damaged)
-                self._mine = True  # a run that was killed may have left more than is kept
+                self._mine = True  # a killed run may have left surplus checkpoints
                 return found
             unreadable.append(step)
         if unreadable:
             raise UserError(
-                f"no checkpoint in {str(self.directory)!r} can be read, see the warnings; to begin anew, move the "
+                f"no checkpoint in {str(self.directory)!r} can be read, see the warnings; to start again, move the "
                 "directory away (--workdir)"
             )
         return None
@@ -185,7 +182,7 @@ class Checkpoints:
         self._manager.reload()
 
     def readable(self, which: str) -> tuple[int, Any, dict[str, Any]]:
-        """Step, arrays and facts of the "last" or "best" checkpoint that can be read, or of the named step."""
+        """Step, arrays and facts of the "last" or "best" readable checkpoint, or of the named step."""
         steps = self.steps()
         if which == "best":
             order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), step))
@@ -206,13 +203,13 @@ class Checkpoints:
         raise UserError(f"checkpoint {which} in {where!r} cannot be read, see the warnings; it has {has}")
 
     def close(self) -> None:
-        """Waits for the checkpoint that is being written, and deletes those that are not kept."""
+        """Waits for the checkpoint that is being written, and deletes surplus ones."""
         self._prune()
         self._manager.close()
 
     def _prune(self) -> None:
         if not self._mine:
-            return  # a process that only reads deletes nothing
+            return  # a process that only reads does not delete
         self._manager.wait_until_finished()
         steps = self.steps()
         kept = {*steps[-self._keep :], self.best()} | {step for step in steps if self._ranks(step).get(MILESTONE)}
@@ -252,12 +249,12 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     """A logging filter that drops orbax's tracebacks from threads and tasks: the next save or `close` raises them."""
     if record.name == "asyncio":
         message = record.getMessage()
-        return not ("was never retrieved" in message and "orbax" in message)  # its files have such names
+        return not ("was never retrieved" in message and "orbax" in message)  # orbax is in the message as a path
     return not (record.exc_info and "/orbax/" in record.pathname)
 
 
 def _whole(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
-    """The arrays that orbax has read, with those that have no elements: orbax has None in their place."""
+    """The arrays that orbax has read; None stands for arrays without elements, which are put back."""
     if isinstance(tree, dict):
         return {key: _whole(inner, empty, (*path, str(key))) for key, inner in tree.items()}
     if isinstance(tree, list | tuple):
@@ -268,7 +265,7 @@ def _whole(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path:
         return None
     shape, dtype = empty[path]
     if 0 not in shape:
-        raise ValueError("its facts are not what was written")
+        raise ValueError("its facts are damaged")
     return np.zeros(shape, dtype)
 
 
@@ -277,12 +274,12 @@ def _reason(error: Exception) -> str:
 
 
 def sum_of_facts(facts: dict[str, Any]) -> str:
-    """SHA-256 checksum of facts, which must be as JSON returns them."""
+    """SHA-256 checksum of facts, which must be JSON's types."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:
-    """The directory with checkpoints of a "reward" or a "policy": `path`, or the usual place below it."""
+    """The directory with checkpoints of a "reward" or a "policy": `path` itself, or the usual place below it."""
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
         if checkpoint_steps(directory):
             return directory

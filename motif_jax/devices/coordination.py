@@ -5,7 +5,7 @@ JAX ends a process with a stack trace, which Python cannot prevent, when another
 - JAX's own heartbeats have a timeout that is longer than any run, and a `Watch` sends heartbeats instead. A heartbeat
   is a counter in the service's key-value store. A host is lost if its counter has not changed in `SILENT_BEATS` looks
   in a row, one look per beat: its process was killed, is stopped, or cannot be reached. Looks are counted instead of
-  seconds, so a process that was stopped itself, or a machine on which everything is slow, does not report lost hosts.
+  seconds, so a process that was itself stopped, or runs on a slow machine, does not report lost hosts.
 - The service runs on host 0. Other hosts connect to it through a `Relay` in their own process, which keeps the client's
   connection open if host 0 is gone.
 
@@ -40,15 +40,15 @@ _KEY = "motif_jax/beats/"
 
 
 def host() -> tuple[int, int]:
-    """The number of this host, and the number of hosts. Uses no device, as that would wait for the other hosts."""
+    """The number of this host, and the number of hosts. Does not use devices, which would wait for other hosts."""
     return distributed.global_state.process_id, distributed.global_state.num_processes
 
 
 @functools.cache
 def wait_for_every_host() -> None:
-    """Waits, the first time, until all hosts call this: before their first collective operation.
+    """Waits, at the first call, until all hosts call this; call it before collective operations.
 
-    In that operation they connect, and on CPUs JAX gives up if another host comes half a minute later.
+    Hosts connect in their first collective operation, and on CPUs JAX gives up if another host is half a minute late.
     """
     client = distributed.global_state.client
     assert client is not None
@@ -56,13 +56,13 @@ def wait_for_every_host() -> None:
 
 
 class Silence:
-    """Counts how many looks in a row have shown no new heartbeat of each other host; without threads or clocks."""
+    """Counts, for each other host, looks in a row without a new heartbeat; without threads or clocks."""
 
     def __init__(self, others: Iterable[int]):
         """`others`: the numbers of the other hosts."""
         self._seen = dict.fromkeys(others, "")
         self._silent = dict.fromkeys(others, 0)
-        self._waited = 0  # beats since a look began that has not ended
+        self._waited = 0  # beats since the last finished look
 
     def look(self, beats: Mapping[int, str]) -> None:
         """Counts one look at the heartbeats of all hosts."""
@@ -73,24 +73,24 @@ class Silence:
             self._seen[host] = beat
 
     def wait(self) -> None:
-        """Counts one beat of this process in which a look may have ended."""
+        """Counts one beat of this process, in which a look may have finished."""
         self._waited += 1
 
     def lost(self) -> list[int]:
-        """The hosts that are lost; [0] if host 0 is among them, as no heartbeats of others arrive without it."""
+        """The lost hosts; [0] if host 0 is among them, because heartbeats of other hosts arrive through it."""
         unanswered = 0 in self._seen and self._waited >= SILENT_BEATS
         lost = [host for host, looks in self._silent.items() if looks >= SILENT_BEATS]
         return [0] if unanswered or 0 in lost else lost
 
 
 class Watch:
-    """Sends heartbeats of this host, and calls `on_lost` once, in a separate thread, when other hosts send none."""
+    """Sends heartbeats of this host, and calls `on_lost` once, in a separate thread, when other hosts are silent."""
 
     def __init__(self, on_lost: Callable[[list[int]], None]):
         """Starts the two threads that send and check heartbeats.
 
         Args:
-          on_lost: is called with the numbers of the lost hosts; with [0] alone if host 0 is among them.
+          on_lost: called with the numbers of the lost hosts; with [0] alone if host 0 is among them.
         """
         self._me, count = host()
         self._on_lost = on_lost
@@ -165,7 +165,7 @@ class Relay:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         threading.Thread(target=_pass_on, args=(far, near), name="relay", daemon=True).start()
         _pass_on(near, far)
-        with contextlib.suppress(OSError):  # not connected any more
+        with contextlib.suppress(OSError):  # already disconnected
             far.shutdown(socket.SHUT_RDWR)
 
 

@@ -1,8 +1,8 @@
-"""Arrays on one host and on all hosts: copies of what lies on the devices of a mesh, and exchange between hosts.
+"""Copies arrays from a mesh to one host, and exchanges arrays between hosts.
 
-A program on all devices may be given the memory of its arguments, and other threads of a host must not run programs on
-several devices at the same time. So actors and checkpoints use copies. An array may be cut among the devices of a host
-(see mesh.py); copies put its parts together, or raise ValueError if this host does not have all of them.
+Actors and checkpoints use copies, because a program on all devices may reuse the memory of its arguments, and other
+threads of a host must not run programs on several devices at the same time. An array may be cut among the devices of a
+host (see mesh.py); copies join its parts, or raise ValueError if this host does not have all of them.
 
 The exchange uses JAX's collective operations, which all hosts must call in the same order.
 """
@@ -29,12 +29,12 @@ Tree = TypeVar("Tree")
 def local_copy(tree: Tree) -> Tree:
     """Copies arrays of a mesh to one device of this host, each as a whole.
 
-    Neither other hosts nor collective operations take part, so any thread may use the copy at any time. Raises
-    ValueError for an array of which this host has only a part.
+    Other hosts and collective operations are not involved, so any thread may use the copy at any time. Raises
+    ValueError if this host has only a part of an array.
     """
     leaves, structure = jax.tree.flatten(tree)
     whole = [number for number, leaf in enumerate(leaves) if leaf.is_fully_replicated]
-    copies = _copy_all([leaves[number].addressable_data(0) for number in whole])  # one program, not one per array
+    copies = _copy_all([leaves[number].addressable_data(0) for number in whole])  # one program for all arrays
     found = dict(zip(whole, copies, strict=True))
     return jax.tree.unflatten(
         structure, [found[number] if number in found else _joined(leaf) for number, leaf in enumerate(leaves)]
@@ -61,7 +61,7 @@ def host_copy(tree: Any) -> Any:
 
 
 def host_part(leaf: jax.Array) -> np.ndarray:
-    """The part of an array that this host has, as a NumPy array: its share of a batch, or a whole parameter."""
+    """This host's part of an array, as a NumPy array: its share of a batch, or a whole parameter."""
     parts = {start: np.asarray(part) for start, part in _parts(leaf).items()}
     first = np.min([*parts], 0)
     last = np.max([np.add(start, part.shape) for start, part in parts.items()], 0)
@@ -93,7 +93,7 @@ def _parts(leaf: jax.Array) -> dict[tuple[int, ...], jax.Array]:
 
 def _check_whole(leaf: jax.Array) -> None:
     if sum(part.size for part in _parts(leaf).values()) != leaf.size:
-        raise ValueError(f"this host has only a part of an array of shape {leaf.shape}: it is cut among hosts")
+        raise ValueError(f"this host has only a part of an array of shape {leaf.shape}, which is cut among hosts")
 
 
 def _joined(leaf: jax.Array) -> jax.Array:
@@ -119,7 +119,7 @@ def from_first_host(tree: Tree) -> Tree:
         return tree
     wait_for_every_host()
     arrays = jax.tree.map(np.asarray, tree)
-    # As bytes, because JAX would make 32-bit numbers of 64-bit ones, and counts of steps outgrow those.
+    # As bytes, because JAX would convert 64-bit numbers to 32 bits, which are too few for counts of steps.
     flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
     flat = multihost_utils.broadcast_one_to_all(flat)
     return jax.tree.map(
@@ -166,16 +166,15 @@ def from_every_host(numbers: np.ndarray) -> np.ndarray:
 
 
 def same_on_every_host(tree: Tree) -> tuple[Tree, list[int]]:
-    """Returns the first host's `tree` on every host, and sends it only if some host does not have it already.
+    """Returns the first host's `tree` on every host, and sends it only if the hosts' trees differ.
 
-    Each host gives the tree that it has read or computed itself; only checksums of 32 bytes are compared. If a host's
-    checksum is another one, the first host's tree is sent to all.
+    Each host passes the tree that it has read or computed itself; checksums of 32 bytes are compared.
 
     Args:
       tree: arrays of the same names, shapes and types on every host.
 
     Returns:
-      The tree, and the numbers of the hosts that had another one.
+      The tree, and the numbers of the hosts whose tree differed.
     """
     if jax.process_count() == 1:
         return tree, []

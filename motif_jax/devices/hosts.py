@@ -1,12 +1,11 @@
-"""The hosts of one run: how they meet, how they vote before each update, and what happens when one is lost.
+"""The hosts of one run: their meeting, their votes before each update, and the loss of a host.
 
 Several hosts run the same program at the same time, each with its own games and devices. They must run collective
-operations in the same order, or all wait forever. So a host that fails reports it in the next vote; an error inside an
-update, which all hosts run together, occurs on all of them and need not be reported.
+operations in the same order, or all wait forever. So a host that fails reports it in the next vote. An error inside an
+update occurs on all hosts, which run it together, and is not reported.
 
-A host that dies reports nothing, and the main threads of the others may wait for it forever, inside XLA. A thread on
-each of them notices (see coordination.py), saves what was learnt, prints one sentence, and ends the process with status
-LOST.
+A host that dies cannot report, and the main threads of the others may wait for it forever, inside XLA. A thread on each
+of them notices (see coordination.py), saves the state, prints one sentence, and ends the process with status LOST.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from motif_jax.system.meeting import Meeting, split_address
 from motif_jax.system.startup import say
 
 START_TIMEOUT_S = 300.0  # for all hosts to meet
-LOOK_EVERY_S = 0.5  # whether a signal has asked to stop meanwhile
-LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may well succeed
+LOOK_EVERY_S = 0.5  # for signals, during the meeting
+LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may succeed
 SAVE_TIMEOUT_S = 120.0  # enough on a busy machine; a save that waits for the lost host never ends
 
 
@@ -42,15 +41,15 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
     """Joins the other hosts of this run; call it before JAX is used for anything else.
 
     Args:
-      meeting: where they meet; None: this process works alone.
-      stop_asked: gives the name of the signal that has asked this process to stop, or "".
+      meeting: their address; None: this process works alone.
+      stop_asked: returns the name of the signal that has asked this process to stop, or "".
     """
     if meeting is None or jax.distributed.is_initialized():
         return
     check_known(meeting)
     local = bind_address(meeting) if meeting.process_id == 0 else None
     address = coordination.Relay(meeting.host, meeting.port).address if meeting.process_id else meeting.address
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from us
+    jax.config.update("jax_enable_preemption_service", False)  # it would replace our handler of SIGTERM
     failed: list[Exception] = []
 
     def join() -> None:
@@ -69,7 +68,7 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
         except Exception as error:  # raised below
             failed.append(error)
 
-    # In a thread, because JAX does not react to signals while it waits, and aborts the process in the end.
+    # In a thread, because JAX ignores signals while it waits, and aborts the process at its timeout.
     joining = threading.Thread(target=join, name="joining", daemon=True)
     joining.start()
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -80,7 +79,7 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
             raise Stopped(f"stopped by {name} before all hosts had met; give the same command again to go on")
         raise UserError(
             f"the {meeting.num_processes} hosts have not all met at {meeting.address!r} in {START_TIMEOUT_S:.0f} "
-            "seconds: each must run the same command with a number of its own, and reach process 0 there "
+            "seconds: each must run the same command with its own number, and reach process 0 there "
             "(--config.distributed.coordinator, .num_processes, .process_id)"
         )
     if failed:
@@ -89,16 +88,16 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
 
 
 def check_known(meeting: Meeting) -> None:
-    """Refuses a host whose name this machine cannot resolve."""
+    """Raises UserError if this machine cannot resolve the name of the host."""
     try:
         socket.getaddrinfo(meeting.host, meeting.port)
     except socket.gaierror as error:
-        if error.errno != socket.EAI_AGAIN:  # the name server does not answer now
+        if error.errno != socket.EAI_AGAIN:  # EAI_AGAIN: the name server does not answer
             raise UserError(f"the host {meeting.host!r} is not known here: {error.strerror} ({meeting.flag})") from None
 
 
 def bind_address(meeting: Meeting) -> str | None:
-    """Returns the address at which process 0 listens; None: the port of the meeting on all addresses of this machine.
+    """The address at which process 0 listens; None: the port of the meeting on all addresses of this machine.
 
     Raises UserError if it cannot listen there, because JAX would end the process with a segmentation fault.
     """
@@ -118,21 +117,21 @@ def bind_address(meeting: Meeting) -> str | None:
 
 
 class Vote(enum.IntEnum):
-    """What a host wants to do next; the highest vote of all hosts decides."""
+    """A host's vote on its next step; the highest vote of all hosts decides."""
 
     GO_ON = 0
-    END = 1  # it was trained for long enough
-    STOP = 2  # it was asked to, by a signal
+    END = 1  # training is complete
+    STOP = 2  # a signal asked for it
     FAILED = 3
 
 
 class Hosts:
-    """Keeps the hosts of a run in step; use as a context manager around all that needs the others, once they met."""
+    """Keeps the hosts of a run in step; a context manager around all work that needs the other hosts."""
 
     def __init__(self) -> None:
         """Starts to watch the other hosts, if there are any."""
         self.me, self.count = coordination.host()
-        self.save: Callable[[], str] | None = None  # saves what this host has learnt, and returns a description
+        self.save: Callable[[], str] | None = None  # saves this host's state, and returns a sentence about it
         self._over = False  # the last vote has taken place
         self._watch = coordination.Watch(self._end_without) if self.count > 1 else None
 
@@ -142,7 +141,7 @@ class Hosts:
     def __exit__(self, _: type | None, error: BaseException | None, __: TracebackType | None) -> None:
         if self._watch is None:
             return
-        if error is not None and not isinstance(error, Exception):  # by the user's vote: the others will notice
+        if error is not None and not isinstance(error, Exception):  # an exit by a signal: the others will notice
             number = error.args[0] if error.args else signal.SIGINT
             atexit.register(leave_at_once, 128 + number)  # before JAX waits for the others
             self._watch.stop()
@@ -150,10 +149,10 @@ class Hosts:
         if error is not None and not self._over:
             try:
                 self._gather(Vote.FAILED, (0, 0))
-            except (RuntimeError, ValueError):  # of the collective: a host is gone, or the way to it
+            except (RuntimeError, ValueError):  # of the collective operation: a host is lost, or the connection
                 self._watch.wait_for_verdict()
                 self._end_without([])
-        jax.distributed.shutdown()  # waits until all hosts call it; afterwards no host needs the others
+        jax.distributed.shutdown()  # waits until all hosts call it; afterwards they are independent
         self._watch.stop()
 
     def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0)) -> tuple[Vote, np.ndarray]:
@@ -166,8 +165,7 @@ class Hosts:
         self._over = strongest != Vote.GO_ON
         if strongest == Vote.FAILED:
             raise UserError(
-                f"host {votes.argmax()} of {self.count} has failed; what it wrote itself says why "
-                "(--config.distributed)"
+                f"host {votes.argmax()} of {self.count} has failed; its own output says why (--config.distributed)"
             )
         return strongest, np.delete(all_numbers, self.me, 0)
 
@@ -176,7 +174,7 @@ class Hosts:
         return found[:, 0], found[:, 1:]
 
     def _end_without(self, lost: list[int]) -> None:
-        """Ends the process, whatever its main thread is waiting for."""
+        """Saves the state and ends the process, even if its main thread waits."""
         saver = min({*range(self.count)} - {*lost})
         if self.save is None:
             saved = "nothing was learnt since it started"
@@ -189,19 +187,20 @@ class Hosts:
         what = f"host {names} of {self.count} was lost, without a sign of life for {seconds:.0f} seconds"
         if not lost:
             what = "the connection to another host broke"
-        say(f"{what}; {saved}; end what is left of the run, and give the same command again on all hosts to go on")
+        advice = "end the remaining processes of the run, and give the same command again on all hosts to go on"
+        say(f"{what}; {saved}; {advice}")
         leave_at_once(LOST)
 
 
 def in_time(save: Callable[[], str]) -> str:
-    """What `save` returns, or a sentence that says why it failed or that it took more than SAVE_TIMEOUT_S."""
+    """The result of `save`, or a sentence that it failed or took more than SAVE_TIMEOUT_S."""
     failed = "what was learnt since the last checkpoint could not be saved"
     told = [f"{failed} within {SAVE_TIMEOUT_S:.0f} seconds"]
 
     def run() -> None:
         try:
             told[0] = save()
-        except Exception as error:  # whatever it is, the process ends with it
+        except Exception as error:  # the process ends after any error
             told[0] = f"{failed}: {(str(error).splitlines() or [''])[0]}"
 
     saving = threading.Thread(target=run, name="saving", daemon=True)

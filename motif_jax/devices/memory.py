@@ -10,12 +10,12 @@ from motif_jax.structs import UserError
 class DeviceMemory(NamedTuple):
     """Memory of a device, in bytes."""
 
-    limit: int  # what JAX may take of it
-    free: int  # of that
+    limit: int  # for JAX
+    free: int  # of the limit
 
 
 def describe_memory(device: Any) -> DeviceMemory | None:
-    """The memory that JAX has on a device; None where JAX does not know it, as on CPUs."""
+    """JAX's memory on a device; None if JAX does not know it, as on CPUs."""
     found = device.memory_stats() or {}
     if "bytes_limit" not in found:
         return None
@@ -23,7 +23,7 @@ def describe_memory(device: Any) -> DeviceMemory | None:
 
 
 def needed_bytes(compiled: Any) -> int:
-    """Bytes that a compiled program takes on a device beside its arguments; 0 where the compiler does not know."""
+    """Bytes that a compiled program takes on a device beside its arguments; 0 if the compiler does not know."""
     found = compiled.memory_analysis()
     if found is None:
         return 0
@@ -34,11 +34,11 @@ def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str,
     """Raises UserError if a jitted program needs more memory than is free on a device; does nothing on CPUs.
 
     Args:
-      program: not called, only compiled; a later call finds the compiled program in JAX's cache on the disk.
-      arguments: of the call, which lie on the device already.
-      device: one of those that the program runs on.
+      program: compiled, but not called; a later call finds the compiled program in JAX's cache on disk.
+      arguments: of the call, already on the device.
+      device: one of the program's devices.
       what: the subject of the sentence.
-      flags: what makes it smaller.
+      flags: flags that reduce the memory.
     """
     memory = describe_memory(device)
     if memory is None:
@@ -52,5 +52,5 @@ def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str,
 
 
 def gib(count: int) -> str:
-    """Bytes in words: 1610612736 -> "1.5 GiB"."""
+    """Formats a number of bytes: 1610612736 -> "1.5 GiB"."""
     return f"{count / 2**30:,.1f} GiB" if count >= 2**30 / 10 else f"{count / 2**20:,.1f} MiB"

@@ -1,16 +1,16 @@
-"""The devices that a program runs on, where its arrays lie on them, and programs that run on all of them.
+"""The mesh of devices, the placement of arrays on it, and programs on all of its devices.
 
 The devices form a mesh with three axes:
 
-- `data`: the devices have a part of the batch each, and the same parameters.
-- `fsdp`: the devices have a part of the batch each, and a part of the parameters each ("fully sharded data parallel");
-  a layer's parameters are collected when it is computed.
-- `tensor`: the devices have the same part of the batch, and compute a part of each layer.
+- `data`: each device has a part of the batch, and all parameters.
+- `fsdp`: each device has a part of the batch and a part of the parameters ("fully sharded data parallel"); a layer's
+  parameters are gathered when it is computed.
+- `tensor`: the devices share a part of the batch, and each computes a part of every layer.
 
-A function that `map_update` compiles runs once per place of the `data` axis: it is given that place's part of the
-batch, and adds up over all places with `total`. It need not know of the other two axes, along which the compiler (XLA)
-divides its arrays and its work. The devices of one place belong to one host, so every host has a whole copy of the
-parameters among its devices. With fsdp = tensor = 1 each place is one device.
+A function that `map_update` compiles runs once per index ("place") of the `data` axis: it gets this place's part of the
+batch, and sums over all places with `total`. The compiler (XLA) divides its arrays and its work along the other two
+axes. The devices of one place belong to one host, so every host has a whole copy of the parameters among its devices.
+With fsdp = tensor = 1 each place is one device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from motif_jax.structs import UserError
 
 DATA, FSDP, TENSOR = AXES = ("data", "fsdp", "tensor")
 Tree = TypeVar("Tree")
-# How arrays of parameters are cut: the first pattern that is found in an array's name ("encoder.kernel") decides.
+# How parameters are cut: the first pattern that is found in an array's name ("encoder.kernel") decides.
 Rules = Sequence[tuple[str, P]]
 
 
@@ -37,10 +37,10 @@ Rules = Sequence[tuple[str, P]]
 
 
 def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
-    """Arranges all devices of all hosts, or the first so many, as a mesh; refuses sizes that do not fit.
+    """Arranges the first devices of all hosts as a mesh; raises UserError for sizes that do not fit.
 
     Args:
-      num_devices: 0 for all.
+      num_devices: number of devices; 0: all.
       fsdp, tensor: sizes of these axes; `data` has the rest.
       section: of the config, for errors: "--config.policy".
     """
@@ -60,19 +60,19 @@ def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str
             f"fsdp {fsdp} times tensor {tensor} must divide the number of devices of this host, {here} "
             f"({section}.fsdp, .tensor, .num_devices)"
         )
-    in_order = sorted(devices, key=lambda device: (device.process_index, device.id))  # so that no place has two hosts
+    in_order = sorted(devices, key=lambda device: (device.process_index, device.id))  # each place on one host
     return Mesh(np.array(in_order).reshape(-1, fsdp, tensor), AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def local_mesh(num_rows: int) -> Mesh:
-    """All devices of this host, if so many rows can be cut among them, and otherwise its first one."""
+    """All devices of this host if their number divides `num_rows`, and otherwise its first device."""
     devices = jax.local_devices()
     count = len(devices) if num_rows % len(devices) == 0 else 1
     return Mesh(np.array(devices[:count]).reshape(-1, 1, 1), AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def batch_parts(mesh: Mesh) -> int:
-    """How many parts `shard` cuts a batch into."""
+    """The number of parts into which `shard` cuts a batch."""
     return mesh.shape[DATA] * mesh.shape[FSDP]
 
 
@@ -80,12 +80,12 @@ def batch_parts(mesh: Mesh) -> int:
 
 
 def replicate(tree: Tree, mesh: Mesh) -> Tree:
-    """Puts a copy on every device; every host must give the same."""
+    """Puts a copy on every device; every host must pass the same tree."""
     return _put(tree, jax.tree.map(lambda _: NamedSharding(mesh, P()), tree))
 
 
 def shard(tree: Tree, mesh: Mesh, axis: int = 0) -> Tree:
-    """Cuts a batch into parts along one axis of each array; with several hosts, each gives its own share of it."""
+    """Cuts a batch into parts along one axis of each array; each of several hosts passes its own share."""
     sharding = NamedSharding(mesh, P(*[None] * axis, (DATA, FSDP)))
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
@@ -93,15 +93,15 @@ def shard(tree: Tree, mesh: Mesh, axis: int = 0) -> Tree:
 
 
 def place(tree: Tree, mesh: Mesh, rules: Rules = ()) -> Tree:
-    """Puts parameters, or a state with arrays of the same names, where `shardings` says; all hosts give the same."""
+    """Puts parameters, or a state with arrays of the same names, as `shardings` says; all hosts pass the same tree."""
     return _put(tree, shardings(tree, mesh, rules))
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules = ()) -> Any:
-    """How each array of a tree of parameters is cut. An optimizer's moments are cut as the parameters are.
+    """The sharding of each array of a tree of parameters. An optimizer's moments are cut like the parameters.
 
-    Where no rule says otherwise, the longest side that `fsdp` divides is cut along it, and the longest other side that
-    `tensor` divides along that axis. Arrays with fewer than two sides (biases, scales) are copied to all devices.
+    By default, the longest side that `fsdp` divides is cut along `fsdp`, and the longest other side that `tensor`
+    divides along `tensor`. Arrays with fewer than two sides (biases, scales) are copied to all devices.
 
     Args:
       tree: arrays, or their shapes.
@@ -157,15 +157,15 @@ def _put(tree: Tree, where: Any) -> Tree:
 def map_update(
     update: Callable[..., Any], mesh: Mesh, batch_axis: int, num_constants: int = 0, results: Any = None
 ) -> Any:
-    """Compiles `update(state, *constants, batch)` for all devices; the state's memory is given away.
+    """Compiles `update(state, *constants, batch)` for all devices; the state is donated.
 
     Args:
-      update: is given the state and the constants as they are, and its place's part of the batch. What it returns must
-        be the same at every place of the `data` axis, by way of `total`.
+      update: gets the whole state and constants, and its place's part of the batch. Its results must be the same at
+        every place of the `data` axis, by means of `total`.
       mesh: the devices.
-      batch_axis: axis of the batch's arrays that is cut.
+      batch_axis: the axis along which the batch's arrays are cut.
       num_constants: number of arguments between state and batch.
-      results: where the results lie: a tree of `shardings`, in which one may stand for many. None: on every device.
+      results: the results' shardings, a tree or a prefix of one. None: copies on every device.
     """
     if mesh.size == mesh.shape[DATA]:
         specs = (P(), *[P()] * num_constants, P(*[None] * batch_axis, DATA))

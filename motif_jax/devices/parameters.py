@@ -1,4 +1,4 @@
-"""Flat views of trees of parameters, by the names on the path to each array; and checksums of such trees."""
+"""Flat views of trees of parameters, by the path of names to each array; and checksums of trees."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from motif_jax.structs import UserError
 
 
 def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
-    """All arrays of a tree, by the names on the path to each: {"a": {"b": x}} -> {("a", "b"): x}"""
+    """All arrays of a tree, by their paths: {"a": {"b": x}} -> {("a", "b"): x}"""
     return {name_of(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
 
 def name_of(path: Sequence[Any]) -> tuple[str, ...]:
-    """The names in a path of `tree_flatten_with_path`; parts that are called "value" are left out."""
+    """The names in a path of `tree_flatten_with_path`, without parts named "value"."""
     return tuple(name for name in keys_of(path) if name != "value")
 
 
@@ -29,7 +29,7 @@ def keys_of(path: Sequence[Any]) -> tuple[str, ...]:
 
 
 def check_parameters(tree: Any, source: Path, flag: str = "path") -> None:
-    """Raises UserError, which names the array, if a number of a tree from `source` is not finite."""
+    """Raises UserError, which names the array, if a tree from `source` has a number that is not finite."""
     for name, leaf in leaves_by_path(tree).items():
         array = np.asarray(leaf)
         if jax.numpy.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
@@ -37,8 +37,8 @@ def check_parameters(tree: Any, source: Path, flag: str = "path") -> None:
 
 
 def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
-    """Puts arrays into the tree structure of `like`; raises UserError if a name, shape or dtype differs, or if a number
-    is not finite.
+    """Puts arrays into the tree structure of `like`; raises UserError for another name, shape or dtype, and for numbers
+    that are not finite.
     """
     wanted, form = jax.tree_util.tree_flatten_with_path(like)
     by_path = dict(by_path)
@@ -50,7 +50,7 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
             has = "nothing" if array is None else f"{array.shape} {array.dtype}"
             raise UserError(
                 f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(name_of(path))} is {has}, "
-                f"where {leaf.shape} {leaf.dtype} is due ({flag})"
+                f"not {leaf.shape} {leaf.dtype} ({flag})"
             )
         leaves.append(array)
     if by_path:
@@ -62,7 +62,7 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
 
 
 def sum_of_arrays(state: Any) -> str:
-    """SHA-256 checksum of the arrays of a tree and their names; the kinds of containers make no difference."""
+    """SHA-256 checksum of the arrays of a tree and their names, independent of the kinds of containers."""
     found = hashlib.sha256()
     for name, leaf in sorted(leaves_by_path(state).items()):
         array = np.asarray(leaf)

@@ -1,15 +1,15 @@
-"""Releases: directories with a trained policy, its reward, and a card, for others to load.
+"""Releases: directories with a trained policy, its reward, and a card, which others can load.
 
-    README.md             the card: what it is, how it was made, how good it is, its licence
-    config.json           the facts that the arrays need, the figures of the card, and the SHA-256 of every other file
+    README.md             the card: use, training, results, licence
+    config.json           facts about the arrays, the figures of the card, and the SHA-256 of every other file
     policy.safetensors    params.*, frozen.*, and sources.NAME.* for reward sources beside the learnt reward
     reward.safetensors    params.*, captions, counts
-    best.npz              a replay of the best episode that was evaluated
+    best.npz              a replay of the best evaluated episode
 
-This is also the layout of a model on the Hugging Face Hub. The releases that come with the program are in motif_jax/zoo
-and go by the names `motif_jax/NAME`. Reading a release executes nothing: arrays, JSON and text are all that is read,
-each file must have its SHA-256, and classes that the facts name are used only if the program has them
-(rewards/sources.py). Nothing here loads JAX.
+This is also the layout of a model on the Hugging Face Hub. The releases that come with the program are in
+motif_jax/zoo; their names are `motif_jax/NAME`. Reading a release does not execute code: it has only arrays, JSON and
+text, each file must have its SHA-256, and classes that the facts name are used only if the program has them
+(rewards/sources.py). This module does not load JAX.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from motif_jax.system.files import parse_json, read_json, record, write_json, wr
 from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
-PREFIX = "motif_jax"  # of the names of the program's own releases
+PREFIX = "motif_jax"  # of the names of releases that come with the program
 CARD, FACTS, REPLAY = "README.md", "config.json", "best.npz"
 KINDS = ("policy", "reward")
 FORMAT = 1  # version of this layout
 LARGEST = 2**34  # bytes of one file
 Facts = dict[str, Any]
 NUMBER = (int, float)
-# What the facts must have, at least: types, and dictionaries of the same. {None: form}: every value has this form.
+# The required facts: types, or dictionaries of forms. {None: form}: every value has this form.
 LEARNT = {
     "model": {"message": str, "blstats": bool, "crop": bool, "glyphs": bool},
     "statistics": {"mean": NUMBER, "variance": NUMBER, "quantiles": {None: NUMBER}},
@@ -50,7 +50,7 @@ FORMS: dict[str, Any] = {
 
 
 def find_release(path: Path) -> Path | None:
-    """The directory of a release that a path or the name `motif_jax/NAME` means; None if it means none."""
+    """The directory of the release with this path or this name, `motif_jax/NAME`; None for other paths."""
     if is_release(path):
         return path
     if len(path.parts) != 2 or path.parts[0] != PREFIX or os.path.exists(path):
@@ -62,17 +62,17 @@ def find_release(path: Path) -> Path | None:
 
 
 def is_release(directory: Path) -> bool:
-    """Whether it has a file of arrays that only releases have."""
-    return any(os.path.isfile(file_of(directory, kind)) for kind in KINDS)  # False for a name that is too long
+    """Whether a directory has a release's file of arrays."""
+    return any(os.path.isfile(file_of(directory, kind)) for kind in KINDS)  # False for names that are too long
 
 
 def file_of(directory: Path, kind: str) -> Path:
-    """The arrays of a "policy" or a "reward"."""
+    """The file with the arrays of a "policy" or a "reward"."""
     return directory / f"{kind}.safetensors"
 
 
 def read_facts(directory: Path) -> Facts:
-    """The content of config.json; raises UserError if it or the card is not what was written."""
+    """The content of config.json; raises UserError if it or the card is damaged."""
     with _refusing(directory, FACTS):
         facts = parse_json(read_bytes(directory / FACTS, LIMIT))
         if not isinstance(facts.get("files"), dict):
@@ -84,21 +84,21 @@ def read_facts(directory: Path) -> Facts:
 
 
 def read_checked(directory: Path, name: str, facts: Facts, limit: int = LARGEST) -> bytes:
-    """The bytes of one file of a release; raises UserError if their SHA-256 is not the one in `facts`."""
+    """The bytes of one file of a release; raises UserError if their SHA-256 differs from the one in `facts`."""
     with _refusing(directory, name):
         data = read_bytes(directory / name, limit)
         if hashlib.sha256(data).hexdigest() != facts["files"].get(name):
-            raise ValueError(f"its digest is not the one in {FACTS}")
+            raise ValueError(f"its checksum is not the one in {FACTS}")
         return data
 
 
 def released_step(directory: Path) -> int:
-    """The number of training steps of its policy."""
+    """The number of training steps of a release's policy."""
     return _of_kind(directory, read_facts(directory), "policy")["step"]
 
 
 def released_replay(directory: Path) -> Path | None:
-    """The replay of its best episode; None if the directory is no release, or has none."""
+    """The replay of a release's best episode; None if the directory does not have one."""
     if not is_release(directory) or not (directory / REPLAY).is_file():
         return None
     read_checked(directory, REPLAY, read_facts(directory))
@@ -124,7 +124,7 @@ def read_release(directory: Path, kind: str, which: str) -> tuple[int, Any, Fact
 
 
 def _of_kind(directory: Path, facts: Facts, kind: str) -> Facts:
-    """Step and facts of a policy or a reward, of which at least the form is right."""
+    """Step and facts of a policy or a reward; their form is checked."""
     own = facts.get(kind)
     if own is None:
         raise UserError(f"the release in {str(directory)!r} has no {kind}")
@@ -138,7 +138,7 @@ def _of_kind(directory: Path, facts: Facts, kind: str) -> Facts:
 
 
 def _check_form(value: Any, form: Any, name: str) -> None:
-    """Raises ValueError if a fact is not of the types that its form names."""
+    """Raises ValueError if the type of a fact differs from its form."""
     if not isinstance(form, dict):
         kinds = form if isinstance(form, tuple) else (form,)
         if type(value) not in kinds:
@@ -151,7 +151,7 @@ def _check_form(value: Any, form: Any, name: str) -> None:
 
 
 def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
-    """The arrays of a file, in dictionaries: "params.core.kernel" is tree["params"]["core"]["kernel"]."""
+    """The arrays of a file as nested dictionaries: "params.core.kernel" is tree["params"]["core"]["kernel"]."""
     name = file_of(directory, kind).name
     data = read_checked(directory, name, facts)
     tree: dict[str, Any] = {}
@@ -172,14 +172,14 @@ def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
 def write_release(
     directory: Path, arrays: Mapping[str, Mapping[tuple[str, ...], Any]], facts: Facts, card: str, replay: bytes | None
 ) -> None:
-    """Writes a release, config.json last; an older one in the directory is replaced, if its files are as written.
+    """Writes a release, config.json last; replaces an older one in the directory, if its files are unchanged.
 
     Args:
-      directory: is made if it does not exist.
+      directory: made if it does not exist.
       arrays: of a "policy", a "reward" or both, by their paths (`parameters.leaves_by_path`).
-      facts: for config.json, as JSON holds them; `files` and `format` are added.
+      facts: for config.json, of JSON's types; `files` and `format` are added.
       card: text of the card.
-      replay: the bytes of a replay, if there is one.
+      replay: the bytes of a replay, or None.
     """
     files = {CARD: card.encode()}
     files |= {
@@ -202,9 +202,9 @@ def write_release(
 
 
 def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]) -> None:
-    """Raises UserError if a file of the directory that is to be replaced is not as this program wrote it.
+    """Raises UserError if a file that would be replaced was changed since this program wrote it.
 
-    Its SHA-256 must be the one in the config.json there or, after an export that was killed, one of `digests`.
+    Its SHA-256 must be the one in the directory's config.json or, after a killed export, one of `digests`.
     """
     before: Facts = {}
     with contextlib.suppress(OSError, ValueError):
@@ -217,21 +217,21 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
                     strange.append(name)
     if strange:
         raise UserError(
-            f"{str(directory / strange[0])!r} would be replaced, and is not as this program wrote it: name another "
-            "directory (--config.export.to), or move this one away if it is the rest of an export that was killed"
+            f"{str(directory / strange[0])!r} would be replaced, but was changed since this program wrote it: name "
+            "another directory (--config.export.to), or move this one away if an export was killed there"
         )
 
 
 @contextlib.contextmanager
 def usable(directory: Path) -> Iterator[None]:
-    """Around code that uses the facts of a release: an error in what they say becomes one sentence."""
+    """A context for code that uses the facts of a release: an error becomes a UserError of one sentence."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if not is_release(directory):
             raise
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise UserError(f"the release in {str(directory)!r} says what this version cannot use ({said})") from error
+        raise UserError(f"the release in {str(directory)!r} has facts that this version cannot use ({said})") from error
 
 
 @contextlib.contextmanager
@@ -242,11 +242,11 @@ def _refusing(directory: Path, name: str) -> Iterator[None]:
         raise UserError(f"the release in {str(directory)!r} has no file {name!r}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
         said = " ".join(str(error).split())[:200]
-        raise UserError(f"the release in {str(directory)!r} cannot be used: of {name!r}, {said}") from error
+        raise UserError(f"the release in {str(directory)!r} cannot be used: {name!r}: {said}") from error
 
 
 def _numbers(tree: Any) -> Any:
-    """Facts with the infinite numbers that `record` wrote as texts."""
+    """Facts, with infinite numbers in place of the texts that `record` wrote for them."""
     if isinstance(tree, dict):
         return {name: _numbers(item) for name, item in tree.items()}
     if isinstance(tree, list):

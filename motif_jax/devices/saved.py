@@ -1,4 +1,4 @@
-"""Trained policies and rewards wherever they lie: in directories of checkpoints, or in releases."""
+"""Finds and reads trained policies and rewards, in directories of checkpoints or in releases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def find_saved(path: Path, kind: str) -> Path:
 
 
 def read_saved(directory: Path, kind: str, which: str) -> tuple[int, Any, dict[str, Any]]:
-    """Step, arrays and facts of what `find_saved` has found; `which` is "last", "best" or a step."""
+    """Step, arrays and facts from the directory of `find_saved`; `which` is "last", "best" or a step."""
     if is_release(directory):
         return read_release(directory, kind, which)
     with reading(directory) as checkpoints:

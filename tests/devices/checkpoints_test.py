@@ -59,7 +59,7 @@ def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp
 
 def test_what_is_no_directory_of_checkpoints_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is a file, where checkpoints are due"):
+    with pytest.raises(UserError, match="is a file, not a directory"):
         Checkpoints(tmp_path / "file")
     saved(tmp_path / "good").close()
     (tmp_path / "good/5/_CHECKPOINT_METADATA").write_text("[]")

@@ -237,7 +237,7 @@ def test_scores_become_soft_labels(workdir):
     np.testing.assert_allclose(prob[codes == 1], (0.83 / 0.96 + 1 - 0.13 / 0.96) / 2, rtol=1e-5)
     np.testing.assert_allclose(prob[codes == 0], 1 - (0.83 / 0.96 + 1 - 0.13 / 0.96) / 2, rtol=1e-5)
     np.testing.assert_allclose(prob[codes == 2], 0.5, rtol=1e-6)
-    assert "How sure the answers are" in (workdir / "annotations" / f"{name}.html").read_text()
+    assert "Certainty of the answers" in (workdir / "annotations" / f"{name}.html").read_text()
 
 
 @pytest.mark.journey

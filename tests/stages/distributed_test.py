@@ -64,7 +64,7 @@ def test_what_the_first_host_gives_arrives_to_the_last_bit(two_hosts):
 
 def test_a_host_that_fails_is_not_waited_for(two_hosts):
     assert two_hosts[0]["told"] == (
-        "host 1 of 2 has failed; what it wrote itself says why (--config.distributed)"
+        "host 1 of 2 has failed; its own output says why (--config.distributed)"
     )  # fmt: skip
     assert two_hosts[1]["told"] == "the disk of host 1"
     assert two_hosts[0]["others"].tolist() == [[11, 20]]

@@ -104,7 +104,7 @@ def test_another_runs_policy_keeps_its_name_and_stays_whose_it_is(workdir, toys,
     assert summary["path"] == str(toys.weak / "policy/checkpoints")
     assert summary["figures"]["intrinsic_return"] is not None  # it has no reward of its own: this workdir's
     shutil.copytree(toys.weak, tmp_path / "weak")
-    with pytest.raises(UserError, match=r"is of another policy of this name, .* \(--config.evaluate.policy\)"):
+    with pytest.raises(UserError, match=r"belongs to another policy of this name, .* \(--config.evaluate.policy\)"):
         run(workdir, f"{tmp_path / 'weak'}@64")
 
 
@@ -150,7 +150,7 @@ def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, m
     (checkpoints / "64").rename(checkpoints / "128")
     assert not evaluate.is_complete(settings(episodes=3), tmp_path / "weak")
     run(tmp_path / "weak", episodes=3)
-    assert "policy-128 is played anew" in capsys.readouterr().out
+    assert "policy-128 is played again" in capsys.readouterr().out
 
 
 @pytest.mark.quick
@@ -210,7 +210,7 @@ def test_episodes_of_before_a_figure_was_known_are_read(tmp_path):
     assert summary["figures"]["progression"] is None
     assert summary["figures"]["score"]["mean"] == 5
     write_lines(tmp_path / "other.jsonl", [{"episode": 0, "score": 5}])
-    with pytest.raises(UserError, match="lines that are of no episode"):
+    with pytest.raises(UserError, match="lines that are not episodes"):
         evaluate_summary.read_rows(tmp_path / "other.jsonl", FIGURES)
 
 

@@ -14,8 +14,8 @@ from motif_jax.stages.train_policy.rescue import FACTS, RESCUED
 from motif_jax.system.files import read_arrays
 
 SENTENCE = re.compile(
-    r"motif_jax: host (\d) of 2 was lost, without a sign of life for 4 seconds; (.+); end what is left of the run, and "
-    r"give the same command again on all hosts to go on\n"
+    r"motif_jax: host (\d) of 2 was lost, without a sign of life for 4 seconds; (.+); end the remaining processes of "
+    r"the run, and give the same command again on all hosts to go on\n"
 )
 
 

@@ -243,7 +243,7 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
         "[...document.querySelectorAll('.player dl > div')].filter(one => one.offsetParent).map(one => one.innerText)"
     )
     titles = [text.split("\n")[0] for text in tab.run(told)]
-    assert titles == ["the action that led here", "what the policy expects", "the game's reward", "the game's, so far"]
+    assert titles == ["the action that led here", "the policy's value", "the game's reward", "the game's, so far"]
 
 
 @pytest.mark.journey

@@ -101,7 +101,7 @@ def test_candidates_ranked_by_values_are_not_called_decoded_without_them(tmp_pat
 
 def test_decodings_without_logits_are_not_called_logits_and_values(tmp_path):
     page = page_of(make_workdir(tmp_path / "run", returns={("sample", 4.0): -2.7}, include_logits=False))
-    assert "Without logits, beta (Q - V) alone decides, by the values of ilql. The same games" in page
+    assert "Without logits, beta (Q - V) alone decides, by the values of ilql. All players play the same games" in page
     assert "logits + beta" not in page
     assert "beta 4, sampled, without logits" in page
 
@@ -134,8 +134,8 @@ def test_what_a_policy_writes_is_escaped(workdir):
 def test_ranks_and_the_best_texts_are_listed(workdir):
     page = page_of(workdir)
     assert "50% 90%" in page
-    assert "What the values like best" in page
-    assert "of games that are played meanwhile" in page
+    assert "Texts with the highest Q - V" in page
+    assert "of games during training" in page
 
 
 def test_damaged_files_end_it_with_one_sentence(tmp_path):

@@ -151,7 +151,7 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
     report.run(config, workdir)
     page = (workdir / "report/index.html").read_text()
     assert "0.05 × the count bonus + 0.1 × random network distillation" in page
-    for words in ("count return", "rnd return", "Stairs return", "what this reward source gave"):
+    for words in ("count return", "rnd return", "Stairs return", "from this reward source"):
         assert words in page
 
 

@@ -185,7 +185,7 @@ def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evalu
         "300",
         "beta 4, sampled: game",
         "beta 0, sampled: game",
-        "like best",
+        "highest Q - V",
     ):
         assert words in page
     assert "The dataset" not in page

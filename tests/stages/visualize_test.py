@@ -53,7 +53,7 @@ def test_an_export_may_not_be_a_directory_nor_be_in_a_file(tmp_path):
     with pytest.raises(UserError, match=r"a\.gif' is a directory \(--config\.visualize\.export\)"):
         visualize.check(settings(export=str(tmp_path / "a.gif")))
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file' is no directory to write in \(--config\.visualize\.export\)"):
+    with pytest.raises(UserError, match=r"file' is not a writable directory \(--config\.visualize\.export\)"):
         visualize.check(settings(export=str(tmp_path / "file" / "new" / "b.gif")))
 
 

@@ -1,7 +1,7 @@
-"""The stage annotate: asks an annotator which moment of each pair is better, once per distinct question.
+"""The stage annotate: an annotator says which moment of each pair is better, once per distinct question.
 
-Many pairs show the same two captions, which is one question (preferences/questions.py). Several jobs can share the
-work: each asks its part of the questions and writes the labels as a shard (job.py). The last one merges all shards.
+Pairs with the same two captions share one question (preferences/questions.py). Several jobs can share the work: each
+asks its part of the questions and writes the labels as a shard (job.py). The last one merges all shards.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def begun(config: ConfigDict, workdir: Path) -> list[Path]:
 
 
 def shared(config: ConfigDict) -> bool:
-    """Whether several jobs may work in the workdir at the same time, each on its own shard."""
+    """Whether several jobs may work in the workdir at the same time."""
     return bool(config.annotate.num_shards > 1)
 
 
@@ -56,7 +56,7 @@ def check(config: ConfigDict) -> None:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the annotation that the config describes is merged, and every pair has a label."""
+    """Whether the config's annotation is merged, with a label for every pair."""
     section = config.annotate
     name = label_name(section)
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
@@ -67,7 +67,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
-    """Labels this job's shard, and merges all if it was the last. `make` starts the annotator, if one is needed."""
+    """Labels this job's shard, and merges all shards after the last one. `make` starts the annotator, if needed."""
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
     # ---- questions
@@ -76,7 +76,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     dataset = PairDataset(workdir / "dataset")
     if section.captions == "msg_minbl" and "blstats" not in dataset.data:
         raise UserError(
-            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line are made of "
+            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
             "(--config.annotate.captions)"
         )
     name = label_name(section)
@@ -120,7 +120,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
         return
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
-    print_line(f"annotate: labels in {labels}, to look at: {page}")
+    print_line(f"annotate: labels in {labels}, page: {page}")
 
 
 STAGE = Stage(

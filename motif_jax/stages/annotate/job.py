@@ -1,8 +1,8 @@
-"""One annotation job: asks the questions of its shard that have no answer yet, and writes the labels to disk.
+"""One annotation job: asks the open questions of its shard, and writes the labels to disk.
 
-Questions that an earlier run has labelled, or that the answer cache knows, are not asked again; the rest go to the
-annotator as one stream. Every batch of answers is written twice, first to the answer cache and then to the shard; a job
-that is killed loses at most one batch.
+Questions with a label from an earlier run or with an answer in the answer cache are not asked again; the rest go to the
+annotator as one stream. Every batch of answers is written twice, first to the answer cache and then to the shard; a
+killed job loses at most one batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
-COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
+COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
 MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
@@ -39,7 +39,7 @@ class Job:
     """Asks the questions of one shard."""
 
     def __init__(self, config: ConfigDict, questions: Questions, shard: Shard, rows: np.ndarray):
-        """Takes the rows of the dataset that belong to the shard, `rows`. [M]"""
+        """`rows` are the rows of the dataset that belong to the shard. [M]"""
         self._config, self._section, self._questions, self._shard = config, config.annotate, questions, shard
         section = config.annotate
         low, high = question_range(shard.part, len(questions))
@@ -48,10 +48,10 @@ class Job:
         else:
             both = questions.sample(1.0 if section.mode == "score" else section.both_orders)
         self._asked, self._low = Asked(low, both[low:high]), low
-        self._put = np.zeros(high - low, bool)  # whether the annotator was ever asked, with or without a verdict
+        self._put = np.zeros(high - low, bool)  # whether the question was asked, with or without a verdict
         self._margin = section.tie_margin if section.backend in MODELS else 0.0
 
-        # Rows that have a question, its index in this shard, and whether the row shows it in the other order.
+        # Rows with a question, its index in this shard, and whether the row has its captions in the other order.
         self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
         self._place = questions.of_pair[rows][self._asking] - low
         self._turned = questions.turned[rows][self._asking]
@@ -73,17 +73,14 @@ class Job:
         self._readable = Readable("annotate")
 
     def run(self, make: MakeAnnotator) -> None:
-        """Asks the annotator all questions of the shard that have no label yet, and writes the labels."""
+        """Asks all open questions of the shard, and writes the labels."""
         if not self._open():
             self._commit(bool(self._wanted.all()), [])
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
         annotator, about = make(self._config)
-        store = (
-            AnswerStore(Path(self._section.cache_dir).expanduser(), about)
-            if about and self._section.cache_dir
-            else None
-        )
+        cache = self._section.cache_dir
+        store = AnswerStore(Path(cache).expanduser(), about) if about and cache else None
         try:
             self._model = about.get("model", "")
             self._check_model()
@@ -98,14 +95,14 @@ class Job:
                 store.close()
 
     def _read(self, folder: Path) -> None:
-        """Takes the answers of earlier runs from the answer cache in `folder`."""
+        """Reads the answers of earlier runs from the answer cache in `folder`."""
         unknown = self._open()
         for lines in batched(read_answers(folder), CACHE_LINES):
             numbers, turned = self._questions.find([(question.first, question.second or "") for question, _ in lines])
             self._take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:
-            print_line(f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them")
+            print_line(f"annotate: the answer cache {str(folder)!r} answers {self._counts['from_cache']:,} of them")
 
     def _take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> None:
         """Stores answers; see `Asked.take`."""
@@ -114,12 +111,12 @@ class Job:
         self._put[places[(places >= 0) & (places < len(self._put))]] = True
 
     def _check_model(self) -> None:
-        """Refuses to mix the labels of two models; the config alone does not distinguish them."""
+        """Raises UserError if the labels so far are from another model, which the config alone may not show."""
         with folder_lock(self._shard.folder):
             records = [read_record(file) for file in sorted(self._shard.folder.glob("shard-*.json"))]
         for record in records:
             other = record["log"].get("model", self._model)
-            if other and other != self._model:  # "": that job had nothing to ask
+            if other and other != self._model:  # "": that job did not ask
                 raise UserError(
                     f"annotation {self._shard.folder.name!r} was begun with the model {other!r}, and this is "
                     f"{self._model!r} (--config.annotate.model): {TRY}"
@@ -160,7 +157,7 @@ class Job:
             )
 
     def _stream(self) -> Iterator[Question]:
-        """Questions without an answer, batch by batch: first those in their own order, then the turned ones."""
+        """The open questions; in each batch first those in their own order, then the turned ones."""
         for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
             for number, turned in sorted(block, key=lambda spot: spot[1]):
                 question = Question(*self._questions.text(number))
@@ -169,7 +166,7 @@ class Job:
                 yield question
 
     def _save(self, store: AnswerStore | None) -> int:
-        """Writes the pending answers to the cache and the shard; returns how many rows are labelled.
+        """Writes the pending answers to the cache and the shard; returns the number of labelled rows.
 
         After an interruption, a second call completes the work; at worst the cache then has a line twice.
         """
@@ -181,21 +178,21 @@ class Job:
         try:
             if store is not None:
                 store.add(pending)
-        finally:  # where the cache cannot be written, the shard still can
+        finally:  # even if the cache cannot be written
             labelled = self._label()
-            # Without any answer nothing is written: that would bind the annotation to settings that may not work.
+            # Not before the first answer: it would bind the annotation to settings that may not work.
             if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():
                 self._commit(False, pending)
-        self._committed = time.monotonic()  # also if there is nothing to write, as looking for it takes time
+        self._committed = time.monotonic()  # also without new labels, as `_label` takes time
         del self._pending[: len(pending)]
         for question, answer in pending:
             self._flight.pop(question, None)
             self._count(self._counts, answer)
         return labelled
 
-    def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> int:
-        """Writes the labels and the log to the shard; returns how many rows are labelled. `pending` count as asked."""
-        labelled = self._label()
+    def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> None:
+        """Writes the labels and the log to the shard; `pending` answers count as asked."""
+        self._label()
         counts = dict(self._counts)
         for _, answer in pending:
             self._count(counts, answer)
@@ -205,7 +202,6 @@ class Job:
         unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
         log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
         self._shard.commit(finished, log)
-        return labelled
 
     @staticmethod
     def _count(counts: dict[str, int], answer: Answer) -> None:
@@ -215,7 +211,7 @@ class Job:
             counts[name] += getattr(answer, name)
 
     def _label(self) -> int:
-        """Labels the rows whose question has been settled; returns how many rows are labelled in all."""
+        """Labels the rows whose questions are answered; returns the number of labelled rows."""
         labels = self._asked.labels()[self._place]
         new = np.isnan(self._shard.prob[self._asking]) & ~np.isnan(labels)
         prob = np.where(self._turned, 1 - labels, labels)
@@ -223,7 +219,7 @@ class Job:
         return int((self._shard.codes != Preference.UNKNOWN).sum())
 
     def _open(self) -> int:
-        """How many wanted questions have no label."""
+        """The number of wanted questions without a label."""
         return int((np.isnan(self._asked.labels()) & self._wanted).sum())
 
     def _notes(self) -> dict[str, str]:

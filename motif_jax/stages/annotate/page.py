@@ -32,12 +32,12 @@ NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 
 
 class Evidence(NamedTuple):
-    """What the page shows of the answers, in addition to the labels that were made from them."""
+    """Details of the answers for the page, in addition to their labels."""
 
-    said: dict[int, str]  # texts of the answers to the most frequent questions, by the question's number
-    both: np.ndarray  # answers of the questions asked in both orders, in their own order. [J, 2]
-    unreadable: dict[Question, Answer]  # of questions that are still unknown
-    mass: float  # mean probability of any verdict as the next token; 1 in the mode that writes text
+    said: dict[int, str]  # answers to the most frequent questions, by the question's number
+    both: np.ndarray  # answers of questions asked in both orders, in their own order. [J, 2]
+    unreadable: dict[Question, Answer]  # of questions without a label
+    mass: float  # mean probability of a verdict as the next token; 1 in mode reason
 
 
 def page_of(workdir: Path, name: str) -> Path:
@@ -48,7 +48,7 @@ def page_of(workdir: Path, name: str) -> Path:
 def write_page(
     config: ConfigDict, workdir: Path, dataset: PairDataset, name: str, questions: Questions | None, merged: Merged
 ) -> Path:
-    """Writes `workdir/annotations/<name>.html`, and beside it a JSON file with what the report shows of it."""
+    """Writes `workdir/annotations/<name>.html`, and beside it a JSON file for the report."""
     section, logs = config.annotate, list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
@@ -103,15 +103,15 @@ def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evide
     different = int((questions.of_pair >= 0).sum())
     total = {key: sum(log.get(key, 0) for log in logs) for key in ("asked", "prompt_tokens", "output_tokens")}
     figures = [
-        (f"{1 - different / pairs:.0%}", "of them show equal captions: ties, not asked"),
+        (f"{1 - different / pairs:.0%}", "of them have equal captions: ties, not asked"),
         (f"{len(questions):,}", "distinct questions"),
         (f"{different / max(len(questions), 1):,.1f}", "pairs per question"),
     ]
     if total["asked"]:
-        figures.append((f"{total['asked']:,}", "questions put to the annotator, repetitions included"))
+        figures.append((f"{total['asked']:,}", "questions asked, repetitions included"))
     if total["prompt_tokens"]:
         tokens = (total["prompt_tokens"] + total["output_tokens"]) / total["asked"]
-        figures.append((f"{tokens:,.0f}", "tokens per question put"))
+        figures.append((f"{tokens:,.0f}", "tokens per question asked"))
     if evidence.mass < 1:
         figures.append((f"{evidence.mass:.0%}", "probability that the model answers with a verdict"))
     return figures
@@ -120,7 +120,7 @@ def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evide
 def _of_the_questions(
     section: ConfigDict, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: Evidence
 ) -> list[str]:
-    """HTML blocks: the most frequent questions, how sure the answers are, position bias, unreadable answers."""
+    """HTML blocks: the most frequent questions, certainty of answers, position bias, unreadable answers."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
     codes = to_codes(label, margin)
     cells = 5 if evidence.said else 4
@@ -140,14 +140,14 @@ def _of_the_questions(
         rows.append([f"{questions.counts[number]:,}", first, second, verdict, why][:cells])
     body = [
         "<h2>Most frequent questions</h2>",
-        '<p class="soft">How many pairs ask it, its captions (the better one in bold), and the verdict.</p>',
+        '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
         table(("pairs", "first", "second", "better", "reason")[:cells], rows, numbers=(0,)),
     ]
     known = label[~np.isnan(label)]
     if not np.isin(known, (0.0, 0.5, 1.0)).all():
         heights = np.histogram(known, bins=40, range=(0, 1))[0].tolist()
         body += [
-            "<h2>How sure the answers are</h2>",
+            "<h2>Certainty of the answers</h2>",
             columns(heights, ("first is better", "no preference", "second is better")),
             '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
         ]
@@ -163,7 +163,7 @@ def _of_the_questions(
 def _evidence(
     config: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
 ) -> Evidence:
-    """Collects the evidence: applies the rules again, or reads the answer caches that the jobs have used."""
+    """Collects the evidence: applies the rules again, or reads the answer caches of the jobs."""
     said: dict[int, str] = {}
     if config.annotate.backend == "lexicon":
         lexicon = Lexicon(texts_of(config), config.annotate.goal)
@@ -190,7 +190,7 @@ def _evidence(
 
 
 def _summary(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: Evidence) -> dict[str, Any]:
-    """What the report shows of an annotation: the most frequent questions, those with a preference, position bias."""
+    """Facts for the report: the most frequent questions, those with a preference, position bias."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
     codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
 
@@ -210,11 +210,11 @@ def _summary(section: ConfigDict, questions: Questions, label: np.ndarray, evide
 
 
 def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
-    """Position bias: how much the answers depend on the order in which two captions are shown.
+    """Position bias: the effect of the captions' order on the answers.
 
     Args:
       asked: answers to questions in both orders, each in the question's own order. [J, 2]
-      margin: around one half, where there is no preference.
+      margin: distance from one half within which an answer is a tie.
     """
     codes = to_codes(asked, margin)
     return {

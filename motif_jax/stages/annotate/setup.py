@@ -1,4 +1,4 @@
-"""From the config to an annotation: its table of values and checks, its name, its facts, and the annotator."""
+"""The config's section annotate, and what is made from it: the annotation's name, its facts, and the annotator."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 from motif_jax.system.file_names import LONGEST, short_name
 
-LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is called like an annotation
+LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
-DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Annotate:
     backend: str = value(
         "lexicon",
         Text(BACKENDS),
-        "lexicon, judge: rules, here or on a server; vllm, server: a model; score, return, random: no captions",
+        "lexicon, judge: rules, here or on a server; vllm, server: a model; score, return, random: without captions",
         decides=True,
     )
     model: str = value(
         "",
         Text(longest=4000, piece=255, between="/"),
-        "vllm: a directory or a name; server: the name of the model there",
+        "vllm: a directory or a name; server: the server's name for the model",
         decides=True,
     )
     mode: str = value(
@@ -68,9 +68,9 @@ class Annotate:
     )
     prompt: str = value("default", Text(VERSIONS), "version of the prompt", decides=True)
     prompt_file: str = value(
-        "", PATH, "prompts of your own; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
+        "", PATH, "your own prompts; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
     )
-    lexicon: str = value("", PATH, "rules of your own, a TOML file; empty: those of the game", decides=True)
+    lexicon: str = value("", PATH, "your own rules, a TOML file; empty: those of the game", decides=True)
     system_role: bool = value(
         True, Flag(), "False for models whose chat template does not have a system role", decides=True
     )
@@ -96,7 +96,7 @@ class Annotate:
     shard: int = value(0, Whole(0, 99_998), "number of this job")
     merge: str = value("auto", Text(("auto", "partial")), "partial: merge the answers that exist, without asking")
     ignore_existing: bool = value(
-        False, Flag(), "make the annotation anew; with an empty cache_dir, questions are asked again, too"
+        False, Flag(), "discard the annotation and label again; with an empty cache_dir, questions are asked again, too"
     )
     cache_dir: str = value(
         "runs/answers", PATH, "answers of language models, shared by all experiments; empty: they are not kept"
@@ -109,8 +109,8 @@ class Sampling:
     """Sampling of answers in mode reason."""
 
     temperature: float = value(0.1, Number(0, 1000), "temperature", decides=True)
-    top_p: float = value(0.95, Number(0, 1, above=True), "probability mass that tokens are drawn from", decides=True)
-    top_k: int = value(50, Whole(-1), "number of tokens that are drawn from; vllm only; -1: all", decides=True)
+    top_p: float = value(0.95, Number(0, 1, above=True), "probability mass to draw tokens from", decides=True)
+    top_k: int = value(50, Whole(-1), "number of tokens to draw from; vllm only; -1: all", decides=True)
     max_tokens: int = value(
         1024,
         Whole(1, 10_000_000),
@@ -142,12 +142,10 @@ class Server:
     key_variable: str = value(
         "MOTIF_JAX_API_KEY", Text(), "environment variable with the server's key, if it needs one"
     )
-    in_flight: int = value(64, Whole(1, 10_000), "questions that wait for an answer at a time")
+    in_flight: int = value(64, Whole(1, 10_000), "most unanswered questions at a time")
     timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "longest wait for one reply, in seconds")
-    patience_s: float = value(
-        600.0, Number(0.01, MANY_SECONDS), "longest wait for a server that is down, which may be restarted"
-    )
-    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "the same at the start of the job")
+    patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "longest wait for a server that is down, in seconds")
+    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "the same at the start of the job, in seconds")
     prefill: bool = value(
         False, Flag(), "mode score: begin the answer with '(', which vLLM's server can and others cannot", decides=True
     )
@@ -156,10 +154,10 @@ class Server:
 
 @dataclass(frozen=True)
 class JudgeSection:
-    """The backend judge: a server in a process of its own, which answers by the rules of the lexicon."""
+    """The backend judge: a server in its own process that answers by the lexicon's rules."""
 
-    delay_s: float = value(0.05, Number(0, 60), "seconds per question, as a language model would take")
-    at_a_time: int = value(8, Whole(1, 1000), "questions that it answers side by side")
+    delay_s: float = value(0.05, Number(0, 60), "seconds per question, to simulate a language model")
+    at_a_time: int = value(8, Whole(1, 1000), "questions that it answers in parallel")
 
 
 TABLES: Tables = {
@@ -182,7 +180,7 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
 
 
 def label_name(section: ConfigDict) -> str:
-    """The annotation's name: custom, or made from model, captions, goal and prompt as the published names are."""
+    """The annotation's name: custom, or made like published names from model, captions, goal and prompt."""
     return short_name(_label_name(section), LONGEST_NAME)
 
 
@@ -203,7 +201,7 @@ def _label_name(section: ConfigDict) -> str:
 
 
 def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Texts) -> dict[str, Any]:
-    """All that labels depend on, of dataset and config, as a flat dict. The model itself is checked later (job.py)."""
+    """The facts of dataset and config that decide the labels, as a flat dict. job.py checks the model itself."""
     facts: dict[str, Any] = {"backend": section.backend, "num_shards": section.num_shards}
     facts["dataset"] = fingerprint(dataset)
     beside = [dataset.info["score"]] if section.backend == "score" else []
@@ -231,7 +229,7 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
 
 
 def make_annotator(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
-    """Starts the annotator; returns it and what its answers depend on, for the answer cache ({}: not cached)."""
+    """Starts the annotator; returns it and the facts that decide its answers, for the answer cache ({}: not cached)."""
     return open_annotator(config.annotate, texts_of(config), config.seed)
 
 

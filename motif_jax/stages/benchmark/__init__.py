@@ -1,6 +1,6 @@
-"""Benchmark: the door to `benchmarks/`, which lies beside the package in a checkout and measures this machine.
+"""Benchmark: runs `benchmarks/`, which is beside the package in a checkout and measures this machine.
 
-The values of the config are declared here, as every config has them; nothing else in the package knows `benchmarks`.
+The config's values are declared here, because every config has them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Measurements of this machine."""
+    """Benchmarks of this machine."""
 
     parts: tuple[str, ...] = value(
         ("env", "annotation", "reward", "policy", "pipeline"), List(Text(PARTS), "part"), "what to measure"
@@ -38,11 +38,11 @@ class Benchmark:
         (10_000, 50_000, 200_000), List(Whole(1, 10**9), "number of pairs"), "sizes of datasets"
     )
     seconds: float = value(2.0, Number(0, 1e6, above=True), "seconds per measurement")
-    repeats: int = value(3, Whole(1), "measurements, the median of which is reported")
+    repeats: int = value(3, Whole(1), "measurements of each figure; their median is reported")
     train_seconds: float = value(
         180.0, Number(0, 1e6, above=True), "seconds of the part train, which is for GPUs (configs/gpu.py)"
     )
-    limit_s: float = value(0.0, Number(0, 1e6), "seconds in which to end: later parts are left out; 0: no limit")
+    limit_s: float = value(0.0, Number(0, 1e6), "seconds after which the remaining parts are left out; 0: no limit")
 
 
 TABLES: Tables = {"benchmark": table_of(Benchmark)}
@@ -55,7 +55,7 @@ def loads_jax(config: ConfigDict) -> bool:
 
 
 def check(config: ConfigDict) -> None:
-    """Raises UserError for values that the measurements would refuse, or where this is not a checkout."""
+    """Raises UserError for values that the measurements would refuse, or outside of a checkout."""
     check_values(config, TABLES)
     benchmarks().check(config)
 

@@ -1,14 +1,13 @@
-"""Evaluate: measures how well policies and scripted players play; all of them play the same games.
+"""Evaluate: plays the same games with policies and scripted players, and summarises them.
 
-Episodes 0 to N - 1 of the evaluation games, which no policy is trained on, are played to their end. Games run side by
-side, so some episodes beyond these are begun; they do not count. So short episodes are not favoured. Each player has a
-directory, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of some
-episodes. Episodes that an interrupted or shorter run has played are not played again. The players that are named in
-`config.evaluate.beside` play the same games.
+Episodes 0 to N - 1 of the evaluation games, which are not used in training, are played to their end. Games run side by
+side, so some later episodes are begun as well; they are not counted, so short episodes are not favoured. Each player
+has a directory, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of
+some episodes. Episodes of an interrupted or shorter run are kept. The players of `config.evaluate.beside` play the same
+games.
 
-The games are the same every time. A policy that samples its actions acts differently in them each time; a greedy
-policy acts the same except for rounding, which depends on how many games are answered at a time. The playing is in
-play.py.
+The games are the same in each evaluation. A policy that samples acts differently each time; a greedy policy acts the
+same except for rounding, which depends on the number of games per call. play.py plays.
 """
 
 from __future__ import annotations
@@ -75,13 +74,13 @@ READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """Returns the directories of the players that have played."""
+    """The directories of the evaluated players."""
     folders = sorted((workdir / "evaluate").glob("*"))
     return [made for folder in folders for made in with_result(folder, EPISODES, SUMMARY)]
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses values that cannot work."""
+    """Raises UserError for values that cannot work."""
     check_values(config, READS)
     section = config.evaluate
     check_protocol(config)
@@ -98,11 +97,11 @@ def check(config: ConfigDict) -> None:
 
 
 def check_writing(config: ConfigDict, world: World) -> None:
-    """Raises UserError if texts cannot be decoded as asked by what this experiment learns."""
+    """Raises UserError if the values that this experiment learns do not allow the chosen decodings."""
     section, decodings = config.evaluate, decodings_of(config.decoding)
     if section.greedy:
         raise UserError(
-            f"in the world {world.name!r} it is decoding that can be greedy: choose --config.decoding.kinds=greedy "
+            f"in the world {world.name!r} policies write texts: choose --config.decoding.kinds=greedy instead "
             "(--config.evaluate.greedy)"
         )
     if section.policy == "" and "train_values" in config.stages:
@@ -111,12 +110,12 @@ def check_writing(config: ConfigDict, world: World) -> None:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether every player that the config names has a summary over the number of episodes that it asks for."""
+    """Whether every player that the config names has a summary over the wanted number of episodes."""
     for asked in with_variations(config):
         try:
             contenders = find_contenders(asked, workdir)
         except UserError:
-            return False  # `run` reports it; there may be a policy when it is this stage's turn
+            return False  # `run` reports it; an earlier stage may still make the policy
         if not all(is_evaluated(asked, workdir, contender) for contender, _ in contenders):
             return False
     return True
@@ -126,7 +125,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Evaluates each player that has no current summary, and prints a table of the results."""
     from motif_jax.stages.evaluate.loading import check_writers
 
-    loaded: dict[Any, Any] = {}  # what the decodings of one policy share
+    loaded: dict[Any, Any] = {}  # policies that several decodings share
     for asked in with_variations(config):
         contenders = find_contenders(asked, workdir)
         due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
@@ -142,9 +141,9 @@ def run(config: ConfigDict, workdir: Path) -> None:
 def evaluate(
     config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: dict[Any, Any] | None = None
 ) -> None:
-    """Plays the episodes of one player, which `flag` names, and writes `workdir/evaluate/NAME`.
+    """Plays the episodes of one player and writes `workdir/evaluate/NAME`.
 
-    `loaded` keeps what the next contender may use as well.
+    `flag` names the player in the config; `loaded` keeps policies that the next contender may share.
     """
     from motif_jax.stages.evaluate.play import make_playing, play
 
@@ -159,12 +158,12 @@ def evaluate(
         about["protocol"] = section.protocol
     rows: dict[int, dict[str, Any]] = {}
     tracks: dict[int, Track] = {}
-    beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
+    beyond: dict[int, dict[str, Any]] = {}  # of an evaluation with more episodes; kept, not counted
     player = read_json(folder / "player.json")
     before = player if with_result(folder, EPISODES, SUMMARY) else None
     if before and before["path"] != contender.path:
         raise UserError(
-            f"{str(folder)!r} is of another policy of this name, {before['path']!r}: move it away, or use another "
+            f"{str(folder)!r} belongs to another policy of this name, {before['path']!r}: move it away, or use another "
             f"--workdir ({flag})"
         )
     if player is None and (there := [name for name in RESULTS if os.path.lexists(folder / name)]):
@@ -180,12 +179,12 @@ def evaluate(
     else:
         if before:
             print_line(
-                f"evaluate: {contender.name} is played anew, as its parameters or its learnt reward have changed"
+                f"evaluate: {contender.name} is played again, because its parameters or its learnt reward have changed"
             )
         for name in RESULTS:
             (folder / name).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
-    (folder / SUMMARY).unlink(missing_ok=True)  # of another number of episodes, or of a changed player
+    (folder / SUMMARY).unlink(missing_ok=True)  # it may be of another number of episodes, or of a changed player
     write_config(folder, asked)
 
     # ---- play
@@ -205,7 +204,7 @@ def evaluate(
     missing = set(range(wanted)) - set(rows)
     repeatable = plays_the_same_twice(config.env.to_dict(), config.seed, section.games_per_worker > 1)
     if not repeatable:
-        print_line("evaluate: this game does not play the same twice: it can only be recorded while it is played")
+        print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
     start, steps_before = time.monotonic(), sum(row["steps"] for row in rows.values())
     try:
         given_up = play(config, playing, missing, rows, tracks, keep, None if repeatable else keep_frames)
@@ -238,13 +237,13 @@ def evaluate(
             getattr(world, "families", ()), wanted,
         ),
     })  # fmt: skip
-    print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")
+    print_line(f"evaluate: {wanted:,} episodes, {steps:,} new steps in {seconds:,.0f} s; {folder}")
 
 
 STAGE = Stage(
     tables=TABLES,
     reads=READS,
-    identity=("", "env"),  # so that results that are compared are of the same games
+    identity=("", "env"),  # so that compared results are from the same games
     check=check,
     is_complete=is_complete,
     run=run,

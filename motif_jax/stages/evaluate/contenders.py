@@ -1,4 +1,4 @@
-"""The players of an evaluation, as the config names them, and the variations of the games that they play."""
+"""The players of an evaluation and the variations of its games, from the config."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from motif_jax.system.file_names import short_name
 from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record
 from motif_jax.system.foreign import read_bytes
 
-WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
+WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 
 
 class Contender(NamedTuple):
-    """A player that is evaluated: a scripted player, or one checkpoint of a policy."""
+    """A player to evaluate: a scripted player, or one checkpoint of a policy."""
 
     name: str  # of its directory
     path: str  # "" for a scripted player, "." for this workdir's policy, or the checkpoints of another, absolute
-    step: int  # which checkpoint
+    step: int  # of the checkpoint
     greedy: bool
     decoding: Decoding | None = None  # of a policy that writes
 
     def facts(self) -> dict[str, Any]:
-        """What the record of the player says of it, as JSON has it."""
+        """Its fields for the record of the player, as JSON."""
         found = self._asdict()
         del found["decoding"]
         return found | ({"decoding": record(dataclasses.asdict(self.decoding))} if self.decoding else {})
@@ -59,7 +59,7 @@ def check_policy(policy: str, world: World, flag: str) -> None:
 
 
 def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
-    """All players of the evaluation, each once, with the flag that names it; `config.evaluate.policy` comes last."""
+    """All players of the evaluation, without duplicates, with their flags; `config.evaluate.policy` comes last."""
     section, world = config.evaluate, make_world(config.env)
     named = [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
     found: dict[Contender, str] = {}
@@ -75,7 +75,7 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
 
 
 def find_all(config: ConfigDict, workdir: Path, policy: str, world: World, flag: str) -> list[Contender]:
-    """What one value of a flag names: one player, or a policy that writes, decoded in several ways."""
+    """The players that one value of a flag names; several for a policy that writes: one per decoding."""
     section = config.evaluate
     if is_text(world.action) and policy not in world.players:
         return find_writers(workdir, policy, decodings_of(config.decoding), flag)
@@ -85,7 +85,7 @@ def find_all(config: ConfigDict, workdir: Path, policy: str, world: World, flag:
 def find_contender(
     workdir: Path, policy: str, world: World, greedy: bool, flag: str, protocol: str = TASK
 ) -> Contender:
-    """The player that `policy`, the value of `flag`, names; checkpoints are looked for, but not read."""
+    """The player that `policy`, the value of `flag`, names. Checkpoints are found, but not read."""
     if policy in world.players:
         return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
     choice = _parse(workdir, policy, flag)
@@ -97,9 +97,9 @@ def find_contender(
 
 
 def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: str) -> list[Contender]:
-    """A policy that writes, decoded in each of these ways; `policy` is the value of `flag`, "" for the workdir's own.
+    """The players for a policy that writes, one per decoding; `policy` is the value of `flag`, "": the workdir's own.
 
-    Checkpoints of `--stage=train_values` are looked for, but not read.
+    Checkpoints of `--stage=train_values` are found, but not read.
     """
     from motif_jax.policies.values import list_values  # loads JAX
 
@@ -109,21 +109,21 @@ def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: st
     except UserError as error:
         raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
     if not steps:
-        raise UserError(f"there is no whole checkpoint in {str(directory)!r} ({flag})")
+        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
     step = _step_of(choice, steps, _chosen(directory, steps), flag)
     name, path = _place(workdir, directory, "values")
     return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
 
 
 def _parse(workdir: Path, policy: str, flag: str) -> Choice:
-    """What the value of a flag names: "" and @STEP are checkpoints of this workdir."""
+    """Parses the value of a flag; "" and @STEP are checkpoints of this workdir."""
     if not policy:
         return Choice(str(workdir), LAST, 1.0)
     return parse_one(f"{workdir}{policy}" if policy.startswith("@") else policy, flag)
 
 
 def _step_of(choice: Choice, steps: list[int], last: int, flag: str) -> int:
-    """The number of the checkpoint, among `steps`; `last` if none is named."""
+    """The step of the chosen checkpoint, which must be in `steps`; `last` if the choice does not name one."""
     step = last if choice.which == LAST else int(choice.which)
     if step not in steps:
         has = ", ".join(map(str, steps))
@@ -132,7 +132,7 @@ def _step_of(choice: Choice, steps: list[int], last: int, flag: str) -> int:
 
 
 def _place(workdir: Path, directory: Path, stage: str) -> tuple[str, str]:
-    """Name and `Contender.path` of a policy that lies in a directory of checkpoints; `stage` is their folder."""
+    """Name and `Contender.path` of the policy in a directory of checkpoints; `stage` is the folder above it."""
     if directory == (workdir / stage / "checkpoints").resolve():
         return stage, "."
     home = directory.parent if directory.name == "checkpoints" else directory
@@ -140,7 +140,7 @@ def _place(workdir: Path, directory: Path, stage: str) -> tuple[str, str]:
 
 
 def _chosen(directory: Path, steps: list[int]) -> int:
-    """The checkpoint that training has chosen by its return; the last one if it has chosen none."""
+    """The checkpoint that training has chosen by return; the last one if training made no choice."""
     chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
     return chosen if chosen in steps else steps[-1]
 
@@ -150,17 +150,17 @@ def check_variations(config: ConfigDict, world: World) -> None:
     names = split_variations(config.evaluate.variations)
     if names and (world.name != "babyai" or config.evaluate.protocol != TASK):
         raise UserError(
-            f"variations are of the world 'babyai', and not of {world.name!r} by the rules of "
-            f"{config.evaluate.protocol!r} ({VARIATIONS_FLAG}, --config.env.world, --config.evaluate.protocol)"
+            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with the rules "
+            f"of {config.evaluate.protocol!r} ({VARIATIONS_FLAG}, --config.env.world, --config.evaluate.protocol)"
         )
     for varied in with_variations(config)[1:]:
         check_world(by_protocol(varied).env)
 
 
 def with_variations(config: ConfigDict) -> list[ConfigDict]:
-    """The config itself, and one for each variation: `protocol` is then its name.
+    """The config itself, and one for each variation, whose name is its `protocol`.
 
-    Scripted players play along only where the level is another one.
+    Scripted players play only the variations of the level.
     """
     found, scripted = [config], make_world(config.env).players
     for name in split_variations(config.evaluate.variations):
@@ -174,7 +174,7 @@ def with_variations(config: ConfigDict) -> list[ConfigDict]:
 
 
 def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
-    """Whether this player, as it is now, has a summary over the number of episodes that the config asks for."""
+    """Whether this player has an up-to-date summary over the number of episodes in the config."""
     summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
     wanted |= {"stamp": stamp(config, workdir, contender)}
@@ -182,7 +182,7 @@ def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> boo
 
 
 def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
-    """A checksum that changes when the player or the learnt reward may have changed; `evaluate` then reads both."""
+    """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = config.policy, workdir / "policy" / "checkpoints"
     names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
     values = [section[name] for name in names]

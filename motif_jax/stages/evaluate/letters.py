@@ -1,4 +1,4 @@
-"""Probabilities of each token of the episodes that are kept: by the policy alone, and with beta (Q - V)."""
+"""Probabilities of each token in the kept episodes: of the policy alone, and with beta (Q - V)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from motif_jax.stages.evaluate.play import Playing
 from motif_jax.structs import Turn
 from motif_jax.system.files import write_json
 
-MOST_LIKELY = 4  # tokens that are shown of each distribution
-LONGEST = 64  # tokens of a text of which this is kept
+MOST_LIKELY = 4  # tokens shown of each distribution
+LONGEST = 64  # tokens of a text; the rest is left out
 
 
 def write_letters(config: ConfigDict, file: Path, playing: Playing, tracks: Mapping[int, Track]) -> None:
@@ -64,7 +64,7 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
         tokens = tokens + more
     known = writer.probabilities(tokens, decoding)
     for turn_found, (start, stop) in zip(found, spans, strict=True):
-        places = range(start, min(stop, len(known.policy)))  # beyond the model's context nothing is written
+        places = range(start, min(stop, len(known.policy)))  # the policy does not write beyond the model's context
         turn_found["tokens"] = [_one_token(writer, known, place - 1, tokens[place]) for place in places]
     return found
 

@@ -1,4 +1,4 @@
-"""Loads policies that write for an evaluation, and says on which other games a policy was trained."""
+"""Loads policies that write for an evaluation, and reports differences between training's games and these."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class LoadedWriter(NamedTuple):
     checksum: str  # of its parameters
 
 
-# By path and checkpoint, all that were looked at; one at a time is in memory, and None stands for the others.
+# By path and step, all policies loaded so far; only the last one stays in memory, the others are None.
 Writers = dict[tuple[str, int], LoadedWriter | None]
 
 
 def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> LoadedWriter:
     """The policy that writes of a contender, from `loaded` or from its checkpoint.
 
-    Raises UserError if it was trained in another world, or has not learnt what its decoding needs.
+    Raises UserError if it was trained in another world, or if its decoding needs values that it has not learnt.
     """
     assert contender.decoding
     key = contender.path, contender.step
@@ -60,9 +60,9 @@ def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: s
 def check_writers(
     config: ConfigDict, workdir: Path, contenders: Iterable[tuple[Contender, str]], loaded: Writers
 ) -> None:
-    """Loads every policy that writes, each with the flag that names it, so that none is refused after others played.
+    """Loads every policy that writes, so that errors come before the first game; reports values without effect.
 
-    Says which values its decodings do not use.
+    Each contender comes with the flag that names it.
     """
     decodings: dict[tuple[str, str], list[Decoding]] = {}
     for contender, flag in contenders:
@@ -75,9 +75,9 @@ def check_writers(
 
 
 def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
-    """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended.
+    """Prints a line if a policy plays other games than it was trained on; this may be intended.
 
-    A variation is intended, and what else is other was said when the games themselves were played.
+    In variations it is, and other differences were reported with the unvaried games.
     """
     if is_variation(config.evaluate.protocol):
         return

@@ -1,4 +1,4 @@
-"""Evaluation's games: a policy or a scripted player plays the episodes that count; their learnt reward is added up."""
+"""Plays the episodes of an evaluation with a policy or a scripted player, and adds up their rewards."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from motif_jax.system.files import record
 from motif_jax.system.metrics import Progress, Timers
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
-ROLLOUT = 64  # steps that are looked at together
-FEW = 9  # actions, of which the probabilities of all are kept
-ROLLOUT_WRITTEN = 4  # the same where a policy writes, in games of a few steps, each of which takes long
-KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
-KEEP_PER_S = 20.0  # more of them for each second that the last save took: thousands of episodes take long to write
+ROLLOUT = 64  # steps per rollout
+ROLLOUT_WRITTEN = 4  # the same for policies that write: their games have few steps, and each takes long
+FEW = 9  # with at most this many actions, the probabilities of all of them are kept
+KEEP_EVERY_S = 20.0  # seconds between two saves, the most that a killed run loses
+KEEP_PER_S = 20.0  # additional seconds for each second of the last save: thousands of episodes take long to write
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
 
@@ -55,7 +55,7 @@ EpisodeRow = dict[str, Any]
 
 
 class Playing(NamedTuple):
-    """A loaded player with its reward sources, and checksums that show whether they are the same as last time."""
+    """A loaded player with its reward sources, and checksums that show whether they have changed."""
 
     name: str
     scripted: str  # name of a scripted player, or "" for the model
@@ -70,10 +70,9 @@ class Playing(NamedTuple):
 def make_playing(
     config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers | None = None
 ) -> Playing:
-    """Loads the policy and the reward sources that value its episodes.
+    """Loads the policy and its reward sources; without a learnt reward of its own it gets the workdir's.
 
-    These are its own; the learnt reward is that of the workdir if it has none. `loaded` keeps policies that write, with
-    their compiled programs, for other decodings of them.
+    `loaded` keeps policies that write, with their compiled programs, for further decodings.
     """
     if contender.decoding:
         return make_writing(config, workdir, contender, flag, {} if loaded is None else loaded)
@@ -101,7 +100,7 @@ def make_playing(
 
 
 def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> Playing:
-    """The same for a policy that writes."""
+    """`make_playing` for a policy that writes."""
     writer, checksum = load_writer(config, workdir, contender, flag, loaded)
     sources = sources_of_workdir(config, workdir)
     facts = {"parameters": checksum, "recipe": writer.model.facts["recipe"]} | about(sources)
@@ -111,7 +110,7 @@ def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
 
 
 def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
-    """The reward sources of the workdir's policy; without a learnt one among them, that which this config sets."""
+    """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
     try:
         directory, steps = list_steps(str(workdir / "policy"), FLAG)
     except UserError:  # no policy
@@ -133,7 +132,7 @@ def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
 
 
 def about(sources: RewardSources) -> dict[str, Any]:
-    """What the summary says of the sources: of the learnt reward, and under `sources` of the others, if any."""
+    """Facts for the summary: about the learnt reward, and under `sources` about the others, if there are any."""
     found = sources.learnt.about() if sources.learnt else dict(NO_REWARD)
     others = sources.about()
     return found | ({"sources": others} if others else {})
@@ -152,21 +151,21 @@ def play(
 
     Args:
       config: of the experiment.
-      playing: who plays.
+      playing: the player.
       wanted: numbers of episodes.
-      rows, tracks: get the figures and the steps of each episode, by its number.
-      keep: is called about every KEEP_EVERY_S seconds, to write both to disk.
-      keep_frames: is called with the number and the frames of each episode that was recorded; for games that do not
-        play the same twice. None: what happened in episodes is found out by playing them again.
+      rows, tracks: figures and steps of each episode, by its number; updated in place.
+      keep: called about every KEEP_EVERY_S seconds, to write both to disk.
+      keep_frames: called with the number and the frames of each recorded episode, for games that cannot be repeated
+        exactly. None: events of episodes are counted by playing them again.
 
     Returns:
-      Numbers of the episodes that no worker survived; they have no row.
+      Numbers of the episodes that were given up, because their game ended every worker; they do not have a row.
     """
     section = config.evaluate
     missing = set(wanted)
     if not missing:
         return []
-    # No more games than episodes: they would only be in the way.
+    # More games than episodes would only cost time.
     workers = min(max(section.num_workers, 1), len(missing))
     games = min(section.games_per_worker, -(-len(missing) // workers))
     groups = min(GROUPS, games)
@@ -221,7 +220,7 @@ def play(
                             tracks[info.episode] = track._replace(odds=steps.get(ODDS))
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
                         recorded = counter.take(info.episode) if isinstance(counter, Recordings) else None
-                        if due and recorded and keep_frames:  # not of a second attempt, which has no row
+                        if due and recorded and keep_frames:  # a second attempt does not have a row
                             keep_frames(info.episode, recorded)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
@@ -234,9 +233,9 @@ def play(
 
 
 def as_steps(arrays: Arrays, sources: RewardSources) -> StepArrays:
-    """The arrays of a batch that a Track keeps, and the rewards of each other source; NaN where a value is not known.
+    """The arrays of a batch that a Track keeps, and the rewards of each other source. [T, B] each, except `first`.
 
-    [T, B] each, but for `first`.
+    Unknown values are NaN.
     """
     action = arrays["action"]
     nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
@@ -253,7 +252,7 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> StepArrays:
     if LEARNT in rewards:
         steps["z"] = moments[LEARNT]["z"].astype(np.float32)
         steps["intrinsic"] = np.asarray(rewards.pop(LEARNT), np.float32)
-    elif ONLINE in rewards:  # what replays show as learnt
+    elif ONLINE in rewards:  # replays show it as the learnt reward
         steps["z"] = moments[ONLINE]["worth"].astype(np.float32)
         steps["intrinsic"] = np.asarray(rewards[ONLINE], np.float32)
     return steps | {f"{REWARD}{name}": np.asarray(array, np.float32) for name, array in rewards.items()}
@@ -266,13 +265,13 @@ def as_row(
     counter: EventCounter | Recordings,
     sources: RewardSources,
 ) -> EpisodeRow:
-    """The values of one finished episode, also of the world's `figures`: its line of `episodes.jsonl`."""
+    """The line of one finished episode in `episodes.jsonl`, with the world's `figures`."""
     events = counter.describe(info, steps["action"])
     return figures_of(info, figures) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
 
 
 def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
-    """The learnt return of an episode, null without a learnt reward; and under `returns` those of other sources."""
+    """The learnt return of an episode, None without a learnt reward; and under `returns` those of other sources."""
     found: EpisodeRow = {
         "intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None
     }

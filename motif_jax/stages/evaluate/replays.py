@@ -1,4 +1,4 @@
-"""Replays of evaluated episodes: which are kept, and how the replay of a given episode is found or made."""
+"""Replays of evaluated episodes: chooses those to keep, and finds or makes the replay of a given episode."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, read_json, read
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.replays"
-OWN = r"episode-\d{5,}\.npz"  # names of the files of replays
+OWN = r"episode-\d{5,}\.npz"  # file names of replays
 Row = Mapping[str, Any]
-Frames = Mapping[str, np.ndarray]  # of an episode that was recorded: `actors.recorder.Frames.packed`
+Frames = Mapping[str, np.ndarray]  # of a recorded episode: `actors.recorder.Frames.packed`
 
 
 def learnt_return(row: Row) -> float:
-    """The learnt return of an episode, or that of a reward that was learnt while the agent played; 0 without either."""
+    """The learnt return of an episode, or the return of the online reward; 0 without either."""
     return row["intrinsic_return"] or (row.get("returns") or {}).get(ONLINE, 0.0)
 
 
-WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for which this is largest, the first of them
+WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # chooses the first episode with the largest value
     "best": lambda row: (row["episode_return"], learnt_return(row)),
     "worst": lambda row: (-row["episode_return"], -learnt_return(row)),
     "liked": lambda row: (learnt_return(row), row["episode_return"]),
     "longest": lambda row: (row["steps"],),
-    "toughest": lambda row: (bool(row["success"]), row["steps"]),  # the longest that reached its goal, if one did
+    "toughest": lambda row: (bool(row["success"]), row["steps"]),  # the longest that reached its goal
 }
 
 
@@ -59,18 +59,18 @@ def mean_return(workdir: Path, name: str) -> float:
 
 
 def choose(config: ConfigDict, rows: Mapping[int, Row]) -> dict[str, int]:
-    """The episodes of which replays are kept, by word or number."""
+    """The episodes whose replays are kept, by word or number."""
     chosen: dict[str, int] = {}
     for word in filter(None, config.evaluate.replays.split(",")):
         if word in WORDS and rows:
             chosen[word] = max(sorted(rows), key=lambda number: WORDS[word](rows[number]))
-        elif word.isdecimal() and int(word) in rows:  # it may have been given up
+        elif word.isdecimal() and int(word) in rows:  # an episode may have been given up
             chosen[word] = int(word)
     return chosen
 
 
 def own_files(folder: Path) -> list[Path]:
-    """The replays of a player that were written here."""
+    """The replays in a player's directory that this program wrote."""
     return [file for file in (folder / "replays").glob("*") if re.fullmatch(OWN, file.name)]
 
 
@@ -84,7 +84,7 @@ def keep_recorded(
     number: int,
     frames: Frames,
 ) -> None:
-    """Writes the replay of an episode that was recorded, if it is better than those `chosen` so far; updates these."""
+    """Writes the replay of a recorded episode if it is one of those to keep so far; updates `chosen`."""
     chosen |= choose(config, {episode: rows[episode] for episode in (*chosen.values(), number)})
     if number in chosen.values():
         facts = facts_of(config, about, [])
@@ -92,7 +92,7 @@ def keep_recorded(
 
 
 def remove_others(config: ConfigDict, folder: Path, rows: Mapping[int, Row]) -> None:
-    """Removes the replays that are not chosen among these rows, which must be on disk: a killed run begins there."""
+    """Removes replays that are not chosen among these rows, which must be on disk first, in case the run is killed."""
     keep = {file_of(folder, episode) for episode in choose(config, rows).values()}
     for file in own_files(folder):
         if file not in keep:
@@ -100,7 +100,7 @@ def remove_others(config: ConfigDict, folder: Path, rows: Mapping[int, Row]) -> 
 
 
 def recorded_replays(config: ConfigDict, folder: Path, rows: Mapping[int, Row]) -> dict[str, int]:
-    """The episode of each word whose replay `keep_recorded` has written; the replays then name their words."""
+    """The episode of each word whose replay `keep_recorded` has written; adds the words to the replays."""
     found: dict[str, int] = {}
     for word, number in choose(config, rows).items():
         file = file_of(folder, number)
@@ -138,7 +138,7 @@ def file_of(folder: Path, episode: int) -> Path:
 
 
 def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, words: list[str]) -> bool:
-    """Plays an episode again and writes its replay; False, and no file, if it was not the same again."""
+    """Plays an episode again and writes its replay; returns False, without writing, if it was not the same again."""
     replay = make_replay(config.env.to_dict(), config.seed, row, track, facts_of(config, about, words))
     if replay is not None:
         save_replay(file, replay)
@@ -146,7 +146,7 @@ def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, w
 
 
 def facts_of(config: ConfigDict, about: Row, words: list[str]) -> dict[str, Any]:
-    """What a replay says of its player, and why it was chosen."""
+    """The facts in a replay about its player, and the words that it was chosen for."""
     facts = {"player": about["name"], "chosen": words}
     facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     return facts | {"games": games_of(config)}
@@ -158,7 +158,7 @@ def games_of(config: ConfigDict) -> dict[str, Any]:
 
 
 def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:
-    """The path of the replay of an episode: of one that is kept or came with a release, else of one that is made now.
+    """The path of the replay of an episode: one that was kept or released, else one that is made now.
 
     Args:
       config: the experiment's config.
@@ -176,7 +176,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
     alike = {**essential(env_by_protocol(recorded)), "seed": recorded.get("seed")} == games_of(config)
-    summary = read_json(folder / SUMMARY) if alike else None  # those of other games do not count
+    summary = read_json(folder / SUMMARY) if alike else None  # not of other games
     if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})
         if episode in kept:

@@ -1,4 +1,4 @@
-"""Summary of evaluated episodes: means with intervals, how the episodes ended, what happened; and its table."""
+"""Summary of evaluated episodes: means with intervals, ends, events; and its table."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from motif_jax.episodes.over_seeds import large_exponents
 from motif_jax.structs import UserError
 from motif_jax.system import files
 
-EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures of all
-COMMON = {  # figures of every world's episodes: what they are called in a line of episodes.jsonl
+EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
+COMMON = {  # figures of every world's episodes, with their keys in episodes.jsonl
     "return": "episode_return", "steps": "steps", "success": "success", "intrinsic_return": "intrinsic_return",
 }  # fmt: skip
-FAMILY = "family"  # a figure that is a number of a kind of missions: its mean would say nothing
-END_NAMES = {  # of episodes without a cause
+FAMILY = "family"  # a figure that numbers kinds of missions: its mean is meaningless
+END_NAMES = {  # for episodes without a cause
     "aborted": "time limit", "task_successful": "goal reached", "death": "death", "ended": "ended",
 }  # fmt: skip
 RESAMPLES = 2000
-BESIDE = 4  # others in the table
+BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
 
 Interval = dict[str, float | None]
 
 
 def rules_of(world: World) -> Rules:
-    """The rules by which the events of its episodes are counted; raises UserError for a file that cannot work."""
+    """The rules that count the events of a world's episodes; raises UserError for an invalid file."""
     return read_texts(world.about, world.texts).rules()
 
 
@@ -46,16 +46,15 @@ def summarise_episodes(
     families: Sequence[str] = (),
     episodes: int | None = None,
 ) -> dict[str, Any]:
-    """Figures (null where the episodes do not have one), returns of the reward sources beside the learnt one, what
-    happened per episode, and how many ended how.
+    """Figures (None if episodes lack one), returns of other reward sources, events per episode, numbers of ends.
 
     Args:
       rows: lines of `episodes.jsonl`.
       seed: of the intervals.
       figures: of the world, beside COMMON.
       rules: of the world, by which its events were counted.
-      families: of its missions, which the figure FAMILY numbers; if there are several, success in each is a figure.
-      episodes: how many were wanted; an interval over fewer has their number as its `n`. None: as many as rows.
+      families: names of its kinds of missions, by FAMILY; with several kinds, success in each is a figure.
+      episodes: the wanted number; an interval over fewer has their number as its `n`. None: the number of rows.
     """
     wanted = len(rows) if episodes is None else episodes
     keys = {name: key for name, key in keys_of(figures).items() if not (families and name == FAMILY)}
@@ -73,7 +72,7 @@ def summarise_episodes(
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How each episode ended: by its cause, if that is known of all, so that no end is counted under two names."""
+    """The end of each episode: its cause, if the causes of all are known, so that each end has only one name."""
     known = all(row["did"] is not None for row in rows)
     return [(row["cause"] if known else "") or END_NAMES[row["end_status"]] for row in rows]
 
@@ -95,14 +94,14 @@ def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def keys_of(figures: Iterable[str]) -> dict[str, str]:
-    """All figures of an episode, the world's after its return: what they are called in its line."""
+    """All figures of an episode, the world's after the return, with their keys in episodes.jsonl."""
     return {"return": COMMON["return"]} | {name: name for name in figures} | COMMON
 
 
 def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Interval]:
-    """Mean and median of each column, and 95 % bootstrap intervals of both, if there are two episodes at least.
+    """Mean and median of each column; with two or more episodes also their 95 % bootstrap intervals.
 
-    The same episodes are drawn for all columns. Their number is given as `n` where it is not the `wanted` one.
+    The same episodes are drawn for all columns. `n` is their number if it is not the `wanted` one.
     """
     if not columns:
         return {}
@@ -135,12 +134,12 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
 
 
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
-    """Prints a row per figure: the player `name` first, then up to BESIDE players that were evaluated before.
+    """Prints a row per figure, with a column for the player `name` and for up to BESIDE players evaluated before.
 
     Args:
       directory: with a directory per player.
       name: of the player.
-      own: figures of the world, beside COMMON; they stand after the return.
+      own: figures of the world, beside COMMON, placed after the return.
     """
     mine = read_json(directory / name / SUMMARY) or {}
     others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob(f"*/{SUMMARY}"))}
@@ -173,13 +172,11 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
 
 
 def print_sweep(directory: Path, names: Sequence[str]) -> None:
-    """Prints a row per player: its return, its success and its steps, with intervals; the best return has a star.
-
-    The same rows stand in `sweep.json`, for scripts.
+    """Prints a row per player with return, success and steps; the best return has a star. Writes `sweep.json`, too.
 
     Args:
       directory: with a directory per player.
-      names: of the players; those of one policy that is decoded in several ways, and others.
+      names: of the players: decodings of one policy, and others.
     """
     summaries = {name: read_json(directory / name / SUMMARY) or {} for name in names}
     means = {name: (summary["figures"].get("return") or {}).get("mean") for name, summary in summaries.items()}
@@ -201,7 +198,7 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
 
 
 def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str:
-    """A mean with its interval, if it has one; and the `median`, if that is wanted and known."""
+    """A mean with its interval, and the `median` if that is wanted; unknown ones are left out."""
     if figure is None:
         return "-"
     numbers = [number for name in ("mean", "low", "high") if (number := figure[name]) is not None]
@@ -228,16 +225,16 @@ def read_json(file: Path) -> dict[str, Any] | None:
 
 
 def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """The rows of `episodes.jsonl`, which is written whole or not at all; [] if the file does not exist.
+    """The rows of `episodes.jsonl`, which is written atomically; [] if the file does not exist.
 
     Args:
       file: in the directory of a player.
-      figures: of the world; one that the world did not have at that time is None.
+      figures: of the world; None for one that the world did not have when the file was written.
     """
     try:
         rows = list(files.read_lines(file)) if file.is_file() else []
         if not all({"episode", *COMMON.values()} <= row.keys() for row in rows):
-            raise ValueError("it has lines that are of no episode")
+            raise ValueError("it has lines that are not episodes")
         return [row | {name: None for name in figures if name not in row} for row in rows]  # keys stay in order
     except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error

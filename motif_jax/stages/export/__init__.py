@@ -1,11 +1,11 @@
-"""Export: makes a release of what a workdir has: a policy, its reward, and a card; see releases.py for the files.
+"""Export: makes a release of a workdir: its policy, its reward, and a card; releases.py lists the files.
 
   --stage=export                                                  in WORKDIR/export
   --stage=export --config.export.to=quickstart --config.export.licence=apache-2.0
 
-The directory can be given to `load_policy` and `load_reward` and to the flags that take a policy or a reward, and
-uploaded to the Hugging Face Hub as it is (`hf upload USER/NAME DIRECTORY`). The figures on the card are those of the
-evaluations that the workdir has. Parameters are written as they were trained, in float32, to the bit.
+`load_policy`, `load_reward` and the flags that name a policy or a reward take the directory; it can be uploaded to the
+Hugging Face Hub unchanged (`hf upload USER/NAME DIRECTORY`). The figures on the card are from the workdir's
+evaluations. Parameters are written exactly, in float32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLAG = "--config.export"
 
 @dataclass(frozen=True)
 class Export:
-    """A release of policy and reward, for others."""
+    """A release of policy and reward."""
 
     to: str = value("", PATH, "directory to make; empty: export in the workdir")
     licence: str = value(
@@ -56,9 +56,9 @@ def check(config: ConfigDict) -> None:
 
 
 def check_free(directory: Path) -> None:
-    """Raises UserError if something else than a release is there."""
+    """Raises UserError if the directory has anything other than a release."""
     if directory.exists() and not directory.is_dir():
-        raise UserError(f"{str(directory)!r} is a file, where a directory is due ({FLAG}.to)")
+        raise UserError(f"{str(directory)!r} is a file, not a directory ({FLAG}.to)")
     if directory.is_dir() and any(directory.iterdir()) and not is_release(directory):
         raise UserError(f"{str(directory)!r} has other files: name a new directory ({FLAG}.to)")
 

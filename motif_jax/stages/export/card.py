@@ -39,13 +39,13 @@ def write_card(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]], about: str
     if results.get("over_seeds"):
         parts += [f"## Over {results['seeds']} seeds", _over_seeds(results["over_seeds"])]
     elif results["evaluations"]:
-        parts.append("This is one run. Other seeds give other agents: this says nothing about learning in general.")
+        parts.append("This is one run. Other seeds give other agents, so it does not support claims about learning.")
     parts += ["## Licence", clean(facts["licence"]) if facts["licence"] else "Not stated."]
     return "\n\n".join(parts) + "\n"
 
 
 def _front_matter(facts: Facts) -> str:
-    """What the Hub reads; every value is written as JSON, which YAML includes."""
+    """The metadata for the Hub; every value is written as JSON, which YAML includes."""
     env = _env(facts)
     about: dict[str, Any] = {"license": facts["licence"]} if facts["licence"] else {}
     tags = [HUB, *({env.get("world", "nethack"): 0, title(env): 0} if env else {})]
@@ -71,7 +71,7 @@ def _use(facts: Facts) -> str:
     where, told = (json.dumps(facts["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
     lines = [f"{kind} = motif_jax.load_{kind}({where})" for kind in kinds]
     code = "\n".join(["```python", "import motif_jax", "", *lines, "```"])
-    return f"{said[0].upper()}{said[1:]}, of motif_jax. {told}\n\n{code}"
+    return f"{said[0].upper()}{said[1:]}, from motif_jax. {told}\n\n{code}"
 
 
 def _env(facts: Facts) -> Facts:
@@ -81,7 +81,7 @@ def _env(facts: Facts) -> Facts:
 
 
 def _made(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[str, str]]:
-    """Rows on how it was made; values that are not known are left out."""
+    """Rows on training and reward; unknown values are left out."""
     rows: list[tuple[str, Any]] = []
     env = _env(facts)
     if env:
@@ -129,7 +129,7 @@ def _games(evaluation: Facts) -> str:
 
 
 def _figures(evaluation: Facts) -> str:
-    """A row per figure: mean with its 95 % interval, and median; the same of random play if it is known."""
+    """A row per figure: mean with its 95 % interval, and median; also for random play, if it was evaluated."""
     beside = evaluation["random"]
     head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
     rows = []

@@ -1,4 +1,4 @@
-"""What a workdir has to be released: the arrays and facts of its policy and of its reward."""
+"""The arrays and facts of a workdir's policy and reward, for a release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
-    """The last policy of a workdir and the reward that it was trained with, or the workdir's own reward without one."""
+    """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward."""
     found: dict[str, Part] = {}
     reward = _own_reward(config, workdir)
     try:
@@ -70,7 +70,7 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
 
 
 def _own_reward(config: ConfigDict, workdir: Path) -> Reward | None:
-    """The reward of the workdir, with all of its facts; None if it has none."""
+    """The reward of the workdir, with all facts; None if the workdir does not have one."""
     try:
         directory = find_checkpoints(workdir / "reward")
     except UserError:
@@ -83,7 +83,7 @@ def _below(name: str, tree: Any) -> Arrays:
 
 
 def told(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a config that decide the result, nested; paths are cut to their last part: they are nobody's."""
+    """The values of a config that decide the result, nested; paths are cut to their last part, for privacy."""
     flat, found = flatten(config), dict[str, Any]()
     for key, value in keys(TOLD).items():
         if not value.decides or key not in flat:
@@ -99,9 +99,9 @@ def told(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_same(directory: Path, contents: Mapping[str, Part]) -> None:
-    """Reads the release as others will; raises RuntimeError if that gives other parameters than were written."""
+    """Reads the release; raises RuntimeError if the parameters differ from those that were written."""
     for kind, part in contents.items():
         params = read_policy(directory)[0].params if kind == "policy" else load_reward(directory).params
         for path, array in _below("params", params).items():
             if not np.array_equal(array, part.arrays[path]):
-                raise RuntimeError(f"{'.'.join(path)} of the {kind} is read otherwise than it was written")
+                raise RuntimeError(f"{'.'.join(path)} of the {kind} differs from the written one")

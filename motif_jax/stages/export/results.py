@@ -1,4 +1,4 @@
-"""How good a released policy is: figures of the evaluations that its workdir has, for the card and for config.json."""
+"""Results of a released policy for the card and config.json: figures of training and of the evaluations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from motif_jax.stages.export.contents import Part
 from motif_jax.system.foreign import read_bytes
 
 CHANCE = "random"
-SEED = re.compile(r"seed-\d+")  # the folders of many runs
+SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
 KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
 
 
 def find_results(workdir: Path, contents: Mapping[str, Part]) -> dict[str, Any]:
-    """The training in numbers, and each evaluation of the released policy with random play beside it.
+    """Figures of the training, and each evaluation of the released policy, compared with random play.
 
     {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}
     """
@@ -45,7 +45,7 @@ def find_results(workdir: Path, contents: Mapping[str, Part]) -> dict[str, Any]:
 
 
 def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
-    """Figures of the runs beside this one with other seeds (`--config.seeds`); None where there are none.
+    """Figures over this run and those with other seeds beside it (`--config.seeds`); None for a single run.
 
     {"seeds": N, "over_seeds": {figure: {"mean", "low", "high"}}}: the mean of the seeds' means, with its interval.
     """
@@ -64,7 +64,7 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
 
 
 def _latest_means(workdir: Path) -> dict[str, float]:
-    """The mean of each figure in the latest evaluation of a workdir's own policy by the task's rules."""
+    """The mean of each figure in the latest evaluation of a workdir's policy with the task's rules."""
     files = (workdir / "evaluate").glob(f"*/{SUMMARY}")
     own = [one for file in files if (one := read_json(file)) and one.get("path") == "." and not one.get("greedy")]
     own = [one for one in own if one.get("protocol", TASK) == TASK]
@@ -75,20 +75,20 @@ def _latest_means(workdir: Path) -> dict[str, float]:
 
 
 def find_replay(workdir: Path, contents: Mapping[str, Part]) -> bytes | None:
-    """The replay of the best episode of the released policy; None if there is none."""
+    """The replay of the best episode of the released policy; None if it was not kept."""
     if "policy" not in contents:
         return None
     for file, summary in _own_summaries(workdir, contents["policy"].step):
         best = (summary.get("replays") or {}).get("best")
         if best is not None and file_of(file.parent, best).is_file():
             kept = file_of(file.parent, best)
-            load_replay(kept, "--workdir")  # nothing is released that is no replay
+            load_replay(kept, "--workdir")  # only a valid replay is released
             return read_bytes(kept, LARGEST)
     return None
 
 
 def _own_summaries(workdir: Path, step: int) -> list[tuple[Path, dict[str, Any]]]:
-    """The evaluations of the workdir's own policy at this step, by the task's rules first, without `greedy` first."""
+    """The evaluations of the workdir's policy at this step: first those with the task's rules, not greedy."""
     files = sorted((workdir / "evaluate").glob(f"*/{SUMMARY}"))
     found = [(file, summary) for file in files if (summary := read_json(file))]
     own = [(file, one) for file, one in found if one.get("path") == "." and one.get("step") == step]

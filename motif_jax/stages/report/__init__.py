@@ -1,9 +1,9 @@
-"""The report: one page that shows what was asked for, what was learnt from it, and what the agent then did.
+"""The report: one page about the goal, the learnt reward, the training of the agent, and its evaluation.
 
-`workdir/report/index.html` is one file that needs no network and no other file; it links to the pages of the
-annotations and of the reward in the workdir. It is made from the artefacts of the other stages, of this workdir and of
-those that it is compared with; parts of stages that have not run are left out. The page is cheap to make, so the stage
-counts as complete only until one of these artefacts changes; the same artefacts make the same page, to the byte.
+`workdir/report/index.html` is self-contained; it links to the workdir's pages about the annotations and the reward. It
+is made from the artefacts of the other stages, in this workdir and in those to compare it with; parts of stages that
+have not run are left out. The stage is complete until one of these artefacts changes. The same artefacts give the same
+page, byte for byte.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ FLAG = "--config.report.runs"
 
 @dataclass(frozen=True)
 class Report:
-    """One page about all of it."""
+    """The report page."""
 
     runs: str = value("", PATHS, "other workdirs to compare this one with: runs/a,runs/b")
-    replays: int = value(5, Whole(), "most episodes that the page can play")
+    replays: int = value(5, Whole(), "most replays on the page")
 
 
 TABLES: Tables = {"report": table_of(Report)}
@@ -71,13 +71,13 @@ MADE_OF = (
 
 
 def other_runs(config: ConfigDict) -> list[Path]:
-    """The workdirs that this one is compared with, each once, in the config's order."""
+    """The workdirs to compare this one with, without duplicates, in the config's order."""
     paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
     return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses values that cannot work."""
+    """Raises UserError for values that cannot work."""
     check_values(config, READS)
     for path in other_runs(config):
         if not path.is_dir():
@@ -85,7 +85,7 @@ def check(config: ConfigDict) -> None:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the page exists and was made from the artefacts as they are now."""
+    """Whether the page exists and is up to date."""
     try:
         record = read_json(workdir / "report" / "report.json")
     except (OSError, ValueError):
@@ -95,11 +95,11 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
-    """A checksum of everything that the page is made from, and the version of the code that makes it."""
+    """A checksum of the settings and artefacts that the page is made from, and the version of this program."""
     paths = [workdir, *other_runs(config)]
     stamps = []
     for file in (file for path in paths for pattern in MADE_OF for file in sorted(path.glob(pattern))):
-        with contextlib.suppress(FileNotFoundError):  # another job may have taken it away since
+        with contextlib.suppress(FileNotFoundError):  # another job may have removed it
             stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
     facts = repr((config.report.to_dict(), stamps)).encode()
     return {"made_of": hashlib.sha256(facts).hexdigest(), "motif_jax": motif_jax.__version__}
@@ -108,7 +108,7 @@ def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
 def run(config: ConfigDict, workdir: Path) -> None:
     """Writes the page and its checksum to `workdir/report`."""
     home = workdir / "report"
-    made_of = about(config, workdir)  # before anything is read: what changes from now on makes the page stale
+    made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
     found = read_workdir(workdir, home)
     if found.is_empty and not find_recorded(workdir):
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
@@ -123,12 +123,12 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
-    """The whole page as HTML; `found` is this workdir, and the first of `runs`."""
+    """The whole page as HTML; `found` is this workdir, which is also the first of `runs`."""
     replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
     recorded, learning, players = find_recorded(found.path), find_learning(found.path), decoded(found)
     letters = find_letters(found.path, players)
-    in_words = bool(recorded) or config.collect.transcripts > 0  # the stage collect makes no pairs then
-    parts = (  # title, HTML, and the stage that makes what is shown; "" for parts that nobody misses
+    in_words = bool(recorded) or config.collect.transcripts > 0  # then the stage collect does not make pairs
+    parts = (  # title, HTML, and the stage whose artefacts are shown; "" for optional parts
         ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
         ("Runs side by side", of_runs(runs, home) if len(runs) > 1 else [], ""),
         ("Decoding with values", of_sweep(found) if players else [], ""),

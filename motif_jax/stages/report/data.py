@@ -1,4 +1,4 @@
-"""The report's parts on the dataset of pairs and on the preferences in it, and warnings of unreadable answers."""
+"""The report's parts on the dataset of pairs and its preferences, and warnings about unreadable answers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def of_pairs(pairs: Pairs) -> list[str]:
     table_of_captions, ids = dataset.captions()
     figures = [(f"{len(dataset):,}", "pairs of moments"), (f"{len(table_of_captions):,}", "different messages")]
     if facts.get("episodes"):
-        figures.append((f"{facts['episodes']:,}", "episodes they are from"))
+        figures.append((f"{facts['episodes']:,}", "episodes"))
     if facts.get("steps"):
-        figures.append((amount(facts["steps"]), "steps played for them"))
+        figures.append((amount(facts["steps"]), "steps played"))
     if pairs.ran.get("steps_per_s"):
         figures.append((f"{pairs.ran['steps_per_s']:,.0f}", "steps/s while collecting"))
     if "share_without_message" in facts:
         figures.append((f"{facts['share_without_message']:.0%}", "of the moments show no message"))
     same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
-    figures.append((f"{same:.0%}", "of the pairs say the same on both sides"))
+    figures.append((f"{same:.0%}", "of the pairs show equal captions"))
     by = facts.get("collector", "")
     words = f'<p class="soft">Played by {esc(by)}; {esc(pairs.made)}.</p>' if by else ""
     return [words, tiles(figures), f'<div class="pair">{"".join(_spreads(pairs))}</div>', *_common(pairs)]
@@ -72,11 +72,11 @@ def _common(pairs: Pairs) -> list[str]:
     top = np.argsort(-counts, kind="stable")[:COMMON]
     messages = captions.messages
     rows = [[f"{counts[at] / moments:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
-    return ["<h3>Said most often</h3>", table(("moments", "message"), rows, numbers=(0,), kind="fits")]
+    return ["<h3>Most frequent messages</h3>", table(("moments", "message"), rows, numbers=(0,), kind="fits")]
 
 
 def of_annotations(annotations: list[Annotation], chosen: list[Annotation]) -> list[str]:
-    """Shares of every annotation; questions and bias of those that the reward was learnt from."""
+    """Shares of labels of each annotation; questions and bias of those that the reward was learnt from."""
     body = []
     for one in annotations:
         body.append(f"<h3>{esc(one.name)}</h3>")
@@ -98,7 +98,7 @@ def _origin(one: Annotation) -> str:
     if seconds := sum(log.get("seconds", 0.0) for log in one.logs):
         words.append(f"{seconds:,.1f} s")
     if one.page:
-        words.append(f'<a href="{esc(one.page)}">all about it</a>')
+        words.append(f'<a href="{esc(one.page)}">details</a>')
     return " · ".join(words) or "made elsewhere"
 
 
@@ -107,7 +107,7 @@ def _questions(one: Annotation) -> list[str]:
     sided, asked = one.told.get("most_asked_with_preference"), one.told.get("most_asked")
     if not sided and not asked:
         return []
-    body = ['<p class="soft">One verdict serves so many pairs; the better caption is in bold.</p>']
+    body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
     for title, rows, most in (("Preferred most often", sided, ASKED), ("Asked most", asked, ASKED // 2)):
         if rows:
             head = ("pairs", "first", "second", "better")
@@ -124,28 +124,28 @@ def _question(asked: Mapping[str, Any]) -> list[str]:
 
 
 def _bias(one: Annotation) -> list[str]:
-    """Whether the order of a question decides its answer."""
+    """Position bias: whether the order of the captions decides the answer."""
     bias = one.told.get("bias")
-    return ["<h3>Does the order decide?</h3>", bias_tiles(bias)] if bias else []
+    return ["<h3>Position bias</h3>", bias_tiles(bias)] if bias else []
 
 
 LOG: Kinds = {"model": str, "asked": int, "no_verdict": int}  # of an annotation's job
 
 
 def warnings(found: Found) -> list[str]:
-    """A sentence for each such annotator, as HTML."""
+    """A sentence for each annotator with too few readable answers, as HTML."""
     return [
         f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(name)} could be read</b>, so "
-        "they taught next to nothing."
+        "they contribute almost nothing to the reward."
         for name, answers, read in [*_of_annotations(found), *_of_training(found.training)]
         if too_few(read, answers, "")
     ]
 
 
 def _of_annotations(workdir: Found) -> list[tuple[str, int, int]]:
-    """The annotator of each annotation, its answers, and how many could be read; also of those that were given up.
+    """Annotator, number of answers, and number of readable answers of each annotation, unfinished ones included.
 
-    Once a reward is learnt, only of those that it was learnt from.
+    Once a reward is learnt, only annotations that it was learnt from are listed.
     """
     found: dict[str, tuple[str, int, int]] = {}
     for file in sorted((workdir.path / "annotations").glob("*/shard-*.json")):
@@ -161,7 +161,7 @@ def _of_annotations(workdir: Found) -> list[tuple[str, int, int]]:
 
 
 def _of_training(training: Training | None) -> list[tuple[str, int, int]]:
-    """The same of the judge that was asked during training."""
+    """The same for the judge that was asked during training."""
     if not training:
         return []
     section, last = training.config.get("annotate") or {}, training.rows[-1]

@@ -1,6 +1,6 @@
-"""What the figures of episodes are called on the page, and in which order they stand.
+"""Titles and order of the figures of episodes on the page.
 
-A world's figures are shown by the names that the world gives them; those in WORDS have better words.
+A figure that WORDS does not contain is shown under the name that its world gives it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ HIGHER_IS_BETTER = (
     "return", "score", "max_depth", "gold", "experience_level", "progression", "scout", "success", "intrinsic_return",
     "kills",
 )  # fmt: skip
-COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # with chance, at a glance
+COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
 Curve = tuple[str, str, str, str]
 CURVES: tuple[
     Curve, ...
-] = (  # of metrics.jsonl: title, a note on it, and the figure of evaluation that chance is shown for
+] = (  # metric in metrics.jsonl, title, note, and the figure of the evaluation for the line of random play
     ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
     ("episode/return", "The game's return", "per episode", "return"),
     ("episode/score", "Score", "at the end", "score"),
@@ -32,10 +32,10 @@ CURVES: tuple[
     ("episode/progression", "Progression", "BALROG's, in percent", "progression"),
     ("episode/success", "Success", "share of episodes", "success"),
     ("episode/steps", "Length", "steps per episode", "steps"),
-    ("train/entropy", "Entropy", "of the policy; less is more decided", ""),
+    ("train/entropy", "Entropy", "of the policy", ""),
     ("steps_per_s", "Speed", "steps/s", ""),
 )
-UNSHOWN = (  # have no curve
+UNSHOWN = (  # without a curve
     "count", "all", "share_death", "share_ended", "share_aborted", "ascended", "turns", "depth", "scout", "family",
     "bot_steps",
 )  # fmt: skip
@@ -47,11 +47,9 @@ def words(figure: str) -> tuple[str, str]:
 
 
 def better(figure: str, figures: Iterable[str]) -> str:
-    """Whether "higher" or "lower" is better; "" where the game does not say, as for figures of a world of one's own.
+    """Whether "higher" or "lower" is better; "" if that is not known, as for the figures of a user's own world.
 
-    Args:
-      figure: which.
-      figures: all that were measured: fewer steps are better where episodes can succeed.
+    `figures` are all measured ones: fewer steps are better where episodes can succeed.
     """
     if figure == "steps":
         return "lower" if "success" in figures else ""
@@ -59,13 +57,13 @@ def better(figure: str, figures: Iterable[str]) -> str:
 
 
 def in_order(figures: Iterable[str]) -> list[str]:
-    """The figures in the order of the page: those that WORDS does not name stand after the return."""
+    """The figures in the order of the page: those that WORDS does not contain stand after the return."""
     known = list(WORDS)
     return sorted(dict.fromkeys(figures), key=lambda figure: known.index(figure) if figure in WORDS else 0.5)
 
 
 def compared(figures: Iterable[str]) -> list[str]:
-    """The figures in which the agent is compared with chance at a glance, the most telling first."""
+    """The figures for the comparison with random play on the first screen, the most informative first."""
     names = list(figures)
     own = [name for name in in_order(names) if name not in WORDS and name not in UNSHOWN]
     first = [*own, *COMPARED] if "score" not in names else list(COMPARED)
@@ -73,7 +71,7 @@ def compared(figures: Iterable[str]) -> list[str]:
 
 
 def curves_of(metrics: Iterable[str]) -> list[Curve]:
-    """The curves of training that can be drawn from these metrics, in the order of the page."""
+    """The curves of training for these metrics, in the order of the page."""
     shown = {name for name, *_ in CURVES} | {f"episode/{name}" for name in UNSHOWN}
     names = sorted(name for name in set(metrics) - shown if name.startswith("episode/"))
     own = [(name, name.removeprefix("episode/")) for name in names]

@@ -1,7 +1,7 @@
-"""Reads and checks what the stages have written in a workdir, for the report.
+"""Reads and checks the artefacts of a workdir for the report.
 
-A damaged file ends the report with a one-sentence error. All checks are here: the modules that show the parts may rely
-on their form.
+A damaged file ends the report with a one-sentence error. All checks are here, so the modules that show the parts can
+rely on the form of their data.
 """
 
 from __future__ import annotations
@@ -54,21 +54,19 @@ SETTINGS: Kinds = {
     "threshold_quantile": number, "reward_dir": str, "sources": str, "online": dict,
 }  # fmt: skip
 DONE: Kinds = {"env_steps": count, "seconds": number, "episodes": count}
-
-
-KEPT = re.compile(  # of the rows of training, which may be very many
+KEPT = re.compile(  # metrics of training that are read; the file may be large
     r"env_steps|seconds|steps_per_s|memory_mib|reward/\w+_share|reward/online_\w+|train/entropy|(episode|time)/.*"
 )
 
 
 def read_workdir(path: Path, home: Path) -> Found:
-    """Reads a workdir; links to its pages lead from `home`, where the report will lie."""
+    """Reads a workdir; links to its pages are relative to `home`, the report's directory."""
     pairs = find_pairs(path)
     annotations = find_annotations(path, home, pairs.dataset) if pairs else []
     learnt, training = find_learnt(path, home), find_training(path)
     machine = next((part.machine for part in (training, learnt, pairs) if part and part.machine), {})
     offline: Facts = {}
-    for folder in ("language", "values"):  # the later stage's, if it has begun
+    for folder in ("language", "values"):  # of the later stage, if it has begun
         offline = read_object(path / folder / "config.json") or offline
         machine = machine or machine_of(read_object(path / folder / "summary.json") or {})
     name = path.resolve().name
@@ -157,7 +155,7 @@ def find_captions(file: Path) -> Facts | None:
 
 
 def find_training(path: Path) -> Training | None:
-    """The policy's training, finished or not; None if no row of it was written."""
+    """The policy's training, finished or not; None before its first row."""
     file = path / "policy" / "metrics.jsonl"
     rows = read_rows(file)
     if not rows:
@@ -176,11 +174,11 @@ def find_training(path: Path) -> Training | None:
 
 
 def find_players(path: Path) -> list[EvaluatedPlayer]:
-    """All players that were evaluated: the own policy's first, random play last."""
+    """All evaluated players: this workdir's policy first, random play last."""
     found = []
     for file in sorted((path / "evaluate").glob(f"*/{SUMMARY}")):
         if (facts := read_object(file)) is None:
-            continue  # another job evaluates it again at this moment
+            continue  # another job is evaluating it again
         with checked(file):
             figures = {name: interval_of(value) for name, value in facts["figures"].items()}
             chosen = list((facts.get("replays") or {}).values())
@@ -208,7 +206,7 @@ def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
 
 
 def interval_of(value: Facts | None) -> Interval | None:
-    """A mean with its interval; its ends and n may be None. None for None."""
+    """A mean with its interval, of which the ends and n may be None; None for None."""
     if value is None:
         return None
     low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
@@ -217,7 +215,7 @@ def interval_of(value: Facts | None) -> Interval | None:
 
 
 def machine_of(facts: Facts) -> Facts:
-    """The machine that an artefact was made on; empty if the artefact does not say."""
+    """The machine on which an artefact was made; empty if the artefact does not name it."""
     machine = facts.get("machine")
     return typed(machine, MACHINE) | {"versions": versions_of(machine)} if machine else {}
 
@@ -228,7 +226,7 @@ def versions_of(facts: Facts) -> dict[str, str]:
 
 
 def typed(facts: Facts, kinds: Kinds) -> Facts:
-    """The facts that `kinds` names and that are known, each converted to its kind; others are left out."""
+    """The known facts among those that `kinds` names, each converted to its kind."""
     return {key: kind(facts[key]) for key, kind in kinds.items() if facts.get(key) is not None}
 
 
@@ -259,9 +257,9 @@ def read_object(file: Path) -> Facts | None:
 
 
 def read_rows(file: Path, every: bool = False) -> list[dict[str, float]]:
-    """The numbers in the lines of a file, without an incomplete last line, which may be in the course of writing.
+    """The numbers in the lines of a file whose names match KEPT, or `every` number.
 
-    Only those that KEPT names, or `every` one.
+    An incomplete last line is left out, as it may still be written.
     """
     rows: list[dict[str, float]] = []
     with checked(file):
@@ -277,7 +275,7 @@ def read_rows(file: Path, every: bool = False) -> list[dict[str, float]]:
 
 
 def date_of(file: Path) -> str:
-    """When a file was last written, in UTC; "" if another job has just removed it."""
+    """The time at which a file was last written, in UTC; "" if another job has just removed it."""
     try:
         written = int(file.stat().st_mtime)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The report's first screen: what was asked for, the result, and random play beside it; and the part on the machine."""
+"""The report's first screen: the goal, and the result compared with random play; and the part on the machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 from motif_jax.stages.train_reward.page import percent, preferences, verdict
 
 SHOWN = 5
-GAME_REWARD = "the game"  # what rewards a policy, in words, beside those of SOURCES
-CLOSE_WORDS = "closeness to the words of the goal"  # where online rewards ask no judge
-OF_NETHACK = {  # values of the config that other worlds have no use for
+GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
+CLOSE_WORDS = "closeness to the words of the goal"  # the title of online rewards without a judge
+OF_NETHACK = {  # values of the config that only NetHack uses
     "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
     "reward": ("blstats", "crop", "glyphs"),
 }  # fmt: skip
@@ -30,7 +30,7 @@ OF_NETHACK = {  # values of the config that other worlds have no use for
 def first_screen(found: Found, written: Sequence[str] = ()) -> list[str]:
     """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play.
 
-    `written`: sentences about a policy that writes, in place of those about one that chooses actions.
+    `written`: sentences about a policy that writes texts, instead of those about one that chooses actions.
     """
     beside = "" if written else _beside_chance(found)
     sentences = " ".join([*warnings(found), *(written or [*_asked(found), *_trained(found), *_played(found)])])
@@ -57,21 +57,21 @@ def task_of(found: Found) -> str:
 
 
 def title(found: Found) -> str:
-    """The title of the page: one line of HTML."""
+    """The title of the page, as HTML."""
     goal = found.goal if found.goal not in ("", "zeroknowledge") else ""
     if found.own and found.own.decoding:
         return f"A language model that learnt from recorded games of {esc(task_of(found))}"
     rewards = list(rewards_of(found.training.settings)) if found.training else []
     if rewards == [GAME_REWARD]:
         return f"An agent that learnt by playing {esc(task_of(found))}"
-    preferred = SOURCES[LEARNT].words in rewards or not rewards  # else the agent does not know of the preferences
+    preferred = SOURCES[LEARNT].words in rewards or not rewards  # otherwise the preferences do not reach the agent
     if rewards and not (preferred and (goal or len(rewards) == 1)):
         return f"An agent trained on {listed(rewards)}"
     subject = "An agent" if found.training else "A reward" if found.learnt else "Preferences" if goal else "A dataset"
     if not goal:
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
     if goal == "defaultgoal":
-        own = ":" in task_of(found)  # the game is the user's, who alone knows whether there are scores
+        own = ":" in task_of(found)  # a game of the user's, which may not have scores
         return f"{subject} for {'progress' if own else 'a high score'}"
     return f"{subject} told: “{esc(goal)}”" if is_sentence(goal) else f"{subject} for {esc(goal)}"
 
@@ -155,7 +155,7 @@ def _trained(found: Found) -> list[str]:
 
 
 def rewards_of(settings: Facts) -> dict[str, float]:
-    """The coefficients of what rewards a policy, by words for it, which are plain; empty if they are not known."""
+    """The coefficients of a policy's rewards, by their titles as plain text; empty if they are not known."""
     if not {"extrinsic_coefficient", "intrinsic_coefficient"} <= settings.keys():
         return {}
     game = settings["extrinsic_coefficient"]
@@ -169,12 +169,12 @@ def rewards_of(settings: Facts) -> dict[str, float]:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as in a sentence: "a, b and c"."""
+    """Joins words as in a sentence: "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _played(found: Found) -> list[str]:
-    """Sentences on the evaluation: success if a goal was ever reached, else the score or the return, beside chance."""
+    """Sentences on the evaluation: success if a goal was ever reached, else score or return; with random play's."""
     own, chance = found.own, found.chance
     if not own:
         return []
@@ -235,7 +235,7 @@ def ran_on(found: Found) -> list[str]:
 
 
 def versions_line(found: Found) -> str:
-    """The versions of the libraries, as HTML; of NetHack's where it is played."""
+    """The versions of the libraries, as HTML; NLE's only if NetHack is played."""
     versions = dict(found.machine.get("versions", {}))
     if plays_own_world(found.training.config if found.training else found.offline):
         versions.pop("nle", None)
@@ -243,12 +243,12 @@ def versions_line(found: Found) -> str:
 
 
 def plays_own_world(config: Mapping[str, Any]) -> bool:
-    """Whether the config is of a world of the user's own."""
+    """Whether the config names a world of the user's own."""
     return ":" in str(config.get("env", {}).get("world", ""))
 
 
 def without_nethack(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config without the values that mean nothing to other worlds than NetHack."""
+    """The config without the values that only NetHack uses."""
     return {
         name: {key: value for key, value in section.items() if key not in OF_NETHACK.get(name, ())}
         if isinstance(section, Mapping)

@@ -1,4 +1,4 @@
-"""The report's part on a judge that was asked while the agent trained: how much, how quickly, what it said last."""
+"""The report's part on a judge that was asked during training: number of labels, latency, latest answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPINION: Kinds = {
 
 
 class Judged(NamedTuple):
-    """How the judge was asked."""
+    """The judge of a training run."""
 
     kind: str
     goals: tuple[GoalTurn, ...]
@@ -33,7 +33,7 @@ class Judged(NamedTuple):
 
     @property
     def by(self) -> list[str]:
-        """Who gave the last answers."""
+        """The models that gave the last answers."""
         return sorted({row["by"] for row in self.last if "by" in row})
 
     @property
@@ -45,7 +45,7 @@ class Judged(NamedTuple):
 
 
 def find_judged(path: Path) -> Judged | None:
-    """What a workdir tells of its judge; None if its policy was trained without one."""
+    """The judge of a workdir's training; None if its policy was trained without one."""
     file = path / "policy" / "opinions.jsonl"
     if not file.is_file():
         return None
@@ -57,7 +57,7 @@ def find_judged(path: Path) -> Judged | None:
     with checked(file), open_regular(file) as lines:
         lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
         if lines.tell():
-            lines.readline()  # the rest of a line
+            lines.readline()  # the remainder of a line
         whole = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
         last = [typed(parse_json(line), OPINION) for line in whole[-SHOWN:]]
         if any("caption" not in row or "env_steps" not in row for row in last):
@@ -83,9 +83,9 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
     if share := mean_of(rows, f"reward/{ONLINE}_labelled_share"):
         figures.append((f"{share:.1%}", "of the steps showed a caption with a label"))
     if wait := mean_of(rows, f"reward/{ONLINE}_latency_s_p50"):
-        figures.append((f"{1000 * wait:,.0f} ms", "from question to answer, in the median"))
+        figures.append((f"{1000 * wait:,.0f} ms", "from question to answer, median"))
     if age := mean_of(rows, f"reward/{ONLINE}_age_s_p95"):
-        figures.append((f"{age:,.1f} s", "from first sight to a label, for 95 %"))
+        figures.append((f"{age:,.1f} s", "from first sight to a label, 95th percentile"))
     if came := figure("answers"):
         figures.append((f"{figure('answers_read') / came:.1%}", f"of {came:,.0f} answers could be read"))
     figures.append((f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"))
@@ -94,7 +94,7 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
         return [(x, scale * y) for x, y in curve(training, f"reward/{ONLINE}_{name}")]
 
     charts = [
-        ({"captions": line("captions"), "labels": line("labels")}, "What is known", "captions, labels"),
+        ({"captions": line("captions"), "labels": line("labels")}, "Captions and labels", "different captions"),
         ({"labelled": line("labelled_share", 100)}, "Steps with a label", "% of steps"),
         ({"median": line("latency_s_p50", 1000), "95 %": line("latency_s_p95", 1000)}, "Time to answer", "ms"),
         ({"median": line("age_s_p50"), "95 %": line("age_s_p95")}, "Age of labels", "s since first seen"),
@@ -113,7 +113,7 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
 
 
 def words(judged: Judged) -> str:
-    """The kind of reward, who was asked, and the schedule of goals."""
+    """The kind of reward, the models that were asked, and the schedule of goals."""
     return " · ".join([judged.kind, *(f"asked: {name}" for name in judged.by), f"goal: {judged.schedule}"])
 
 

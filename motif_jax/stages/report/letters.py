@@ -1,4 +1,4 @@
-"""The report's part on each token that a policy wrote: its probabilities by the policy alone, and with the values."""
+"""The report's part on the tokens that a policy wrote: their probabilities without and with the values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from motif_jax.stages.report.parts import EvaluatedPlayer, Facts
 from motif_jax.stages.report.values import how, mean_of
 
 GAMES = 2  # of each player
-MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # of an answer that colours letters, as Wordle's does
+MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # in an answer that colours letters, as in Wordle
 SAID = re.compile("<[gyb]>")
-COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the end mark beside each other
+COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the end mark side by side
 
 
 def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[EvaluatedPlayer, str, list[Facts]]]:
@@ -33,7 +33,7 @@ def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[E
 
 
 def of_letters(games: Sequence[tuple[EvaluatedPlayer, str, list[Facts]]]) -> list[str]:
-    """The part, as HTML: a block per game, a table per text."""
+    """The part as HTML: a block per game, a table per text."""
     body = [
         '<p class="soft">Under each token that was written (of Wordle, a letter): the most probable ones by the policy '
         "alone, below them those with beta (Q - V), both at temperature 1; and Q - V of the one that was taken.</p>"

@@ -1,4 +1,4 @@
-"""The content of a workdir, as the report shows it: one type per part. None, or empty, if a stage has not run."""
+"""Types for the parts of a report; a part is None or empty if its stage has not run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from motif_jax.pages.formats import Interval
 from motif_jax.preferences.store import PairDataset
 
 Facts = dict[str, Any]
-SPREADS = {"score": "Score so far", "max_depth": "Deepest level so far"}  # shown of the moments, by array of info/
+SPREADS = {"score": "Score so far", "max_depth": "Deepest level so far"}  # titles of the histograms, by array of info/
 
 
 class Pairs(NamedTuple):
@@ -38,7 +38,7 @@ class Annotation(NamedTuple):
 class Learnt(NamedTuple):
     """The learnt reward and how it was trained."""
 
-    annotators: dict[str, float]  # with weights; empty for one that was taken over from elsewhere
+    annotators: dict[str, float]  # weights by name; empty for an imported reward
     epoch: int
     parameters: int  # 0: not known
     history: list[Facts]  # a row per epoch; unknown values are left out
@@ -53,16 +53,16 @@ class Training(NamedTuple):
     """The training of the policy."""
 
     rows: list[dict[str, float]]  # of metrics.jsonl, at least one; unknown values are left out
-    summary: Facts  # of the last time it was finished or stopped; empty if it never was
+    summary: Facts  # written when training ends or is stopped; empty before
     settings: Facts  # algorithm, network, reward sources, coefficients, threshold
     task: str
-    config: Facts  # the whole of it
+    config: Facts  # all sections
     machine: Facts
     made: str
 
     @property
     def is_over(self) -> bool:
-        """Whether no row is later than the summary, which is also written when training is stopped."""
+        """Whether the summary is up to date: it is also written when training is stopped, which may then go on."""
         return bool(self.summary) and self.summary["env_steps"] >= self.rows[-1]["env_steps"]
 
     @property
@@ -89,13 +89,13 @@ class Training(NamedTuple):
 class HowDecoded(NamedTuple):
     """How a policy that writes is decoded."""
 
-    kind: str  # with a word on it if the policy's logits are left out
+    kind: str  # with a remark if the policy's logits are left out
     beta: float
-    by_values: bool  # whether values decide, by beta or by ranks of candidates
+    by_values: bool  # whether values matter, by beta or by ranks of candidates
 
     @staticmethod
     def of(facts: Facts | None) -> HowDecoded | None:
-        """From the record of an evaluation; None for players that do not write. ValueError if it is damaged."""
+        """Reads the record of an evaluation; None for players that do not write. ValueError if it is damaged."""
         if not facts:
             return None
         kind, beta, ranks = str(facts["kind"]), float(facts["beta"]), float(facts["rerank_values"])
@@ -120,12 +120,12 @@ class EvaluatedPlayer(NamedTuple):
     ends: dict[str, int]
     replays: list[Path]
     returns: dict[str, Interval]  # of the reward sources beside the learnt reward, by name
-    sources: Facts  # what is known of these; those that are equal give equal rewards
-    aims: frozenset[str]  # what goals of the game ask for, among what can happen
-    protocol: str = ""  # whose rules the games had; "": those of the workdir
+    sources: Facts  # facts about these sources; equal facts mean equal rewards
+    aims: frozenset[str]  # behaviours that the game's goals ask for
+    protocol: str = ""  # the rules of its games; "": those of the workdir
     decoding: HowDecoded | None = None  # of a policy that writes
-    recipe: str = ""  # what its values were learnt by
-    repeatable: bool = True  # whether its games play the same twice
+    recipe: str = ""  # the algorithm that learnt its values
+    repeatable: bool = True  # whether its games can be repeated exactly
 
     @property
     def kind(self) -> str:
@@ -139,7 +139,7 @@ class EvaluatedPlayer(NamedTuple):
 
     @property
     def by_values(self) -> bool:
-        """Whether values decide what it writes."""
+        """Whether values influence its texts."""
         return bool(self.decoding and self.decoding.by_values)
 
 
@@ -152,14 +152,14 @@ class Found(NamedTuple):
     annotations: list[Annotation]
     learnt: Learnt | None
     training: Training | None
-    players: list[EvaluatedPlayer]  # its own policy's first, chance last
-    machine: Facts  # of the latest of these parts that names one
+    players: list[EvaluatedPlayer]  # the workdir's policy first, random play last
+    machine: Facts  # of the latest part that names one
     by_protocol: dict[str, list[EvaluatedPlayer]]  # players of other rules (evaluate/protocols.py), likewise
-    offline: Mapping[str, Any] = {}  # the config of what was learnt from transcripts; empty if nothing was
+    offline: Mapping[str, Any] = {}  # the config of offline learning; empty without it
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to report."""
+        """Whether all parts are missing."""
         return not (self.pairs or self.learnt or self.training or self.players or self.by_protocol)
 
     @property
@@ -174,12 +174,12 @@ class Found(NamedTuple):
 
     @property
     def labelled(self) -> list[Annotation]:
-        """The annotations that the reward was learnt from; all annotations if that is not known."""
+        """The annotations that the reward was learnt from; all of them if that is not known."""
         names = self.learnt.annotators if self.learnt else {}
         return [one for one in self.annotations if one.name in names] or self.annotations
 
     @property
     def goal(self) -> str:
-        """The goal that the annotator was given; "" if it is not known."""
+        """The annotator's goal; "" if it is not known."""
         goals = dict.fromkeys(str(one.facts["goal"]) for one in self.labelled if one.facts.get("goal"))
         return ", ".join(goals)

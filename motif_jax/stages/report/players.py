@@ -1,4 +1,4 @@
-"""The report's part on evaluation: all players side by side, how their episodes ended, what they did."""
+"""The report's part on evaluation: figures of all players, ends of episodes, behaviours."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from motif_jax.stages.report.figures import in_order, words
 from motif_jax.stages.report.head import label
 from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 
-CAUSES_SHOWN = 6  # causes that are named; the others are added up
-SELDOM = 0.05  # times per episode; what happens less often is left out
+CAUSES_SHOWN = 6  # causes with a name; the others are added up
+SELDOM = 0.05  # times per episode; rarer behaviours are left out
 NOTHING = Interval(0.0, 0.0, 0.0)
 
 
@@ -34,7 +34,7 @@ def of_evaluation(found: Found) -> list[str]:
 
 
 def _of_variations(players: Sequence[EvaluatedPlayer], varied: Mapping[str, Sequence[EvaluatedPlayer]]) -> list[str]:
-    """Share of the missions that are accomplished: a row for each variation of the games, a column for each player."""
+    """Success rates: a row for each variation of the games, a column for each player."""
     games = {"as in training": players, **varied}
     names = {label(player): None for others in varied.values() for player in others}
     figures = []
@@ -43,15 +43,15 @@ def _of_variations(players: Sequence[EvaluatedPlayer], varied: Mapping[str, Sequ
         figures.append((game, [by_name.get(name) for name in names]))
     rows = [_figure_row(game, "", intervals, alike=True) for game, intervals in figures]
     return [
-        "<h3>In other words, and other rooms</h3>",
-        '<p class="soft">Success in games that were not trained on, the same episodes for everybody, '
-        "with 95 % bootstrap intervals.</p>",
+        "<h3>Variations of the games</h3>",
+        '<p class="soft">Success rate in games that were not used in training, in the same episodes '
+        "for each player, with 95 % bootstrap intervals.</p>",
         table(("", *names), rows, kind="figures", sheet=of_intervals(figures, list(names))),
     ]
 
 
 def _few(players: Sequence[EvaluatedPlayer]) -> list[EvaluatedPlayer]:
-    """Of a policy that is decoded in several ways, the best and the best without values; and all other players."""
+    """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
     decoded = [player for player in players if player.decoding]
     kept = decoded[:1] + [player for player in decoded[1:] if not player.by_values][:1]
     return [player for player in players if player in kept or not player.decoding]
@@ -60,14 +60,14 @@ def _few(players: Sequence[EvaluatedPlayer]) -> list[EvaluatedPlayer]:
 def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
     """The part on evaluation, as HTML: figures, ends of episodes, behaviours."""
     body = [
-        '<p class="soft">The same games for everybody, on seeds that nobody is trained on; means with 95 % bootstrap '
-        "intervals.</p>",
+        '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
+        "bootstrap intervals.</p>",
         figures_table([(label(player), player) for player in players]),
     ]
     if not all(player.repeatable for player in players):
         body.append(
-            '<p class="soft">This game does not play the same twice: it can only be recorded while it is played, and '
-            "players did not meet the same games.</p>"
+            '<p class="soft">This game cannot be repeated exactly: it can only be recorded while it is played, and '
+            "the players' games differ.</p>"
         )
     ended = [player for player in players if player.ends]
     if ended:
@@ -99,14 +99,14 @@ def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
     for source in {source: None for _, player in named for source in player.returns}:
         intervals = [player.returns.get(source) for _, player in named]
         alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
-        rows.append(_figure_row(f"{source} return", "what this reward source gave", intervals, alike))
+        rows.append(_figure_row(f"{source} return", "from this reward source", intervals, alike))
         sheet.append(row(f"{source} return", intervals))
     names = [name for name, _ in named]
     return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
 
 
 def _figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:
-    """A figure of several players as cells; with a scale if all values mean the `alike`."""
+    """A figure of several players as cells; with a scale if the values are comparable (`alike`)."""
     low, high = reach(intervals)
     cells = []
     for number, interval in enumerate(intervals):
@@ -124,7 +124,7 @@ def _figure_row(words: str, note: str, intervals: Sequence[Interval | None], ali
 
 
 def _ends(player: EvaluatedPlayer, others: Sequence[EvaluatedPlayer]) -> str:
-    """How often each end occurred for one player, as a bar; an end has the same colour for all players."""
+    """The shares of the ends of one player's episodes, as a bar; an end has the same colour for all players."""
     colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
     total = max(sum(player.ends.values()), 1)
     shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
@@ -146,7 +146,7 @@ def _often(players: Iterable[EvaluatedPlayer]) -> list[str]:
 
 
 def behaviours(named: Sequence[tuple[str, EvaluatedPlayer]]) -> list[str]:
-    """How often each behaviour occurred per episode: those that goals ask for first, then those that differ most."""
+    """Behaviours per episode: those that goals ask for first, then those that differ most between players."""
     named = [(name, player) for name, player in named if player.did]
     if not named:
         return []
@@ -167,9 +167,9 @@ def behaviours(named: Sequence[tuple[str, EvaluatedPlayer]]) -> list[str]:
         often.sort(key=lambda behaviour: (behaviour not in aims, -apart(behaviour), behaviour))
     else:
         often.sort(key=lambda behaviour: (behaviour not in aims, -done[behaviour][0].mean, behaviour))
-    first = "; first what goals ask for" + (", then what differs most" if len(named) > 1 else "")
+    first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")
     return [
         "<h3>What they did</h3>",
-        f'<p class="soft">Times per episode, by what the messages tell{first}. Each row has its own scale.</p>',
+        f'<p class="soft">Behaviours per episode, counted from messages{first}. Each row has its own scale.</p>',
         bars([(behaviour, "", done[behaviour]) for behaviour in often], [name for name, _ in named]),
     ]

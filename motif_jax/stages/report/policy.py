@@ -1,4 +1,4 @@
-"""The report's part on the training of the policy: curves of the episodes, speed, and where time went."""
+"""The report's part on the training of the policy: curves of the episodes, speed, and use of time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from motif_jax.system.metrics import PROBES, PROMPTS
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that answers games", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
-        "gather": "gathering what they show", "scatter": "handing actions out",
+        "gather": "gathering observations", "scatter": "distributing actions",
     }),
     ("The thread that hands rollouts over", {
         "place": "placing on the device", "stack": "stacking", "wait_for_rollouts": "waiting for rollouts",
@@ -49,11 +49,11 @@ def of_policy(found: Found, training: Training) -> list[str]:
     if memory:
         figures.append((f"{memory:,.0f} MiB", "of memory at most"))
     charts, sources = [], sources_of(training)
-    own = {f"episode/{name}_return" for name in sources}  # which have curves of their own
+    own = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
     for name, title, note, figure in curves_of({metric for row in rows for metric in row} - own):
         points = curve(training, name)
         if not any(value for _, value in points):
-            continue  # always zero, as success is for a task without a goal
+            continue  # always zero, such as success in a task without a goal
         chance = found.chance.figures.get(figure) if figure and found.chance else None
         if figure == "intrinsic_return" and found.chance and found.own and found.chance.reward != found.own.reward:
             chance = None
@@ -72,7 +72,7 @@ def sources_of(training: Training) -> list[str]:
 
 
 def _return_curve(found: Found, training: Training, source: str) -> str:
-    """The curve of a source's return, as HTML, beside that of random play if the same source has valued it."""
+    """The curve of a source's return, as HTML, with that of random play if it is from an equal source."""
     points = curve(training, f"episode/{source}_return")
     if not points:
         return ""
@@ -89,7 +89,7 @@ def curve(training: Training, name: str) -> list[tuple[float, float]]:
 
 
 def mean_of(rows: list[dict[str, float]], name: str) -> float | None:
-    """The mean of a metric over the rows that have it, without the first row, which covers start and compilation."""
+    """The mean of a metric over the rows that have it, without the first row, which includes compilation."""
     values = [row[name] for row in rows[1:] or rows if name in row]
     return sum(values) / len(values) if values else None
 
@@ -105,7 +105,7 @@ def _rewards(training: Training) -> str:
 
 
 def _time(rows: list[dict[str, float]]) -> list[str]:
-    body = ['<p class="soft">Of the whole time, after the start; what is missing is spent on something else.</p>']
+    body = ['<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>']
     for thread, activities in THREADS:
         shares = []
         for (name, words), colour in zip(activities.items(), PALETTE, strict=False):
@@ -122,11 +122,11 @@ def _time(rows: list[dict[str, float]]) -> list[str]:
 
 LEAST = 0.02  # actions whose probability is always lower have no line
 
-Lines = dict[str, dict[str, list[Point]]]  # by prompt and action: steps, and the action's probability
+Lines = dict[str, dict[str, list[Point]]]  # by prompt and action: (steps, probability of the action)
 
 
 def find_probes(path: Path) -> Lines:
-    """The probabilities of actions that the policy of a workdir gave while it learnt; empty if none were recorded."""
+    """The probabilities of actions in fixed prompts during training; empty if they were not recorded."""
     file = path / "policy" / PROBES
     found: Lines = {}
     with checked(file):
@@ -152,13 +152,13 @@ def of_probes(found: Lines) -> list[str]:
         shown = {name: points for name, points in lines.items() if max(odd for _, odd in points) >= LEAST}
         charts.append(curves(shown, "steps", 0.0, 1.0, title=prompt, colours=colours))
     return [
-        "<h3>What it would do in fixed moments</h3>",
-        '<p class="soft">Probabilities of the actions, behind prompts that stay the same.</p>',
+        "<h3>Fixed prompts</h3>",
+        '<p class="soft">Probabilities of the actions after each of these prompts.</p>',
         f'<div class="charts">{"".join(charts)}</div>',
     ]
 
 
 def _mapping(value: Any) -> Mapping[Any, Any]:
     if not isinstance(value, dict):
-        raise ValueError("probabilities that are no mapping")
+        raise ValueError("probabilities that are not a mapping")
     return value

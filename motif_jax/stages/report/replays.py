@@ -1,16 +1,16 @@
-"""The report's replay player: the episodes, packed so that a thousand steps take some ten kilobytes.
+"""The report's replay player; a thousand steps of an episode take about ten kilobytes.
 
 A packed replay is zlib's deflate, in base64, of
 
-    chars, colors    [T + 1, 24 * 80] uint8: the first frame, then the exclusive or of each frame and the one before
+    chars, colors    [T + 1, 24 * 80] uint8: the first frame, then each frame XOR the one before
     reward, z, intrinsic, value, probability    [T] float32
-    odds             [T, A] float32: probabilities of all actions; A = 0 where they are not known
-    count, message   [T + 1] int32: times that the message was seen, and its number among `messages`
+    odds             [T, A] float32: probabilities of all actions; A = 0 if they are not known
+    count, message   [T + 1] int32: how often the message was seen, and its index in `messages`
     action           [T] int32
-    picture          [T + 1] int32: the number of the frame's picture among `pictures`, -1 without
+    picture          [T + 1] int32: index of the frame's picture in `pictures`; -1: no picture
     cursor           [T + 1, 2] uint8
 
-one after another, little-endian. assets/player.js unpacks it in the browser.
+concatenated, little-endian. assets/player.js unpacks it in the browser.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from motif_jax.structs import EndStatus
 SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
 USUAL = 10
 GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
-FEW = 5  # steps: shorter episodes tell little
-REACHED = 3  # steps: neither do shorter ones that reached their goal
+FEW = 5  # steps; shorter episodes are not shown first
+REACHED = 3  # the same for episodes that reached their goal
 PICTURES = 300  # of a replay in a page
 PICTURE_SIDE, PICTURE_QUALITY = 240, 70  # pixels, and of WebP's 100: about 5 kB for a picture
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 
 def choose(players: Sequence[EvaluatedPlayer], most: int) -> list[tuple[EvaluatedPlayer, Path]]:
-    """At most `most` replays to show: the own policy's first, then those of the other players in turn."""
+    """At most `most` replays: those of the workdir's policy first, then those of the other players in turn."""
     own = [(player, file) for player in players if player.path == "." for file in player.replays]
     others = [player.replays for player in players if player.path != "."]
     rest = [player for player in players if player.path != "."]
@@ -76,10 +76,9 @@ def of_replays(chosen: Sequence[tuple[EvaluatedPlayer, Path]]) -> list[str]:
 
 
 def most_telling(replays: Sequence[Replay]) -> int:
-    """The place of the replay of a player that is shown first.
+    """The index of the replay that is shown first.
 
-    It is the longest that reached its goal, in REACHED steps or more; otherwise the first of FEW steps, or else the
-    first.
+    It is the longest that reached its goal, if that has REACHED steps; else the first with FEW steps; else the first.
     """
     reached = [replay.steps if replay.about["end"] == GOAL else 0 for replay in replays]
     if max(reached) >= REACHED:
@@ -88,7 +87,7 @@ def most_telling(replays: Sequence[Replay]) -> int:
 
 
 def named(player: EvaluatedPlayer, replay: Replay) -> str:
-    """The title of a replay: player, episode, why it was chosen, returns and end."""
+    """The title of a replay: player, episode, reason of choice, returns, end."""
     about = replay.about
     words = [label(player), f"episode {about['episode']}"]
     words += [str(word) for word in about["chosen"] if not str(word).isdigit()]
@@ -100,10 +99,10 @@ def named(player: EvaluatedPlayer, replay: Replay) -> str:
 
 
 def pack(replay: Replay) -> dict[str, Any]:
-    """A replay as the page stores it; the module docstring gives the form of `packed`."""
+    """A replay as the page stores it; the module's docstring describes `packed`."""
     numbers: dict[bytes, int] = {}
     message = [numbers.setdefault(line.tobytes(), len(numbers)) for line in replay.message]
-    blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is not seen
+    blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is invisible
     parts = [delta(SHOWN[replay.chars]), delta(np.where(blank, 0, replay.colors).astype(np.uint8))]
     parts += [getattr(replay, name).astype("<f4") for name in FLOATS]
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
@@ -124,10 +123,10 @@ def pack(replay: Replay) -> dict[str, Any]:
 
 
 def page_pictures(replay: Replay) -> tuple[list[bytes], np.ndarray]:
-    """The different pictures of a replay for a page, and the number of each frame's. [T + 1] int32
+    """The distinct pictures of a replay, and the index of each frame's picture. [T + 1] int32
 
-    They are made anew from their pixels, as a replay may come from anywhere. Where there are more than PICTURES, only
-    every second, third, ... frame has its own.
+    They are encoded again from their pixels, because a replay may come from an untrusted source. If there are more than
+    PICTURES, every second, third, ... of them is kept.
     """
     numbers = np.full(replay.steps + 1, -1, np.int32)
     found: list[bytes] = []
@@ -150,9 +149,9 @@ def page_picture(packed: bytes) -> bytes:
 
 
 def used_box(replay: Replay) -> list[int]:
-    """The rows and columns of the screen on which anything is ever seen: top, left, height, width; 0 for none.
+    """The used box of the screen over all frames: top, left, height, width; zeros for an empty screen.
 
-    The first two rows are left out where they say what stands below the screen anyway.
+    The first two rows are left out if they repeat the message, which the page shows below the screen.
     """
     seen = ((SHOWN[replay.chars] != ord(" ")) | (replay.colors >= REVERSED)).any(0)
     said = SHOWN[replay.message[:, : 2 * COLUMNS]].reshape(-1, 2, COLUMNS)
@@ -165,7 +164,7 @@ def used_box(replay: Replay) -> list[int]:
 
 
 def delta(frames: np.ndarray) -> np.ndarray:
-    """The exclusive or of each frame and the one before; the first as it is. [T + 1, 24, 80] uint8"""
+    """Each frame XOR the one before; the first frame is unchanged. [T + 1, 24, 80] uint8"""
     changed = frames.copy()
     changed[1:] ^= frames[:-1]
     return changed
@@ -188,7 +187,7 @@ def _replay_player(options: str) -> str:
             ("the action that led here", '<span class="action">–</span><small class="chance"></small>'),
             ("learnt reward", '<span class="learnt">–</span> <small class="worth"></small>'),
             ("learnt, so far", '<span class="learnt-sum of-learnt">0</span>'),
-            ("what the policy expects", '<span class="value">–</span>'),
+            ("the policy's value", '<span class="value">–</span>'),
             ("the game's reward", '<span class="game">–</span>'),
             ("the game's, so far", '<span class="game-sum of-game">0</span>'),
         )
@@ -206,8 +205,8 @@ def _replay_player(options: str) -> str:
         '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
         f'<dl>{facts}</dl><ol class="odds" aria-label="probabilities of the next action" hidden></ol></div>'
         '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
-        '<p class="help">In the line under the game, the learnt reward of each step, if there is one, points up, the '
-        "game's down, what is below zero is red: click or drag. "
+        '<p class="help">In the chart under the game, bars up are the learnt reward of each step, bars down the '
+        "game's reward, and negative rewards are red: click or drag. "
         "<kbd>space</kbd> plays, <kbd>←</kbd> <kbd>→</kbd> step, <kbd>↑</kbd> <kbd>↓</kbd> change the "
         "speed, <kbd>n</kbd> <kbd>p</kbd> go to rewards, <kbd>z</kbd> zooms.</p></div>"
     )

@@ -19,12 +19,12 @@ SHOWN = 12  # captions at either end
 
 def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
     """The part on the reward, as HTML: accuracy and loss, spread of the rewards, best and worst captions."""
-    words = [f"from {esc(', '.join(learnt.annotators))}"] if learnt.annotators else ["taken over from elsewhere"]
+    words = [f"from {esc(', '.join(learnt.annotators))}"] if learnt.annotators else ["imported"]
     words.append(f"epoch {learnt.epoch}")
     if learnt.parameters:
         words.append(f"{learnt.parameters:,} parameters")
     if learnt.page:
-        words.append(f'<a href="{esc(learnt.page)}">all about it</a>')
+        words.append(f'<a href="{esc(learnt.page)}">details</a>')
     body = [f'<p class="soft">{" · ".join(words)}</p>']
     if learnt.history:
         body += _learning(learnt.history)
@@ -41,7 +41,7 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
         figures.append((percent(last.get("unseen_accuracy")), unseen))
     if "score_accuracy" in last:
         figures.append((percent(last["score_accuracy"]), "of the pairs: prefers the higher score"))
-    figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 knows nothing"))
+    figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 is chance"))
 
     def line(name: str) -> list[tuple[float, float]]:
         return [(row["epoch"], 100 * row[name]) for row in history if name in row]
@@ -53,30 +53,30 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
     }
     charts = [
         curves(accuracy, "epochs", high=100.0, title="Accuracy", note="% of preferences"),
-        curves(loss, "epochs", title="Loss", note="0.693 knows nothing"),
+        curves(loss, "epochs", title="Loss", note="0.693 is chance"),
     ]
     return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
 
 
 def threshold(learnt: Learnt, told: dict[str, Any], level: float) -> float:
-    """The normalised reward below which the share `level` of the captions lies; interpolated between known levels."""
+    """The quantile `level` of the normalised reward over captions, interpolated between known levels."""
     known = learnt.quantiles or {float(name): value for name, value in told["thresholds"].items()}
     levels = sorted(known)
     return float(np.interp(level, levels, [known[one] for one in levels]))
 
 
 def _captions(learnt: Learnt, told: dict[str, Any], settings: dict[str, Any]) -> list[str]:
-    """Spread and extremes of the captions, as HTML; `settings` are the policy's, empty if not known."""
+    """Distribution and extremes of the captions' rewards, as HTML; `settings` are the policy's, empty if not known."""
     rewards = rewards_of(settings)
     used = not rewards or SOURCES[LEARNT].words in rewards
-    own = used and "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another reward
+    own = used and "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another one
     level = settings["threshold_quantile"] if own else USUAL
     mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
     below = f"below {mark[1]:.2f} ({level:.0%} of them) is worth nothing to the agent." if mark else ""
     rule = f" What lies {below}" if own and below else f" By default, what lies {below}" if below else ""
     marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in told["thresholds"].items())
     return [
-        "<h3>How it is spread</h3>",
+        "<h3>Distribution</h3>",
         spread(told, mark),
         f'<p class="soft">{told["captions"]:,} different captions by normalised reward (mean 0, variance 1 over all '
         f"moments; heights are square roots): {marks}.{rule}</p>",

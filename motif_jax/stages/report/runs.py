@@ -1,4 +1,4 @@
-"""The report's comparison of this run with others: what each was asked for, and what its agent then did."""
+"""The report's comparison of several runs: goals, training, evaluation, and rewards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from motif_jax.stages.report.reward import liked
 from motif_jax.stages.train_reward.page import percent, preferences, verdict
 
 SHOWN = 6  # captions of each reward
-ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # curves that do not show what agents do
+ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # not compared: curves that do not show behaviour
 
 
 def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
@@ -33,7 +33,7 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
     body = [_origins(runs, home)]
     if differ:
         told = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
-        body.append(f'<p class="soft">The runs were not made alike, so compare with care ({esc(told)}).</p>')
+        body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(told)}).</p>')
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
     metrics = (metric for found in runs.values() if found.training for row in found.training.rows for metric in row)
     for name, title, note, _ in curves_of(metrics):
@@ -84,7 +84,7 @@ def _origins(runs: Mapping[str, Found], home: Path) -> str:
 
 
 def _accuracy(last: Facts) -> str:
-    """The accuracy of a reward with what it is worth, as HTML; a dash for none."""
+    """The accuracy of a reward with its verdict, as HTML; a dash without a reward."""
     worth = (
         f"<br><small class=soft>of {esc(preferences(last))}: {esc(verdict(last))}</small>" if last.get("sided") else ""
     )
@@ -98,7 +98,7 @@ def _task(found: Found) -> str:
 
 
 def games(found: Found) -> dict[str, str]:
-    """The settings of the games, and the seed, as far as they are known."""
+    """The settings of the games, and the seed, if they are known."""
     config = found.training.config if found.training else {}
     known = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
     if task := task_of(found):
@@ -107,7 +107,7 @@ def games(found: Found) -> dict[str, str]:
 
 
 def differences(found: Sequence[Found]) -> dict[str, list[str]]:
-    """Settings of the games, and seeds, that differ between the runs that record them; with their values."""
+    """Settings of the games, and seeds, that differ between runs, with their values."""
     told = [games(one) for one in found]
     names = dict.fromkeys(name for known in told for name in known)
     values = {name: list(dict.fromkeys(known[name] for known in told if name in known)) for name in names}
@@ -115,7 +115,7 @@ def differences(found: Sequence[Found]) -> dict[str, list[str]]:
 
 
 def by_name(found: Sequence[Found]) -> dict[str, Found]:
-    """Runs by the names of their directories, with as much of the path as makes the names unique."""
+    """Runs by the names of their directories, with as many parents as make the names unique."""
     names: dict[str, Found] = {}
     for one in found:
         parts = one.path.resolve().parts

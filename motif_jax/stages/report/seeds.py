@@ -1,7 +1,7 @@
-"""The page about an experiment that was run several times: figures, comparisons and curves over its seeds.
+"""The page about an experiment with several seeds: figures, comparisons and curves over them.
 
-Each run has a page of its own, to which this one links. A figure of a run is the mean over its
-evaluated episodes; intervals are over runs with different seeds (over_seeds.py).
+It links to the page of each run. A figure of a run is the mean over its evaluated episodes; intervals are over runs
+with different seeds (over_seeds.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,25 +21,16 @@ from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
 from motif_jax.pages.spreadsheet import Sheet
 from motif_jax.stages.report.figures import better, curves_of, in_order, words
-from motif_jax.stages.report.found import link, read_workdir
+from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import duration, machine_line, versions_line
-from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 from motif_jax.stages.report.policy import curve
+from motif_jax.stages.report.variants import CHANCE, Variant, columns, gather, without_constant
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_whole
 from motif_jax.system.own_folders import check_no_links
 from motif_jax.system.runs import Run
 
-FEW = 5  # seeds: a claim about learning needs at least so many
-CHANCE = "random play"
-
-
-class Variant(NamedTuple):
-    """The runs with the same values and different seeds."""
-
-    name: str
-    runs: dict[int, Found]  # by seed, those that have results
-    missing: list[int]  # seeds without results of their own policy
+FEW = 5  # seeds: a claim about learning needs at least this many
 
 
 def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequence[str] = ()) -> Path:
@@ -61,61 +51,9 @@ def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequenc
     )
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
     for name, scores in columns(variants).items():
-        print_line(f"{name}: " + "; ".join(f"{figure} {spell(values)}" for figure, values in scores.items()))
+        means = (f"{figure} {spell(estimate([values]))}" for figure, values in scores.items())
+        print_line(f"{name}: {'; '.join(means)}")
     return home / "index.html"
-
-
-def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
-    """Reads the results of all runs, by the values that differ."""
-    found: dict[str, Variant] = {}
-    for run in runs:
-        variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
-        one = read_workdir(workdir / run.folder, home)
-        if not one.is_empty:
-            variant.runs[run.seed] = one
-        if one.own is None:
-            variant.missing.append(run.seed)
-    return list(found.values())
-
-
-def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
-    """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for variant in variants:
-        if decoded := by_decoding(variant):
-            found |= decoded
-        else:
-            found[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
-    if chance := scores_of([one.chance for variant in variants for one in variant.runs.values()]):
-        found[CHANCE] = chance
-    return {name: scores for name, scores in found.items() if scores}
-
-
-def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
-    """The figures of a policy that writes, by how it is decoded, without values first; and of scripted players.
-
-    {} if the policies of these runs do not write. Only what was played in every run is among them.
-    """
-    runs = list(variant.runs.values())
-    own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
-    found: dict[str, list[EvaluatedPlayer | None]] = {}
-    for decoding in sorted(own, key=lambda one: (one.kind != "sample", one)):
-        players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
-        found[f"beta {decoding.beta:g}, {decoding.kind}"] = players
-    scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
-    found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
-    before = f"{variant.name}: " if variant.name else ""
-    return {f"{before}{name}": scores_of(players) for name, players in found.items() if None not in players}
-
-
-def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray]:
-    """The figures that all of these players have, a value per player. [S] each"""
-    known = [player.figures for player in players if player]
-    return {
-        name: np.array([interval.mean for figures in known if (interval := figures[name])])
-        for name in (known[0] if known else ())
-        if all(figures.get(name) for figures in known)
-    }
 
 
 def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequence[str]) -> list[str]:
@@ -150,33 +88,14 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
     return [*lines, "<section><h2>How it was made</h2>", made_by(variants, arguments), "</section>"]
 
 
-def without_constant(
-    found: Mapping[str, Mapping[str, np.ndarray]],
-) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
-    """The figures in which two runs differ, by name; and the value of the others, which all runs share.
-
-    A figure of a single run is among the first.
-    """
-    values: dict[str, list[float]] = {}
-    for scores in found.values():
-        for figure, array in scores.items():
-            values.setdefault(figure, []).extend(array.tolist())
-    constant = {figure: one[0] for figure, one in values.items() if len(set(one)) == 1 < len(one)}
-    kept = {
-        name: {figure: array for figure, array in scores.items() if figure not in constant}
-        for name, scores in found.items()
-    }
-    return {name: scores for name, scores in kept.items() if scores}, constant
-
-
 def alike(constant: Mapping[str, float]) -> str:
-    """The figures that are the same in every run, in a sentence, as HTML."""
+    """A sentence with the figures that are the same in every run, as HTML."""
     named = ", ".join(f"{words(figure)[0]} {exact(constant[figure])}" for figure in in_order(constant))
     return f'<p class="soft">The same in every run: {esc(named)}.</p>' if named else ""
 
 
 def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
-    """What would be needed to make the page again, as HTML: task, config, commit, machine, command."""
+    """A table of task, config, commit, machine and command, as HTML."""
     runs = [one for variant in variants for one in variant.runs.values()]
     tasks = [(one.own.task if one.own else "") or (one.training.task if one.training else "") for one in runs]
     command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
@@ -239,13 +158,13 @@ def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
             needed = seeds_needed(first, second)
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]), side or "not known",
-                f"{first.mean() - second.mean():+.2f}", spell_estimate(improvement(sign * first, sign * second)),
+                f"{first.mean() - second.mean():+.2f}", spell(improvement(sign * first, sign * second)),
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
     return (
-        '<p class="soft">The probability that a run with a new seed is better (higher, where it is not known what is '
-        "better; one half: no difference), and how many seeds of each would show a difference of this size four times "
-        "out of five.</p>"
+        '<p class="soft">The probability that a run with a new seed is better (higher, if the better side is not '
+        "known; one half: no difference), and the number of seeds of each that shows a difference of this size four "
+        "times out of five.</p>"
         + table(("", "figure", "better", "difference", "probability of improvement", "seeds needed"), rows, (3, 4, 5))
     )
 
@@ -294,16 +213,11 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
 
 
 def as_interval(found: Estimate) -> Interval:
-    """An estimate as pages show it."""
+    """Converts an estimate for the page."""
     return Interval(found.value, found.low, found.high)
 
 
-def spell(values: np.ndarray) -> str:
-    """The mean over seeds with its interval, as text."""
-    return spell_estimate(estimate([values]))
-
-
-def spell_estimate(found: Estimate) -> str:
+def spell(found: Estimate) -> str:
     """An estimate with its interval, as text."""
     interval = as_interval(found)
     return f"{exact(interval.mean)} {interval.words}".strip()

@@ -1,4 +1,4 @@
-"""The report's parts on offline learning: what was recorded, how learning went, and the return against beta."""
+"""The report's parts on offline learning: the transcripts, the training, and the return against beta."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from motif_jax.transcripts.moments import game_returns
 from motif_jax.transcripts.store import RECORD, Transcripts
 
 BINS = 30
-LISTED = 12  # texts that the values like best
+LISTED = 12  # texts with the highest Q - V
 CURVES = (  # of values/metrics.jsonl and language/metrics.jsonl: title, and a note
-    ("valid_return", "Return", "of games that are played meanwhile"),
+    ("valid_return", "Return", "of games during training"),
     ("valid_policy", "Loss of cloning", "per token, validation"),
     ("valid_accuracy", "Tokens predicted", "share, validation"),
     ("valid_q", "Loss of Q", "validation"),
     ("valid_v", "Loss of V", "validation"),
     ("valid_value_mean", "Mean of V", "validation"),
-    ("valid_advantage_mean", "Mean of Q - V", "of what was recorded, validation"),
-    ("loss", "Loss", "while learning"),
+    ("valid_advantage_mean", "Mean of Q - V", "of recorded texts, validation"),
+    ("loss", "Loss", "training"),
 )
 REFERENCES = ("candidate", "optimal", "asker", "checker", "kind", "rude", "random")  # scripted players, as lines
-DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of their lines; that of cloning has the colour of its decoding
+DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of their lines; cloning has the colour of its decoding
 
 
 class Recorded(NamedTuple):
     """The transcripts of a workdir."""
 
     counts: dict[str, int]
-    by: str  # who played; "" for transcripts of others
+    by: str  # the players; "" for imported transcripts
     returns: np.ndarray  # [E]
 
 
@@ -74,7 +74,7 @@ def find_learning(path: Path) -> list[Learning]:
 
 
 def decoded(found: Found) -> list[EvaluatedPlayer]:
-    """The workdir's policy that writes, once per decoding; the best return first."""
+    """The decodings of the workdir's policy that writes; the best return first."""
     return [player for player in found.players if player.decoding and player.path == "."]
 
 
@@ -85,7 +85,7 @@ def of_recorded(recorded: Recorded) -> list[str]:
         (f"{recorded.counts['actions']:,}", "texts of the agent"),
         (f"{recorded.counts['texts']:,}", "different texts"),
     ]
-    if recorded.returns.any():  # a manual rewards nothing
+    if recorded.returns.any():  # a manual is without rewards
         figures.append((exact(float(recorded.returns.mean())), "mean return"))
         figures.append((exact(float(recorded.returns.max())), "best return"))
     body = [f'<p class="soft">Played by {esc(recorded.by)}.</p>' if recorded.by else "", tiles(figures)]
@@ -119,7 +119,7 @@ def of_learning(stages: Sequence[Learning]) -> list[str]:
 
 
 def of_found(path: Path) -> list[str]:
-    """What the values of a workdir have found out, as HTML: the texts that they like best, and ranks of an expert's."""
+    """The texts with the highest Q - V, and ranks of an expert's texts, as HTML."""
     file = path / "values" / "found.json"
     if (found := read_object(file)) is None:
         return []
@@ -132,13 +132,13 @@ def of_found(path: Path) -> list[str]:
     if rows:
         body += [
             "<h3>Does the expert's text have the higher Q?</h3>",
-            '<p class="soft">In the same moment the expert has said one thing and the other player another: the share '
-            "of moments in which the expert's has the higher Q, at each of the last tokens; one half is chance.</p>",
+            '<p class="soft">For each moment there is a text by the expert and one by the other player. Share of '
+            "moments in which the expert's text has the higher Q, at each of the last tokens; one half is chance.</p>",
             table(("text", "pairs", "Q itself", "its target"), rows, numbers=(1,), kind="fits"),
         ]
     if best:
         rows = [[f"{value:+.2f}", quoted(text), quoted(before) if before else ""] for text, before, value in best]
-        body.append("<h3>What the values like best</h3>")
+        body.append("<h3>Texts with the highest Q - V</h3>")
         body.append(table(("Q - V", "text", "after"), rows[:LISTED], numbers=(0,), kind="fits"))
     return body
 
@@ -148,7 +148,7 @@ def _shares(shares: Sequence[float]) -> str:
 
 
 def of_sweep(found: Found) -> list[str]:
-    """The part on decoding, as HTML: return against beta, with the scripted players as lines; and a table."""
+    """The part on decoding, as HTML: a chart of return against beta, scripted players as lines; and a table."""
     players = decoded(found)
     by_kind: dict[str, list[EvaluatedPlayer]] = {}
     for player in players:
@@ -167,15 +167,15 @@ def of_sweep(found: Found) -> list[str]:
     swept = any(len(points) > 1 for points in lines.values())
     recipe = next((player.recipe for player in players if player.recipe), "")
     words = (
-        f'<p class="soft">{_decoding(players, esc(recipe))} The same games for everybody; means with 95 % bootstrap '
-        "intervals.</p>"
+        f'<p class="soft">{_decoding(players, esc(recipe))} All players play the same games; means with 95 % '
+        "bootstrap intervals.</p>"
     )
     chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if swept else ""
     return [words, chart, _table(players, [one for one in found.players if one not in players])]
 
 
 def _decoding(players: Sequence[EvaluatedPlayer], recipe: str) -> str:
-    """What the values of a recipe do in these decodings of it; HTML."""
+    """How these decodings use the values of a recipe, as HTML."""
     said, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
     if any(player.beta and not player.kind.endswith("without logits") for player in players):
         said.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
@@ -191,7 +191,7 @@ def _decoding(players: Sequence[EvaluatedPlayer], recipe: str) -> str:
 
 
 def _levels(found: Found, players: Sequence[EvaluatedPlayer], kinds: Sequence[str]) -> list[Level]:
-    """The lines to compare with: cloning by each kind of decoding, in its colour; then the scripted players."""
+    """Horizontal lines: cloning by each kind of decoding, in its colour; then the scripted players."""
     levels = []
     for player in players:
         interval = player.figures.get("return")
@@ -219,7 +219,7 @@ def _table(players: Sequence[EvaluatedPlayer], others: Sequence[EvaluatedPlayer]
 
 
 def mean_of(player: EvaluatedPlayer) -> float:
-    """Its mean return."""
+    """The mean return; minus infinity if it is not known."""
     interval = player.figures.get("return")
     return interval.mean if interval else float("-inf")
 
@@ -231,7 +231,7 @@ def _cell(interval: Interval | None) -> str:
 
 
 def sentence(found: Found, recorded: Recorded | None) -> list[str]:
-    """Sentences for the first screen: what was learnt from, and what came out beside cloning; HTML."""
+    """Sentences for the first screen, as HTML: the transcripts, and the return compared with cloning."""
     players = decoded(found)
     if not players:
         return []

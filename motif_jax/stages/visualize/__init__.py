@@ -1,6 +1,6 @@
-"""Visualize: plays an episode of a policy in the terminal, or exports it as a picture, film or recording.
+"""Visualize: plays an episode of a policy in the terminal, or exports it as a GIF, film or terminal recording.
 
-  --stage=visualize                                              the best of those that were evaluated
+  --stage=visualize                                              the best evaluated episode
   --stage=visualize --config.visualize.policy=random --config.visualize.episode=17
   --stage=visualize --config.visualize.export=best.gif           also .mp4, and .cast for asciinema
   --stage=visualize --config.visualize.replay=FILE.npz           a file; no policy is needed
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Visualize:
-    """An episode to look at."""
+    """Playback of an episode."""
 
     policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
     episode: str = value(
-        "best", Text(longest=9), "one of those evaluated: best, worst, liked, longest, toughest, or a number"
+        "best", Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
     )
     speed: float = value(10.0, Number(0.001, 1e6), "steps per second")
     export: str = value("", PATH, "a .cast, .gif or .mp4 to write, instead of playing it in the terminal")
@@ -48,13 +48,13 @@ class Visualize:
 TABLES: Tables = {"visualize": table_of(Visualize)}
 READS: Tables = EVALUATION | TABLES
 EXPORTS = (".cast", ".gif", ".mp4")
-LONGEST_S = 655  # seconds that one picture of a GIF can be shown
+LONGEST_S = 655  # longest duration of one picture of a GIF, in seconds
 MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Whether an episode of a policy may have to be played, which needs JAX."""
+    """Whether the stage may have to play an episode with a policy."""
     return not config.visualize.replay and config.visualize.policy not in make_world(config.env).players
 
 
@@ -71,8 +71,8 @@ def check(config: ConfigDict) -> None:
         _check_export(Path(section.export))
         if section.export.lower().endswith(".gif") and 1 / section.speed > LONGEST_S:
             raise UserError(
-                f"a .gif shows a step for {LONGEST_S} seconds at most, which a speed of {section.speed:g} steps per "
-                f"second exceeds ({FLAG}.speed, .export)"
+                f"a .gif shows a step for {LONGEST_S} seconds at most, but a speed of {section.speed:g} steps per "
+                f"second needs more ({FLAG}.speed, .export)"
             )
     if section.replay:
         if section.policy:
@@ -97,7 +97,7 @@ def _check_export(path: Path) -> None:
         raise UserError(f"{str(path)!r} is a directory ({FLAG}.export)")
     home = next(parent for parent in path.absolute().parents if parent.exists())  # missing directories are made later
     if not home.is_dir() or not os.access(home, os.W_OK):
-        raise UserError(f"cannot write {str(path)!r}: {str(home)!r} is no directory to write in ({FLAG}.export)")
+        raise UserError(f"cannot write {str(path)!r}: {str(home)!r} is not a writable directory ({FLAG}.export)")
     if path.suffix.lower() == ".mp4":
         from motif_jax.replays.movie import find_ffmpeg
 
@@ -125,7 +125,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         print_lines(summary(watch(replay, section.speed), MESSAGES))
     else:
         print_lines(summary(describe(replay), MESSAGES) + "\n")
-        print_line(f"No terminal to play it in; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
+        print_line(f"Playback needs a terminal; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
 
 
 def _export(path: Path, story: Story, speed: float) -> None:

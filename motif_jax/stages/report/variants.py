@@ -1,0 +1,95 @@
+"""The results of an experiment with several seeds: the runs of each variant, and their figures by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.stages.report.found import read_workdir
+from motif_jax.stages.report.parts import EvaluatedPlayer, Found
+from motif_jax.system.runs import Run
+
+CHANCE = "random play"
+
+
+class Variant(NamedTuple):
+    """Runs with the same values and different seeds."""
+
+    name: str
+    runs: dict[int, Found]  # runs with results, by seed
+    missing: list[int]  # seeds whose policy was not evaluated
+
+
+def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
+    """Reads the results of all runs and groups them by variant."""
+    found: dict[str, Variant] = {}
+    for run in runs:
+        variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
+        one = read_workdir(workdir / run.folder, home)
+        if not one.is_empty:
+            variant.runs[run.seed] = one
+        if one.own is None:
+            variant.missing.append(run.seed)
+    return list(found.values())
+
+
+def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
+    """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for variant in variants:
+        if decoded := by_decoding(variant):
+            found |= decoded
+        else:
+            found[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
+    if chance := scores_of([one.chance for variant in variants for one in variant.runs.values()]):
+        found[CHANCE] = chance
+    return {name: scores for name, scores in found.items() if scores}
+
+
+def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
+    """The figures of each decoding of a policy that writes, without values first, and of scripted players.
+
+    {} if the policies of these runs do not write. Players that some runs did not evaluate are left out.
+    """
+    runs = list(variant.runs.values())
+    own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
+    found: dict[str, list[EvaluatedPlayer | None]] = {}
+    for decoding in sorted(own, key=lambda one: (one.kind != "sample", one)):
+        players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
+        found[f"beta {decoding.beta:g}, {decoding.kind}"] = players
+    scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
+    found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
+    before = f"{variant.name}: " if variant.name else ""
+    return {f"{before}{name}": scores_of(players) for name, players in found.items() if None not in players}
+
+
+def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray]:
+    """The figures that all of these players have, a value per player. [S] each"""
+    known = [player.figures for player in players if player]
+    return {
+        name: np.array([interval.mean for figures in known if (interval := figures[name])])
+        for name in (known[0] if known else ())
+        if all(figures.get(name) for figures in known)
+    }
+
+
+def without_constant(
+    found: Mapping[str, Mapping[str, np.ndarray]],
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
+    """The figures that differ between runs, by name; and the value of each figure that is the same in all runs.
+
+    The figures of a single run count as different.
+    """
+    values: dict[str, list[float]] = {}
+    for scores in found.values():
+        for figure, array in scores.items():
+            values.setdefault(figure, []).extend(array.tolist())
+    constant = {figure: one[0] for figure, one in values.items() if len(set(one)) == 1 < len(one)}
+    kept = {
+        name: {figure: array for figure, array in scores.items() if figure not in constant}
+        for name, scores in found.items()
+    }
+    return {name: scores for name, scores in kept.items() if scores}, constant
