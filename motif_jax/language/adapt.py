@@ -1,9 +1,9 @@
-"""Training a language model: all of it, or low-rank additions to some of its matrices (LoRA, Hu et al. 2021).
+"""Low-rank additions to the matrices of a language model (LoRA, Hu et al. 2021), and gradients computed in parts.
 
     x @ kernel  ->  x @ kernel + (alpha / rank) * x @ a @ b
 
-`b` is zero at the start, so nothing changes before training. What is not trained may have fewer bits (bfloat16) and
-needs no gradients and no optimizer state: that is where memory goes.
+`b` begins at zero, so the model is unchanged before training. Frozen parameters may be bfloat16 and need neither
+gradients nor optimizer state, which saves most of the memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Model = TypeVar("Model", Decoder, EncoderDecoder)
 
 
 class LowRank(nnx.Module):
-    """A linear map with an addition of low rank, which is trained."""
+    """A frozen linear map plus a trained low-rank product."""
 
     def __init__(self, base: Linear, rank: int, alpha: float, *, rngs: nnx.Rngs):
         """`base` may be a stack of linear maps: [..., inputs, outputs]."""
@@ -40,7 +40,7 @@ class LowRank(nnx.Module):
         return y + low * self.factor
 
     def whole(self) -> Linear:
-        """One linear map that does the same."""
+        """The sum of both as one linear map."""
         kernel = self.base.kernel[...]
         added = self.factor * (self.low_a[...] @ self.low_b[...])
         self.base.kernel = nnx.Param((kernel.astype(jnp.float32) + added).astype(kernel.dtype))
@@ -48,14 +48,14 @@ class LowRank(nnx.Module):
 
 
 def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, seed: int) -> Model:
-    """The model with additions of low rank.
+    """Adds low-rank products to some matrices of a copy of the model.
 
     Args:
-      model: as it was read or made; it is not changed.
-      names: matrices of the blocks, by the end of their names: "q", or "cross.q", or "decoder.blocks.mlp.up".
-      rank: of the additions.
-      alpha: the additions are multiplied by alpha / rank.
-      seed: of the initial values.
+      model: stays unchanged.
+      names: ends of the paths of matrices in the blocks: "q", or "cross.q", or "decoder.blocks.mlp.up".
+      rank: inner dimension of the products.
+      alpha: the products are multiplied by alpha / rank.
+      seed: for the initial values.
     """
     model, rngs = nnx.clone(model), nnx.Rngs(seed)
     found = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]
@@ -70,7 +70,7 @@ def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, se
 
 
 def merge_low_rank(model: Model) -> Model:
-    """The model with all additions of low rank added to their matrices."""
+    """A copy of the model with all low-rank products added to their matrices."""
     model = nnx.clone(model)
     for path, module in list(_modules(model, LowRank)):
         _put(model, path, module.whole())
@@ -78,9 +78,9 @@ def merge_low_rank(model: Model) -> Model:
 
 
 def split_trained(model: Decoder | EncoderDecoder) -> tuple[Any, Any, Any]:
-    """Graph, trained and frozen parameters: with additions of low rank these alone are trained, else everything is.
+    """Graph, trained and frozen parameters: the low-rank additions are trained if there are any, otherwise everything.
 
-    `nnx.merge(graph, trained, frozen)` is the model again.
+    `nnx.merge(graph, trained, frozen)` rebuilds the model.
     """
     has_low_rank = next(_modules(model, LowRank), None) is not None
     graph, trained, *rest = nnx.split(model, nnx.LoRAParam if has_low_rank else nnx.Param, ...)
@@ -88,14 +88,13 @@ def split_trained(model: Decoder | EncoderDecoder) -> tuple[Any, Any, Any]:
 
 
 def accumulate(loss: Callable[[Any, Any], jax.Array], params: Any, batch: Any, num_parts: int) -> tuple[jax.Array, Any]:
-    """Loss and gradient of a batch, part by part, which takes the memory of one part.
+    """Loss and gradient of a batch, computed part by part, with the memory of one part.
 
     Args:
-      loss: (params, batch) -> a sum over the rows of the batch. A mean would have to be divided by the same number in
-        all parts.
-      params: for the gradient.
+      loss: (params, batch) -> the sum of the losses of the rows, not their mean.
+      params: the gradient is with respect to these.
       batch: arrays [B, ...].
-      num_parts: divides B.
+      num_parts: must divide B.
     """
     rows = len(jax.tree.leaves(batch)[0])
     if rows % num_parts:

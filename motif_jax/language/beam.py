@@ -1,7 +1,6 @@
-"""Beam search: the continuations of the highest probability among those that a search of a given width finds.
+"""Beam search: keeps the W best partial continuations of each context and returns the best complete one.
 
-A beam that has ended stays among the others as it is, and is compared with them by the mean of its log-probabilities
-to the power of `length_penalty` of its length: log_prob / length ** length_penalty.
+Beams are compared by log_prob / length ** length_penalty. A finished beam stays among the others unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class _Search(NamedTuple):
     done: jax.Array  # [B, W]
     lengths: jax.Array  # [B, W]
     tokens: jax.Array  # [B, W, length]
-    log_probs: jax.Array  # of each token. [B, W, length]
+    log_probs: jax.Array  # one per token. [B, W, length]
 
 
 def search(
@@ -39,11 +38,11 @@ def search(
 
     Args:
       model: the language model.
-      tokens, segments: contexts, of one segment; see `model.py`. [B, L]
-      num_beams: W. One is the same as always taking the most probable token.
-      limits: what may be generated.
-      length: tokens per row, at most.
-      length_penalty: 0 compares log-probabilities, 1 their means.
+      tokens, segments: contexts of one segment each; see `model.py`. [B, L]
+      num_beams: W; 1 is greedy decoding.
+      limits: restrictions on the tokens.
+      length: maximum number of tokens per row.
+      length_penalty: 0 compares sums of log-probabilities, 1 their means.
       shift, arguments, carry: see `generation.generate`.
     """
     num_rows, width = len(tokens), num_beams
@@ -67,15 +66,15 @@ def search(
         )
         odds = jax.nn.log_softmax(logits).reshape(num_rows, width, vocabulary)
         possible = odds
-        if limits.forced.shape[1]:  # a forced token is the only one; it has the probability that it has
+        if limits.forced.shape[1]:  # only the forced token is possible; it keeps its own log-probability
             forced = limits.forced[:, jnp.minimum(now.step, limits.forced.shape[1] - 1)][:, None, None]
             free = (forced == FREE) | (now.step >= limits.forced.shape[1])
             possible = jnp.where(free | (jnp.arange(vocabulary) == forced), odds, NEVER)
-        # A beam that has ended goes on in one way, which costs nothing.
+        # A finished beam has one continuation: padding, with log-probability 0.
         only_pad = jnp.where(jnp.arange(vocabulary) == limits.pad, 0.0, NEVER)
         added = jnp.where(now.done[..., None], only_pad, possible)
         totals = now.log_probs.sum(-1, keepdims=True) + added
-        # All beams are the same at the start: one of them is enough.
+        # All beams are equal at the start, so only the first one is extended.
         totals = jnp.where((now.step == 0) & (jnp.arange(width) > 0)[:, None], NEVER, totals)
         lengths = now.lengths + ~now.done
         value = totals / jnp.maximum(lengths, 1)[..., None] ** length_penalty

@@ -1,7 +1,7 @@
-"""What a language model is built from: sizes and styles.
+"""The architecture of a language model: sizes and switches.
 
-All families here are one network with switches: blocks of attention and a multi-layer perceptron (MLP), each with a
-norm before it and a residual connection around it.
+All families share one network: blocks of attention and a multi-layer perceptron (MLP), each with a norm before it and a
+residual connection around it.
 """
 
 from __future__ import annotations
@@ -15,74 +15,74 @@ from motif_jax.structs import UserError
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 ENCODER_DECODERS = ("t5",)
 FAMILIES = (*DECODERS, *ENCODER_DECODERS)
-SMALLEST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12  # of a number in the config of a model
+SMALLEST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12  # limits for each number in the config of a model
 USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 
 
 class Rotary(NamedTuple):
-    """Rotary positions (Su et al. 2021): `theta` is the base; the rest stretches them for long contexts."""
+    """Rotary positions (Su et al. 2021): `theta` is the base; the other values extend them to longer contexts."""
 
     theta: float = 10_000.0
-    kind: str = "default"  # "linear" divides all frequencies by `factor`, "llama3" the low ones only
+    kind: str = "default"  # "linear" divides all frequencies by `factor`, "llama3" only the low ones
     factor: float = 1.0
-    low: float = 1.0  # "llama3": frequencies of fewer turns in `old_length` are divided by `factor`
-    high: float = 4.0  # "llama3": those of more turns are left; between the two it is gradual
-    old_length: int = 0  # "llama3": longest context before the stretching
+    low: float = 1.0  # "llama3": frequencies with fewer turns in `old_length` are divided by `factor`
+    high: float = 4.0  # "llama3": frequencies with more turns stay; between low and high it interpolates
+    old_length: int = 0  # "llama3": longest context before the extension
 
 
 class LanguageConfig(NamedTuple):
-    """Sizes and styles of a language model."""
+    """Sizes and switches of a language model."""
 
-    family: str  # of FAMILIES
-    vocabulary: int  # rows of the embedding; may be more than the tokeniser has
-    width: int  # of the hidden states
-    layers: int  # of the decoder
+    family: str  # one of FAMILIES
+    vocabulary: int  # rows of the embedding; may exceed the size of the tokeniser
+    width: int  # size of the hidden states
+    layers: int  # blocks of the decoder
     heads: int
     head_size: int
     mlp_size: int
-    activation: str  # of ACTIVATIONS
-    gated: bool  # the MLP is down(act(gate(x)) * up(x)), and not down(act(up(x)))
+    activation: str  # one of ACTIVATIONS
+    gated: bool  # the MLP is down(act(gate(x)) * up(x)) instead of down(act(up(x)))
     norm: str  # "layer" or "rms"
-    epsilon: float  # of the norms
+    epsilon: float  # added to variances in norms
     positions: str  # "learned", "rotary" or "relative"
-    tied: bool  # logits are made with the embedding, and not with a matrix of their own
-    kv_heads: int  # keys and values; queries share them in groups
-    encoder_layers: int = 0  # 0: a decoder alone
-    max_positions: int = 0  # longest row of tokens; 0: no limit
-    attention_bias: bool = False  # of queries, keys and values
-    output_bias: bool = False  # of attention's output
+    tied: bool  # the embedding also computes the logits; otherwise a separate matrix does
+    kv_heads: int  # heads of keys and values, each shared by a group of query heads
+    encoder_layers: int = 0  # 0: decoder only
+    max_positions: int = 0  # maximum number of tokens in a row; 0: unlimited
+    attention_bias: bool = False  # biases of queries, keys and values
+    output_bias: bool = False  # bias of attention's output
     mlp_bias: bool = False
     query_norm: bool = False  # queries and keys are normed, per head
     scale_logits: bool = False  # hidden states are divided by sqrt(width) before the logits (T5 v1.0)
     rotary: Rotary = Rotary()
-    buckets: int = 32  # of relative positions
-    max_distance: int = 128  # from which on all relative positions are in the last bucket
-    start: int = 0  # token with which an encoder-decoder's decoder starts
-    pad: int = -1  # padding; -1: there is no such token
+    buckets: int = 32  # number of buckets of relative positions
+    max_distance: int = 128  # larger relative positions share the last bucket
+    start: int = 0  # first token of the decoder, in an encoder-decoder
+    pad: int = -1  # padding token; -1: none
     ends: tuple[int, ...] = ()  # tokens that end a text
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether a text is read by an encoder, and continued by a decoder of its own."""
+        """Whether an encoder reads the context and a separate decoder continues it."""
         return self.family in ENCODER_DECODERS
 
 
 def to_record(config: LanguageConfig) -> dict[str, Any]:
-    """An architecture as JSON holds it."""
+    """The config as JSON values."""
     return config._asdict() | {"rotary": list(config.rotary), "ends": list(config.ends)}
 
 
 def from_record(record: Mapping[str, Any]) -> LanguageConfig:
-    """The architecture that `to_record` wrote."""
+    """The config that `to_record` wrote."""
     rotary = Rotary(*record["rotary"])
     config = LanguageConfig(**{**record, "rotary": rotary, "ends": tuple(record["ends"])})
     for name, value in {"epsilon": config.epsilon, **rotary._asdict()}.items():
         if name not in ("kind", "old_length") and not is_usable(value):
-            raise UserError(f"{name} of a language model is {shown(value)}, where {USABLE} is possible")
+            raise UserError(f"{name} of a language model must be {USABLE}, not {shown(value)}")
     return config
 
 
 def is_usable(value: float) -> bool:
-    """Whether float32 computes with a number of a config, multiplied and divided by others, without an overflow."""
+    """Whether products and quotients of this number and others of a config fit into float32."""
     return SMALLEST_NUMBER <= value <= LARGEST_NUMBER

@@ -1,7 +1,7 @@
-"""Generation of text: one compiled loop that reads a token, chooses the next, and ends when all rows have.
+"""Generation of text: one compiled loop that reads a token and chooses the next one, until all rows have ended.
 
-Nothing in it has the shape of what was said so far: keys and values lie in a cache with room for everything. So one
-program serves every temperature, top-k, top-p, set of allowed tokens and forced token.
+Keys and values are in a cache of fixed size, so no shape depends on the text so far. One program serves every
+temperature, top-k, top-p, set of allowed tokens and forced token.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import jax.numpy as jnp
 from motif_jax.language.model import Decoder, EncoderDecoder, Reading
 from motif_jax.language.sampling import NEVER, Sampling, draw
 
-# (arguments, carry, token [B], hidden [B, width]) -> (what is added to the logits [B, V], carry). `arguments` are the
-# same at every step: weights, factors. `carry` is what it remembers of each row, with the rows on axis 1 of its arrays,
-# such as the cache of a model of its own. `token` was just read, and `hidden` is what the language model made of it.
+# (arguments, carry, token [B], hidden [B, width]) -> (addition to the logits [B, V], carry). `arguments` are constant
+# over steps: weights, factors. `carry` is the state of each row, such as the cache of another model, with the rows on
+# axis 1 of its arrays. `token` was just read; `hidden` is the language model's hidden state for it.
 Shift = Callable[[Any, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 FREE = -1  # in place of a forced token: the model chooses
 
 
 class Limits(NamedTuple):
-    """What may be generated."""
+    """Restrictions on the generated tokens."""
 
     allowed: jax.Array  # [V] or [B, V] bool
     stops: jax.Array  # tokens that end a row. [V] bool
-    forced: jax.Array  # tokens that are taken whatever the model thinks, FREE elsewhere. [B, up to `length`]
-    pad: jax.Array | int = 0  # what rows have after their end
+    forced: jax.Array  # tokens that replace the model's choice, FREE elsewhere. [B, up to `length`]
+    pad: jax.Array | int = 0  # fills rows after their end
 
 
 class Generated(NamedTuple):
@@ -36,15 +36,15 @@ class Generated(NamedTuple):
 
     tokens: jax.Array  # up to and including the token that ended a row, then padding. [B, length]
     lengths: jax.Array  # tokens before the padding. [B]
-    log_probs: jax.Array  # of each token among those allowed, shift included, at temperature 1. [B, length]
-    carry: Any  # what the shift remembers at the end
+    log_probs: jax.Array  # of each token among the allowed ones, shift included, at temperature 1. [B, length]
+    carry: Any  # final state of the shift
 
 
 class _Loop(NamedTuple):
     step: jax.Array
     reading: Reading
     hidden: jax.Array
-    token: jax.Array  # the last that was read
+    token: jax.Array  # read last
     carry: Any
     done: jax.Array
     tokens: jax.Array
@@ -65,13 +65,13 @@ def generate(
 
     Args:
       model: the language model.
-      tokens, segments: contexts, of one segment; see `model.py`. [B, L]
+      tokens, segments: contexts of one segment each; see `model.py`. [B, L]
       keys: random keys, one per row. [B]
-      sampling: how tokens are drawn.
-      limits: what may be generated.
-      length: tokens per row, at most.
+      sampling: temperature, top-k and top-p.
+      limits: restrictions on the tokens.
+      length: maximum number of tokens per row.
       shift: adds to the logits, see `Shift`.
-      arguments, carry: of the shift. Its carry has read the context except for the last token.
+      arguments, carry: inputs of the shift. Its carry has read the context except for the last token.
     """
     reading, hidden = model.begin(tokens, segments, length)
     num_rows = len(tokens)
@@ -104,7 +104,7 @@ def next_logits(
     model: Decoder | EncoderDecoder, hidden: jax.Array, token: jax.Array, limits: Limits,
     shift: Shift | None, arguments: Any, carry: Any,
 ) -> tuple[jax.Array, Any]:  # fmt: skip
-    """Logits of the next token, with what the shift adds, and minus infinity for tokens that are not allowed. [B, V]"""
+    """Logits of the next token, shift included; minus infinity where tokens are not allowed. [B, V]"""
     logits = model.logits(hidden)
     if shift is not None:
         added, carry = shift(arguments, carry, token, hidden)
@@ -113,7 +113,7 @@ def next_logits(
 
 
 def impose(drawn: jax.Array, forced: jax.Array, step: jax.Array) -> jax.Array:
-    """The forced token of a step where there is one, and otherwise what was drawn. [B]"""
+    """The forced token of a step if there is one, otherwise the drawn token. [B]"""
     if not forced.shape[1]:
         return drawn
     token = forced[:, jnp.minimum(step, forced.shape[1] - 1)]
@@ -121,7 +121,7 @@ def impose(drawn: jax.Array, forced: jax.Array, step: jax.Array) -> jax.Array:
 
 
 def last_token(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array) -> jax.Array:
-    """The token that was read last before anything is generated. [B]"""
+    """The last token that the model read before generation. [B]"""
     if model.config.is_encoder_decoder:
         return jnp.full(len(tokens), model.config.start, jnp.int32)
     last = segments.shape[1] - 1 - jnp.argmax(segments[:, ::-1] > 0, 1)
@@ -129,6 +129,6 @@ def last_token(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax
 
 
 def row_lengths(tokens: jax.Array, limits: Limits) -> jax.Array:
-    """Tokens up to and including the first that ends a row. [B, T] -> [B]"""
+    """Number of tokens up to the first one that ends a row, inclusive. [B, T] -> [B]"""
     ends = limits.stops[tokens]
     return jnp.where(ends.any(1), ends.argmax(1) + 1, tokens.shape[1])

@@ -5,9 +5,8 @@
     generation_config.json            further tokens that end a text; optional
     tokenizer.json                    see tokens.py
 
-Reading executes nothing. Every claim of these files is checked before memory is taken for it, and what does not fit is
-told in one sentence. Links may lead to other files of the directory or into the "blobs" of the Hub's own cache, and
-nowhere else.
+Reading executes no code. Sizes and types in these files are checked before memory is allocated, and a UserError names
+the first mismatch. Links may lead to other files of the directory or into the "blobs" of the Hub's cache, nowhere else.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SHARD = 5 * 10**9  # bytes of one file of tensors, at most, when writing
+SHARD = 5 * 10**9  # maximum bytes of a written file of tensors
 HEAD = "lm_head.weight"
-FLOATS = ("F32", "BF16", "F16", "F64")  # types, as safetensors names them
+FLOATS = ("F32", "BF16", "F16", "F64")  # safetensors' names of types
 
 
 class Tensor(NamedTuple):
-    """A tensor in an open file. It takes memory only while it is used."""
+    """A tensor in an open file, loaded into memory only when used."""
 
     opened: Any
     name: str  # in its file
@@ -56,7 +55,7 @@ class Tensor(NamedTuple):
 
     @property
     def shape(self) -> list[int]:
-        """Its size along each axis."""
+        """Size along each axis."""
         return self.opened.get_slice(self.name).get_shape()
 
 
@@ -66,18 +65,18 @@ def read_language_model(
     """Reads a model.
 
     Args:
-      directory: see above.
-      types: of numbers; tensors of the files are converted.
+      directory: in the layout above.
+      types: tensors are converted to these.
       remat: see `Stack`.
 
     Returns:
-      What `nnx.split` gives of the model, graph and parameters, which are NumPy arrays, and its config.
+      Graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
     """
     config = read_config(directory)
     tensors = _read_tensors(directory, config)
     head = tensors.get(HEAD)
     embedding = places(config)["embedding"].name
-    if head is not None and (config.tied or config.family == "t5"):  # then the tensors decide, as in transformers
+    if head is not None and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
         config = config._replace(tied=embedding in tensors and _same(head, tensors[embedding]))
     graph, shapes = _split_shapes(config, types, remat)
     wanted = leaves_by_path(shapes)
@@ -91,14 +90,14 @@ def read_language_model(
         for part, (their_name, _) in zip(parts, blocks_of(name, leaf.shape, place), strict=True):
             part[...] = place.ours(tensors[their_name].array)
             if not np.isfinite(part).all():
-                raise UserError(f"{their_name} in {tensors[their_name].file!r} holds a value that is not finite")
+                raise UserError(f"{their_name} in {tensors[their_name].file!r} has a value that is not finite")
         arrays[path] = array
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 
 @functools.lru_cache(maxsize=8)
 def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[Any, Any]:
-    """Graph and shapes of the parameters; making them takes longer than reading a small model."""
+    """Graph and shapes of the parameters, cached because making them takes longer than reading a small model."""
     return nnx.split(make_language_model(config, types, remat, seed=None))
 
 
@@ -131,7 +130,7 @@ def _read_json(directory: Path, name: str) -> dict[str, Any]:
 
 
 def find_file(directory: Path, name: str) -> Path:
-    """A file of the directory that is there, and is in it or in the Hub's own cache."""
+    """The path of an existing file of the directory; a link may only lead into the directory or the Hub's cache."""
     file = directory / name
     if not file.exists():
         raise UserError(f"there is no {name} in {str(directory)!r}")
@@ -142,23 +141,23 @@ def find_file(directory: Path, name: str) -> Path:
 
 
 def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
-    """Reads the tokeniser beside a model, whose embedding must have a row for each of its tokens."""
+    """Reads the tokeniser beside a model; the embedding must have a row for each token."""
     tokeniser = read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
     return tokeniser
 
 
 def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") -> None:
-    """Raises UserError if the embedding of a model lacks rows for tokens; `where` says where the tokeniser is from."""
+    """Raises UserError if the tokeniser, which comes from `where`, has more tokens than the embedding has rows."""
     if tokeniser.size > config.vocabulary:
         raise UserError(
-            f"the tokeniser{where} has {tokeniser.size:,} tokens, and the language model's embedding only "
+            f"the tokeniser{where} has {tokeniser.size:,} tokens, but the language model's embedding only "
             f"{config.vocabulary:,} rows"
         )
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
-    """All tensors by the names of `places`. They stay in their files until they are used."""
+    """All tensors by the names in `places`. They stay in their files until they are used."""
     if (directory / INDEX).exists():
         index = _read_json(directory, INDEX).get("weight_map")
         if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
@@ -166,7 +165,7 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
         names = sorted(set(index.values()))
         if wrong := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
             raise UserError(
-                f"{str(directory / INDEX)!r} names {wrong[0]!r:.200}, which is no .safetensors file beside it"
+                f"{str(directory / INDEX)!r} names {wrong[0]!r:.200}, which is not a .safetensors file beside it"
             )
     elif (directory / TENSORS).exists():
         index, names = None, [TENSORS]
@@ -186,7 +185,7 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
             if known is None:
                 continue
             if (dtype := opened.get_slice(name).get_dtype()) not in FLOATS:
-                raise UserError(f"{name!r:.200} in {str(file)!r} is of type {dtype}, and not of {', '.join(FLOATS)}")
+                raise UserError(f"{name!r:.200} in {str(file)!r} has type {dtype}, but must have {', '.join(FLOATS)}")
             tensor = Tensor(opened, name, str(file))
             if known in found and not _same(found[known], tensor):
                 raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {known}, which it should be")
@@ -195,7 +194,7 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
 
 
 def _open_tensors(file: Path) -> tuple[Any, list[str]]:
-    """A file of tensors, whose claims the library checks, and the names in it."""
+    """An opened file of tensors, checked by the library, and the names in it."""
     try:
         check_regular(file)
         opened = safe_open(file, "numpy")
@@ -209,13 +208,13 @@ def _open_tensors(file: Path) -> tuple[Any, list[str]]:
 def _same(one: Tensor, other: Tensor) -> bool:
     try:
         ours, theirs = one.array, other.array
-    except ValueError:  # a shape that NumPy cannot have
+    except ValueError:  # a shape that NumPy does not support
         return False
     return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
 
 
 def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor]) -> None:
-    """Raises UserError if tensors are missing, unknown, or of another shape: all of them in one sentence."""
+    """Raises one UserError about all tensors that are missing, unknown, or of another shape."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path, leaf in wanted.items():
         name = ".".join(path)
@@ -225,14 +224,14 @@ def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Ma
     missing = [name for name in shapes if name not in tensors]
     unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
     other = [
-        f"{name} is {tensors[name].shape}, where {list(shape)} is due"
+        f"{name} is {tensors[name].shape}, not {list(shape)}"
         for name, shape in shapes.items()
         if name in tensors and tensors[name].shape != list(shape)
     ]
     parts = (("missing", missing), ("unknown", unknown), ("of another shape", other))
     if told := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
         raise UserError(
-            f"the tensors in {str(directory)!r} are not those of a {config.family} of its {CONFIG}: {'; '.join(told)}"
+            f"the tensors in {str(directory)!r} do not fit the {config.family} in its {CONFIG}: {'; '.join(told)}"
         )
 
 
@@ -241,12 +240,12 @@ def _some(names: list[str]) -> str:
 
 
 def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard_bytes: int = SHARD) -> None:
-    """Writes a model that `read_language_model` and transformers read; its config comes last.
+    """Writes a model for `read_language_model` and transformers; config.json is written last.
 
     Args:
-      directory: a new one, or one without a model.
-      model: its parameters' types stay as they are.
-      shard_bytes: of one file of tensors, at most; a tensor that is larger has a file of its own.
+      directory: must not contain a model.
+      model: parameters are written in their own types.
+      shard_bytes: maximum size of a file of tensors; a larger tensor has its own file.
     """
     if (directory / CONFIG).exists():
         raise UserError(f"there is a model in {str(directory)!r} already: choose another directory")
@@ -260,7 +259,7 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
             whole = tensors.setdefault(their_name, np.empty(place.their_shape(shape), array.dtype))
             place.ours(whole)[...] = part  # a view
     if config.family == "t5" and config.tied and not config.scale_logits:
-        tensors[HEAD] = tensors["shared.weight"]  # what the config says of both would be read as untied
+        tensors[HEAD] = tensors["shared.weight"]  # the config alone would be read as untied
     shards: list[dict[str, np.ndarray]] = [{}]
     for name, array in sorted(tensors.items()):
         if shards[-1] and sum(one.nbytes for one in shards[-1].values()) + array.nbytes > shard_bytes:
@@ -279,6 +278,6 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Without a checksum, which others' readers of these files would take for a value."""
+    """Writes JSON without a checksum, because other programs would read the checksum as a value."""
     text = json.dumps(content, indent=2, sort_keys=True) + "\n"
     write_whole(file, lambda out: out.write(text.encode()))

@@ -1,7 +1,6 @@
-"""Hugging Face `config.json` files of language models: to our configs and back; and configs of new models.
+"""Converts Hugging Face `config.json` files to our configs and back; makes configs of new models.
 
-A value that transformers would take otherwise than we do is refused, so that no model is read and then computes
-something else.
+A value with another meaning in transformers than here is refused, so a model that can be read computes the same.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from typing import Any
 from motif_jax.config.table import shown
 from motif_jax.language.config import ACTIVATIONS, FAMILIES, USABLE, LanguageConfig, Rotary, is_usable
 
-LARGEST = {"layers": 1024, "vocabulary": 2**22, "positions": 2**24}  # of any model that is read
-LARGEST_SIDE = 2**18  # of any other size
+LARGEST = {"layers": 1024, "vocabulary": 2**22, "positions": 2**24}  # upper limits for models that are read
+LARGEST_SIDE = 2**18  # upper limit for all other sizes
 REQUIRED = object()
 
 
 def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
-    """From the content of a Hugging Face `config.json`; raises ValueError, with one line, where it cannot be built."""
+    """Converts the content of a Hugging Face `config.json`; raises ValueError if the model cannot be built."""
     family = hub.get("model_type")
     if family not in FAMILIES:
-        raise ValueError(f"its model_type is {family!r:.80}, and not one of {', '.join(FAMILIES)}")
+        raise ValueError(f"its model_type must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
     read = _Reader(hub)
     if family == "t5":
         config = _t5(read)
@@ -31,13 +30,13 @@ def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
         config = _llama(read, family)
     for token in (config.start, config.pad, *config.ends):
         if token >= config.vocabulary:
-            raise ValueError(f"its special token {token} is not below its vocab_size, {config.vocabulary}")
+            raise ValueError(f"its special token {token} must be below its vocab_size, {config.vocabulary}")
     if config.heads % config.kv_heads:
         raise ValueError(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys and values evenly")
     if config.activation not in ACTIVATIONS:
-        raise ValueError(f"its activation is {config.activation!r:.80}, and not one of {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"its activation must be one of {', '.join(ACTIVATIONS)}, not {config.activation!r:.80}")
     if config.positions == "rotary" and config.head_size % 2:
-        raise ValueError(f"its head_dim is {config.head_size}, which rotary positions need to be even")
+        raise ValueError(f"its head_dim must be even for rotary positions, not {config.head_size}")
     return config
 
 
@@ -69,7 +68,7 @@ def _llama(read: _Reader, family: str) -> LanguageConfig:
         family, read.size("vocab_size", kind="vocabulary"), width, read.size("num_hidden_layers", kind="layers"), heads,
         head_size=head_size, mlp_size=read.size("intermediate_size"), gated=True, norm="rms",
         activation=read.text("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
-        # Within one window, attention that slides is attention to everything.
+        # Within one window, sliding attention equals full attention.
         max_positions=min(positions, window or positions),
         kv_heads=read.size("num_key_value_heads", heads), tied=read.flag("tie_word_embeddings", False),
         attention_bias=True if family == "qwen2" else bias, output_bias=bias and family != "qwen2",
@@ -82,9 +81,9 @@ def _t5(read: _Reader) -> LanguageConfig:
     gate, _, activation = read.text("feed_forward_proj", "relu").rpartition("-")
     tied = read.flag("tie_word_embeddings", True)
     if activation == "gelu" and gate:
-        activation = "gelu_new"  # what "gated-gelu" has always meant
+        activation = "gelu_new"  # T5's "gated-gelu" means this one
     if gate not in ("", "gated"):
-        raise ValueError(f"its feed_forward_proj is {gate + '-' + activation!r:.80}, and not gated-{activation}")
+        raise ValueError(f"its feed_forward_proj must be gated-{activation}, not {gate + '-' + activation!r:.80}")
     buckets = read.size("relative_attention_num_buckets", 32)
     max_distance = read.size("relative_attention_max_distance", 128)
     if buckets < 4 or max_distance <= buckets // 2:
@@ -102,12 +101,12 @@ def _t5(read: _Reader) -> LanguageConfig:
 
 def _divide(width: int, heads: int) -> int:
     if width % heads:
-        raise ValueError(f"its width {width} is no multiple of its number of heads, {heads}")
+        raise ValueError(f"its width {width} is not a multiple of its number of heads, {heads}")
     return width // heads
 
 
 class _Reader:
-    """Values of a `config.json`, each checked when it is read; null is as good as absent."""
+    """Checks the values of a `config.json` when they are read; null counts as absent."""
 
     def __init__(self, hub: Mapping[str, Any]):
         self._whole = hub
@@ -127,13 +126,13 @@ class _Reader:
     def size(self, name: str, default: Any = REQUIRED, kind: str = "") -> int:
         value = self._get(name, default, (int,))
         if not (value >= 1 or value == default) or value > LARGEST.get(kind, LARGEST_SIDE):
-            raise ValueError(f"its {name} is {value!r:.80}, where 1 to {LARGEST.get(kind, LARGEST_SIDE):,} is possible")
+            raise ValueError(f"its {name} must be 1 to {LARGEST.get(kind, LARGEST_SIDE):,}, not {value!r:.80}")
         return value
 
     def number(self, name: str, default: float) -> float:
         value = self._get(name, default, (int, float))
-        if not is_usable(value):  # a whole number may have more digits than a float
-            raise ValueError(f"its {name} is {shown(value)}, where {USABLE} is possible")
+        if not is_usable(value):  # an integer may be too large for a float
+            raise ValueError(f"its {name} must be {USABLE}, not {shown(value)}")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -160,7 +159,7 @@ class _Reader:
         return {"pad": self.token("pad_token_id", -1), "ends": tuple(ends)}
 
     def rotary(self) -> Rotary:
-        theta = self.number("rope_theta", 10_000.0)  # before transformers 5; then both are in rope_parameters
+        theta = self.number("rope_theta", 10_000.0)  # since transformers 5, inside rope_parameters
         values = self._get("rope_parameters", self._hub.get("rope_scaling", {}), (dict,))
         read = _Reader(values)
         theta = read.number("rope_theta", theta)
@@ -168,16 +167,16 @@ class _Reader:
         if kind == "default":
             return Rotary(theta)
         if kind not in ("linear", "llama3"):
-            raise ValueError(f"its rope_type is {kind!r:.80}, and not default, linear or llama3")
+            raise ValueError(f"its rope_type must be default, linear or llama3, not {kind!r:.80}")
         low, high = read.number("low_freq_factor", 1.0), read.number("high_freq_factor", 4.0)
         old = read.size("original_max_position_embeddings", REQUIRED if kind == "llama3" else 0, kind="positions")
         if low >= high:
-            raise ValueError(f"its low_freq_factor {low} is not below its high_freq_factor, {high}")
+            raise ValueError(f"its low_freq_factor {low} must be below its high_freq_factor, {high}")
         return Rotary(theta, kind, read.number("factor", 1.0), low, high, old)
 
 
 def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
-    """The content of a `config.json` from which transformers, and `config_from_hub`, build this model."""
+    """The content of a `config.json` from which transformers and `config_from_hub` build this model."""
     common = {
         "model_type": config.family,
         "vocab_size": config.vocabulary,
@@ -193,7 +192,7 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
             "feed_forward_proj": ("gated-" if config.gated else "") + config.activation,
             "layer_norm_epsilon": config.epsilon, "relative_attention_num_buckets": config.buckets,
             "relative_attention_max_distance": config.max_distance, "decoder_start_token_id": config.start,
-            # Readers take tie_word_embeddings for this, too; `tied` itself shows in the tensors that there are.
+            # Readers derive scale_logits from tie_word_embeddings, and `tied` from the tensors in the file.
             "tie_word_embeddings": config.scale_logits, "scale_decoder_outputs": config.scale_logits,
         }  # fmt: skip
     if config.family == "gpt2":
@@ -221,9 +220,9 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
 
 
 def make_config(family: str, vocabulary: int, width: int, layers: int, heads: int, **more: Any) -> LanguageConfig:
-    """A new model of a family, for training from scratch with the built-in tokeniser.
+    """The config of a new model, for training from scratch with the built-in tokeniser.
 
-    `more` are further values of its Hugging Face `config.json`, and override those that are chosen here.
+    `more` are further values of its Hugging Face `config.json`, and override those chosen here.
     """
     sizes: dict[str, Any] = {"model_type": family, "vocab_size": vocabulary, "pad_token_id": 0, "eos_token_id": 1}
     if family == "t5":

@@ -14,9 +14,9 @@ from motif_jax.language.config import LanguageConfig, Rotary
 
 
 class Types(NamedTuple):
-    """Types of numbers."""
+    """Types of a model's arrays."""
 
-    compute: jnp.dtype = jnp.dtype(jnp.float32)  # of hidden states, and of what is multiplied
+    compute: jnp.dtype = jnp.dtype(jnp.float32)  # hidden states, and the factors of products
     params: jnp.dtype = jnp.dtype(jnp.float32)
 
 
@@ -24,15 +24,15 @@ FLOAT32 = Types()
 
 
 class Sight(NamedTuple):
-    """What each token may attend to, and where tokens stand. B may be 1 where it is the same for all rows."""
+    """Attention mask and positions of tokens. B may be 1 if all rows are equal."""
 
-    mask: jax.Array  # [B, T, S] bool: T tokens that look, S that are looked at
+    mask: jax.Array  # [B, T, S] bool: T queries, S keys
     positions: jax.Array  # [B, T]
     key_positions: jax.Array  # [B, S]
 
 
 KeysValues = tuple[jax.Array, jax.Array]  # [B, K, S, H] each
-MASKED = -1e30  # a logit whose weight is 0 beside any other
+MASKED = -1e30  # logit of a masked key; its weight is 0 beside any other
 ACTIVATION = {
     "relu": jax.nn.relu,
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
@@ -46,7 +46,7 @@ class Linear(nnx.Module):
     """[..., inputs] -> [..., outputs]"""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, types: Types, *, rngs: nnx.Rngs, gain: float = 1.0):
-        """Weights are normal, of standard deviation gain / sqrt(inputs)."""
+        """Initial weights are normal with standard deviation gain / sqrt(inputs)."""
         normal = nnx.initializers.normal(gain / math.sqrt(inputs))
         self.dtype = types.compute
         self.kernel = nnx.Param(normal(rngs.params(), (inputs, outputs), types.params))
@@ -59,10 +59,10 @@ class Linear(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """Layer norm, or root-mean-square norm (no mean, no bias), in float32."""
+    """Layer norm, or root-mean-square norm (without mean and bias), in float32."""
 
     def __init__(self, size: int, kind: str, epsilon: float, types: Types):
-        """Scale one, bias zero."""
+        """Initially the scale is one and the bias zero."""
         self.epsilon, self.dtype = epsilon, types.compute
         self.scale = nnx.Param(jnp.ones(size, types.params))
         self.bias = nnx.Param(jnp.zeros(size, types.params)) if kind == "layer" else None
@@ -93,19 +93,19 @@ class MLP(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., width] -> the same"""
         act = ACTIVATION[self.activation]
-        rows = x.reshape(-1, x.shape[-1])  # with one axis of tokens, XLA's gradients on a CPU take half the time
+        rows = x.reshape(-1, x.shape[-1])  # with a single token axis, XLA's gradients take half the time on a CPU
         inner = act(self.up(rows)) if self.gate is None else act(self.gate(rows)) * self.up(rows)
         return self.down(inner).reshape(x.shape)
 
 
 class Attention(nnx.Module):
-    """Softmax attention with `heads` of queries, of which groups share `kv_heads` of keys and values."""
+    """Softmax attention; groups of the `heads` query heads share `kv_heads` heads of keys and values."""
 
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
-        """Attention to the same tokens, or to those of an encoder."""
+        """Makes the parameters, for attention to the same tokens or to an encoder's output."""
         width, size, bias = config.width, config.head_size, config.attention_bias
         self.head_size = size
-        # T5 learns queries that need no division by sqrt(head_size); it starts with smaller ones instead.
+        # T5 does not divide by sqrt(head_size); its initial queries are smaller instead.
         relative = config.positions == "relative"
         self.scale = 1.0 if relative else size**-0.5
         gain = size**-0.5 if relative else 1.0
@@ -126,14 +126,14 @@ class Attention(nnx.Module):
     def __call__(
         self, x: jax.Array, pair: KeysValues, mask: jax.Array, bias: jax.Array | None, turn: jax.Array | None = None
     ) -> jax.Array:
-        """Tokens that look at others.
+        """Attends from T tokens to S tokens.
 
         Args:
           x: [B, T, width]
-          pair: of the tokens that are looked at.
-          mask: [B or 1, 1, T, S] bool. What is False has no influence at all.
-          bias: added to the logits of attention. [B or 1, N, T, S], or None.
-          turn: rotary positions of x, see `rotary_turn`.
+          pair: keys and values of the S tokens.
+          mask: whether a token attends to another. [B or 1, 1, T, S] bool
+          bias: added to the attention logits. [B or 1, N, T, S], or None
+          turn: rotary angles of x, see `rotary_turn`.
 
         Returns:
           [B, T, width]
@@ -152,7 +152,7 @@ class Attention(nnx.Module):
 def attend(
     queries: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, bias: jax.Array | None
 ) -> jax.Array:
-    """Softmax attention. It is divided by the sum of its weights at the end, where numbers are fewest.
+    """Softmax attention. The division by the sum of the weights comes last, on the smallest array.
 
     Args:
       queries: [B, N, T, H]
@@ -163,7 +163,7 @@ def attend(
       [B, N, T, H]
     """
     rows, heads, length, size = queries.shape
-    grouped = queries.reshape(rows, keys.shape[1], -1, size)  # all queries of a group
+    grouped = queries.reshape(rows, keys.shape[1], -1, size)  # queries that share keys
     logits = jnp.einsum("bkqh,bksh->bkqs", grouped, keys, preferred_element_type=jnp.float32)
     logits = logits.reshape(rows, heads, length, -1)
     logits = jnp.where(mask, logits if bias is None else logits + bias, MASKED)
@@ -174,19 +174,19 @@ def attend(
 
 
 def rotary_turn(positions: jax.Array, size: int, rotary: Rotary) -> jax.Array:
-    """Angles by which the pairs of numbers of a head are turned. [B, T] -> [B, T, size / 2] float32"""
+    """Rotation angles of the pairs of numbers in a head. [B, T] -> [B, T, size / 2] float32"""
     frequencies = rotary.theta ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
     if rotary.kind == "linear":
         frequencies /= rotary.factor
     if rotary.kind == "llama3":
-        turns = rotary.old_length * frequencies / (2 * math.pi)  # in the longest context of before
+        turns = rotary.old_length * frequencies / (2 * math.pi)  # in the longest context before the extension
         keep = jnp.clip((turns - rotary.low) / (rotary.high - rotary.low), 0, 1)
         frequencies *= keep + (1 - keep) / rotary.factor
     return positions[..., None].astype(jnp.float32) * frequencies
 
 
 def rotate(x: jax.Array, turn: jax.Array | None) -> jax.Array:
-    """Turns the pairs (i, i + H/2) of each head. [B, N, T, H]"""
+    """Rotates the pairs (i, i + H/2) of each head. [B, N, T, H]"""
     if turn is None:
         return x
     cos, sin = jnp.cos(turn)[:, None], jnp.sin(turn)[:, None]
@@ -198,8 +198,8 @@ def relative_buckets(distance: jax.Array, both_ways: bool, buckets: int, max_dis
     """T5's buckets of relative positions: exact when near, logarithmic when far (Raffel et al. 2020, section 2.1).
 
     Args:
-      distance: position of what is looked at, minus that of the token that looks. int
-      both_ways: tokens after it have half of the buckets; otherwise they count as distance 0.
+      distance: position of the key minus position of the query. int
+      both_ways: whether half of the buckets are for later tokens; otherwise these count as distance 0.
       buckets, max_distance: see `LanguageConfig`.
     """
     if both_ways:
@@ -208,7 +208,7 @@ def relative_buckets(distance: jax.Array, both_ways: bool, buckets: int, max_dis
     else:
         first, distance = jnp.zeros_like(distance), jnp.maximum(-distance, 0)
     exact = buckets // 2
-    # A table made by NumPy: the logarithms of compilers differ in the last bit, which would move a bucket's border.
+    # NumPy makes the table: compilers' logarithms differ in the last bit, which would move the border of a bucket.
     near = np.arange(max_distance + 1)
     share = np.log(np.maximum(near, 1).astype(np.float32) / np.float32(exact)) / np.float32(
         math.log(max_distance / exact)

@@ -1,6 +1,6 @@
 """A language model for notebooks and scripts: texts in, log-probabilities of choices and generated texts out.
 
-model = load_language("flan-t5-small")              # a directory, as the Hugging Face Hub has them
+model = load_language("flan-t5-small")              # a directory in the Hugging Face layout
 model.score(["Goal of the agent: go to the red ball ..."], ["turn left", "go forward"])     # [1, 2]
 model.generate(["Translate to German: good morning"], max_tokens=20, temperature=0)
 """
@@ -31,15 +31,15 @@ from motif_jax.language.texts import TextBatches
 from motif_jax.structs import UserError
 from motif_jax.tokens import FILE, Tokeniser, write_tokeniser
 
-MULTIPLE = 8  # trees of choices are padded to multiples of so many nodes, so that few programs are compiled
+MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
 AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
 
 
 class Language:
-    """A language model and its tokeniser; made by `load_language`."""
+    """A language model and its tokeniser, as `load_language` returns them."""
 
     def __init__(self, model: Any, tokeniser: Tokeniser, mesh: Mesh | None = None, batch_size: int = 32):
-        """From a model of `make_language_model`, say; `load_language` describes the rest."""
+        """Takes a Flax model, such as that of `make_language_model`; for the rest see `load_language`."""
         self.config: LanguageConfig = model.config
         self.tokeniser, self._mesh = tokeniser, make_mesh(1) if mesh is None else mesh
         self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
@@ -53,24 +53,23 @@ class Language:
         self, contexts: Sequence[str], choices: Sequence[str] | Sequence[Sequence[str]], special_tokens: bool = False,
         marks: bool = False,
     ) -> np.ndarray:  # fmt: skip
-        """Log-probabilities of choices: sums over their tokens, without a norm by length.
+        """Log-probabilities of choices: sums over their tokens, not normalised by length.
 
         Args:
           contexts: B texts.
-          choices: C texts for all contexts, or such a list for each of them. Contexts and choices are turned into
-            tokens apart from each other.
+          choices: C texts for all contexts, or one list per context. Contexts and choices are tokenised separately.
           special_tokens: put the tokeniser's special tokens around contexts.
-          marks: names such as <|im_end|> in contexts are the tokens that they name, and not text: only for contexts
-            that have no text from elsewhere in them.
+          marks: read names such as <|im_end|> in contexts as the tokens that they name. Use it only for contexts
+            without text from other people.
 
         Returns:
-          [B, C] float32; minus infinity where a context has fewer choices than another.
+          [B, C] float32; minus infinity where a context has fewer choices than another one.
         """
         rows = self._texts.encode(contexts, special_tokens, marks)
         shared = not choices or isinstance(choices[0], str)
         lists: list[Any] = [choices] if shared else list(choices)
         if not shared and len(lists) != len(rows):
-            raise UserError(f"there are choices for {len(lists)} contexts, and {len(rows)} contexts")
+            raise UserError(f"there are choices for {len(lists)} contexts, but {len(rows)} contexts")
         tokens = [[self._texts.encode_choice(choice) for choice in one] for one in lists]
         most = max(map(len, tokens), default=0)
         if not most:
@@ -98,22 +97,22 @@ class Language:
 
         Args:
           contexts: B texts.
-          max_tokens: of a continuation. Another number compiles another program; the values below do not.
+          max_tokens: maximum length of a continuation. Each value compiles its own program.
           temperature: 0 takes the most probable token each time.
-          top_k, top_p: draws among the most probable tokens only; 0 and 1 switch this off.
-          beams: more than one: the best of a beam search of this width; nothing is drawn.
-          length_penalty: of the beam search: 0 compares log-probabilities, 1 their means over tokens.
-          allowed: tokens that may be generated; all, by default.
-          begin: texts with which the continuations begin, one for each context.
-          shift: (shift_arguments, token just read [B], its hidden state [B, width]) -> what is added to the logits
-            [B, vocabulary], in JAX.
-          shift_arguments: arrays; others do not compile another program.
-          seed: of what is drawn. What one context draws depends on its place in the list, and not on other contexts.
-          special_tokens: put the tokeniser's special tokens around contexts; by default, for encoder-decoders.
+          top_k, top_p: sample from the most probable tokens only; 0 and 1 switch this off.
+          beams: above 1, a beam search of this width replaces sampling.
+          length_penalty: for the beam search: 0 compares log-probabilities, 1 their means over tokens.
+          allowed: tokens that may be generated; by default all.
+          begin: texts with which the continuations begin, one per context.
+          shift: a JAX function (shift_arguments, token just read [B], its hidden state [B, width]) -> addition to the
+            logits [B, vocabulary].
+          shift_arguments: arrays; other values of the same shape do not compile another program.
+          seed: for sampling. The samples of a context depend on its place in the list, not on the other contexts.
+          special_tokens: put the tokeniser's special tokens around contexts; by default only for encoder-decoders.
           marks: see `score`.
 
         Returns:
-          The continuations, without their context.
+          The continuations, without their contexts.
         """
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._texts.encode(contexts, special, marks)
@@ -141,7 +140,7 @@ class Language:
         return found
 
     def save(self, directory: str | Path) -> None:
-        """Writes model and tokeniser to a new directory that `load_language` and transformers read."""
+        """Writes model and tokeniser to a new directory, for `load_language` and transformers."""
         directory = Path(directory)
         model = nnx.merge(self._graph, jax.tree.map(np.asarray, self.params))
         write_tokeniser(directory, self.tokeniser)
@@ -161,20 +160,20 @@ class Language:
         }
         for name, (value, least) in values.items():
             if not least <= value < float("inf"):
-                raise UserError(f"{name} is {value}, where {least} is the least")
+                raise UserError(f"{name} must be at least {least} and finite, not {value}")
         if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
-            raise UserError("a beam search draws nothing: leave temperature, top_k and top_p, or give one beam")
+            raise UserError("a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1")
         if beams == 1 and length_penalty:
-            raise UserError("length_penalty is of a beam search: leave it, or give more beams")
+            raise UserError("only a beam search uses length_penalty: leave it out, or set beams above 1")
         if not 0 <= top_p <= 1:
-            raise UserError(f"top_p is {top_p}, and not a probability")
+            raise UserError(f"top_p must be between 0 and 1, not {top_p}")
         if len(starts) != len(rows):
-            raise UserError(f"there are {len(starts)} texts to begin with, and {len(rows)} contexts")
+            raise UserError(f"there are {len(starts)} texts to begin with, but {len(rows)} contexts")
         if (longest := max(map(len, starts), default=0)) > max_tokens:
             raise UserError(f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}")
 
     def _may_generate(self, allowed: Iterable[int] | None) -> jax.Array:
-        """Rows of the embedding beyond the tokeniser's, and padding, are never generated."""
+        """Which tokens may be generated: never padding, nor rows of the embedding beyond the tokeniser. [V] bool"""
         may = np.arange(self.config.vocabulary) < self.tokeniser.size
         if self.config.pad >= 0 and self.config.pad not in self.config.ends:
             may[self.config.pad] = False
@@ -182,7 +181,7 @@ class Language:
             only = np.zeros_like(may)
             wanted = list(allowed)
             if wrong := [token for token in wanted if not 0 <= token < self.tokeniser.size]:
-                raise UserError(f"the allowed token {wrong[0]} is none of the tokeniser's {self.tokeniser.size}")
+                raise UserError(f"the allowed token {wrong[0]} must be from 0 to below {self.tokeniser.size}")
             only[wanted] = True
             may &= only
         if not may.any():
@@ -190,7 +189,7 @@ class Language:
         return jnp.asarray(may)
 
     def _program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
-        """The compiled loop; the same function as a shift compiles once."""
+        """The compiled loop, cached by length, number of beams and shift function."""
         adds = _as_shift(shift)
 
         def run(params: Any, tokens: Any, segments: Any, keys: Any, sampling: Sampling, limits: Limits,
@@ -207,7 +206,7 @@ class Language:
 
 
 def _as_shift(shift: AddToLogits | None) -> Shift | None:
-    """With a carry, which it does not use."""
+    """Adds an unused carry to the function."""
     if shift is None:
         return None
     return lambda arguments, carry, token, hidden: (shift(arguments, token, hidden), carry)
@@ -220,12 +219,12 @@ def load_language(
     """Loads a language model: GPT-2, Llama, Mistral, Qwen 2 and 3, T5 and Flan-T5. Nothing is downloaded or executed.
 
     Args:
-      directory: with config.json, safetensors and tokenizer.json, as the Hugging Face Hub has them.
-      dtype: of what is computed: "float32" or "bfloat16".
-      params_dtype: of the parameters; by default the same.
-      batch_size: contexts that are computed together, at most.
-      num_devices: how many devices are used; 0 for all.
-      fsdp, tensor: among how many devices parameters, or the work of each layer, are divided; see `devices/mesh.py`.
+      directory: has config.json, safetensors and tokenizer.json, in the Hugging Face layout.
+      dtype: type for computation: "float32" or "bfloat16".
+      params_dtype: type of the parameters; by default `dtype`.
+      batch_size: maximum number of contexts that are computed together.
+      num_devices: number of devices; 0 for all.
+      fsdp, tensor: number of devices that share parameters, or the work of each layer; see `devices/mesh.py`.
 
     Returns:
       A `Language`, with `score(contexts, choices)`, `generate(contexts)` and `save(directory)`.
@@ -233,12 +232,12 @@ def load_language(
     directory = Path(directory)
     for name in (dtype, params_dtype or dtype):
         if name not in ("float32", "bfloat16"):
-            raise UserError(f"the dtype of a language model is float32 or bfloat16, and not {name!r:.80}")
+            raise UserError(f"the dtype of a language model must be float32 or bfloat16, not {name!r:.80}")
     mesh = make_mesh(num_devices, fsdp, tensor)
     types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))
     graph, params, config = read_language_model(directory, types)
     if not (directory / FILE).exists():
         raise UserError(
-            f"there is no {FILE} in {str(directory)!r}: transformers.AutoTokenizer makes one of other files of tokens"
+            f"there is no {FILE} in {str(directory)!r}: transformers.AutoTokenizer makes one from other formats"
         )
     return Language(nnx.merge(graph, params), read_model_tokeniser(directory, config), mesh, batch_size)

@@ -1,14 +1,14 @@
 """Language models: token ids in, hidden states and logits out.
 
-Both kinds are used in the same three ways, so that scoring and generation do not know which they have:
+Decoders and encoder-decoders have the same three methods, which scoring and generation use:
 
     read_tree(context, tree)     hidden states at the context's end and at every node of a tree of continuations
     begin(context, room)         reads a context into a cache that has room for more tokens
     read(reading, token)         reads one more token per row
 
-A context is given as `tokens` and `segments`, [B, L] both: tokens of one text have the same segment number from 1 on,
-and 0 is padding, wherever it is. A token's position is the number of tokens before it that it may look at. So padding
-on the left, on the right, longer rows, and several texts in a row (each a segment) change nothing.
+A context consists of `tokens` and `segments`, both [B, L]. Tokens of one text have the same segment number, from 1 on;
+0 is padding. A token's position is the number of earlier tokens that it attends to. So padding on either side, longer
+rows, and several texts in a row (one segment each) do not change the result.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from motif_jax.language.stack import Memory, Stack
 
 
 class Reading(NamedTuple):
-    """What was read so far, on the way through a text."""
+    """The state of a model after reading part of a text."""
 
     cache: KeysValues  # [blocks, B, K, S, H] each
     seen: jax.Array  # slots of the cache that hold a token. [1, B, S] bool
     at: jax.Array  # the next slot. []
-    memory: Any = ()  # of an encoder-decoder: keys, values and mask, [blocks or 1, B, ...]
+    memory: Any = ()  # in an encoder-decoder: keys, values and mask of the encoder, [blocks or 1, B, ...]
 
     def rows(self, index: jax.Array) -> Reading:
-        """These rows, in this order; some may occur more than once."""
+        """Selects rows, possibly repeated."""
         cache, seen, memory = take_rows((self.cache, self.seen, self.memory), index)
         return Reading(cache, seen, self.at, memory)
 
 
 def take_rows(tree: Any, index: jax.Array) -> Any:
-    """Rows of arrays [..., B, ...] whose axis 1 is the rows."""
+    """Selects rows along axis 1 of all arrays."""
     return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis=1), tree)
 
 
 def causal_mask(segments: jax.Array) -> jax.Array:
-    """Which tokens each token sees: itself and those before it in its segment. [B, L] -> [B, L, L] bool"""
+    """Each token attends to itself and to the earlier tokens of its segment. [B, L] -> [B, L, L] bool"""
     length = segments.shape[1]
     return jnp.tril(jnp.ones((length, length), bool)) & same_segment(segments)
 
 
 def same_segment(segments: jax.Array) -> jax.Array:
-    """Which tokens are of the same text. [B, L] -> [B, L, L] bool"""
+    """Whether two tokens belong to the same text. [B, L] -> [B, L, L] bool"""
     return (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
 
 
 def sight_of(mask: jax.Array) -> Sight:
-    """Positions of tokens that look at themselves and at what is before them. [B, T, T]"""
+    """Adds positions to a causal mask. [B, T, T]"""
     positions = jnp.maximum(mask.sum(-1) - 1, 0)
     return Sight(mask, positions, positions)
 
 
 class LanguageModel(nnx.Module):
-    """Embedding and logits; what is between the two depends on the kind."""
+    """Embedding and logits, which both kinds of models share."""
 
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
-        """Makes the parameters outside of the blocks."""
+        """Makes the parameters outside the blocks."""
         self.config, self.types = config, types
-        # As published where positions are added to words. With rotary ones it is as published at widths of thousands,
-        # and larger in small models: in these, what blocks add would drown the words otherwise.
+        # As published for relative and learned positions. For rotary ones this equals the published value at widths of
+        # some thousands; small models need a larger one, or the blocks' outputs would drown the embeddings.
         deviation = {"relative": 1.0, "learned": 0.02, "rotary": config.width**-0.5}[config.positions]
         normal = nnx.initializers.normal(deviation)
         shape = config.vocabulary, config.width
@@ -88,7 +88,7 @@ class LanguageModel(nnx.Module):
 
 
 class Decoder(LanguageModel):
-    """A decoder alone: GPT-2, Llama, Mistral, Qwen."""
+    """A decoder-only model: GPT-2, Llama, Mistral, Qwen."""
 
     def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
         """New parameters."""
@@ -115,9 +115,9 @@ class Decoder(LanguageModel):
         """Hidden states at the end of contexts, and at the nodes of a tree of continuations.
 
         Args:
-          tokens, segments: contexts, of one segment. [B, L]
+          tokens, segments: contexts of one segment each. [B, L]
           nodes: tokens of the tree. [B or 1, K]
-          above: which nodes are on the way to each, itself included. [B or 1, K, K] bool
+          above: ancestors of each node, itself included. [B or 1, K, K] bool
 
         Returns:
           [B, 1 + K, width]
@@ -125,7 +125,7 @@ class Decoder(LanguageModel):
         (num_rows, length), num_nodes = tokens.shape, nodes.shape[1]
         nodes = jnp.broadcast_to(nodes, (num_rows, num_nodes))
         above = jnp.broadcast_to(above, (num_rows, num_nodes, num_nodes))
-        # Contexts do not see the tree; nodes see their context, and the nodes above.
+        # Contexts do not attend to the tree; nodes attend to their context and their ancestors.
         context = jnp.pad(causal_mask(segments), ((0, 0), (0, 0), (0, num_nodes)))
         visible = jnp.broadcast_to((segments > 0)[:, None], (num_rows, num_nodes, length))
         mask = jnp.concatenate([context, jnp.concatenate([visible, above], 2)], 1)
@@ -135,7 +135,7 @@ class Decoder(LanguageModel):
     def begin(
         self, tokens: jax.Array, segments: jax.Array, room: int, added: jax.Array | None = None
     ) -> tuple[Reading, jax.Array]:
-        """Reads contexts [B, L]; returns them, with room for more tokens, and their last hidden states [B, width].
+        """Reads contexts [B, L] into a cache with room for more tokens; also returns the last hidden states [B, width].
 
         `added` is added to the embedded tokens. [B, L, width]
         """
@@ -166,7 +166,7 @@ class Decoder(LanguageModel):
 
 
 class EncoderDecoder(LanguageModel):
-    """T5: an encoder reads the context; a decoder continues it, from a start token on."""
+    """T5: an encoder reads the context; a decoder continues it, beginning with a start token."""
 
     def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
         """New parameters."""
@@ -176,9 +176,8 @@ class EncoderDecoder(LanguageModel):
 
     def encode(self, tokens: jax.Array, segments: jax.Array) -> Memory:
         """Reads contexts. [B, L]"""
-        # Only differences of positions matter. Once the tokens of a text stand side by side, behind them all padding,
-        # they are those of the places, which are the same for all rows. Cross-attention does not use positions, so the
-        # tokens may be reordered.
+        # Only differences of positions matter. Sorting puts the tokens of each text side by side and padding last, so
+        # one row of positions serves all rows. Cross-attention does not use positions, so it allows the new order.
         order = jnp.argsort(jnp.where(segments > 0, segments, jnp.iinfo(jnp.int32).max), axis=1, stable=True)
         tokens, segments = (jnp.take_along_axis(array, order, 1) for array in (tokens, segments))
         places = jnp.arange(tokens.shape[1])[None]
@@ -191,8 +190,8 @@ class EncoderDecoder(LanguageModel):
         """Hidden states of the decoder.
 
         Args:
-          tokens, segments: contexts, of one segment. [B, L]
-          answers, answer_segments: what the decoder reads, start token included. [B, T]
+          tokens, segments: contexts of one segment each. [B, L]
+          answers, answer_segments: input of the decoder, start token included. [B, T]
 
         Returns:
           [B, T, width]
@@ -200,14 +199,14 @@ class EncoderDecoder(LanguageModel):
         return self._decode(self.encode(tokens, segments), answers, causal_mask(answer_segments))
 
     def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
-        """As `Decoder.read_tree`; the context's end is the start token of the decoder."""
+        """See `Decoder.read_tree`; the start token of the decoder stands for the context's end."""
         nodes = jnp.pad(nodes, ((0, 0), (1, 0)), constant_values=self.config.start)
-        above = jnp.pad(above, ((0, 0), (1, 0), (0, 0)))  # the start token sees no node
-        above = jnp.pad(above, ((0, 0), (0, 0), (1, 0)), constant_values=True)  # and is seen by all
+        above = jnp.pad(above, ((0, 0), (1, 0), (0, 0)))  # the start token attends to no other node
+        above = jnp.pad(above, ((0, 0), (0, 0), (1, 0)), constant_values=True)  # all nodes attend to it
         return self._decode(self.encode(tokens, segments), nodes, above)
 
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
-        """As `Decoder.begin`."""
+        """See `Decoder.begin`."""
         num_rows = len(tokens)
         mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
         cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
@@ -215,7 +214,7 @@ class EncoderDecoder(LanguageModel):
         return self.read(reading, jnp.full(num_rows, self.config.start))
 
     def read(self, reading: Reading, token: jax.Array) -> tuple[Reading, jax.Array]:
-        """As `Decoder.read`."""
+        """See `Decoder.read`."""
         seen = reading.seen[0].at[:, reading.at].set(True)
         position = jnp.broadcast_to(reading.at, (1, 1))
         sight = Sight(seen[:, None], position, jnp.arange(seen.shape[1])[None])
@@ -226,7 +225,7 @@ class EncoderDecoder(LanguageModel):
         return reading._replace(cache=cache, seen=seen[None], at=reading.at + 1), hidden[:, 0]
 
     def _decode(self, memory: Memory, tokens: jax.Array, mask: jax.Array) -> jax.Array:
-        """Tokens of one tree for all rows are computed per row from here on: rows differ in what was encoded."""
+        """Runs the decoder. A tree that all rows share is broadcast, because the rows differ in their contexts."""
         num_rows = len(memory.mask)
         sight = sight_of(mask)
         x = jnp.broadcast_to(self.embed(tokens, sight.positions), (num_rows, tokens.shape[1], self.config.width))
@@ -234,7 +233,7 @@ class EncoderDecoder(LanguageModel):
 
 
 def take_last(hidden: jax.Array, segments: jax.Array) -> jax.Array:
-    """Hidden states of the last token that is no padding. [B, L, width], [B, L] -> [B, 1, width]"""
+    """Hidden states of the last token before padding. [B, L, width], [B, L] -> [B, 1, width]"""
     last = segments.shape[1] - 1 - jnp.argmax(segments[:, ::-1] > 0, 1)
     return jnp.take_along_axis(hidden, last[:, None, None], 1)
 
@@ -245,10 +244,10 @@ def make_language_model(
     """A new model.
 
     Args:
-      config: sizes and styles.
-      types: of numbers.
+      config: the architecture.
+      types: types of the arrays.
       remat: see `Stack`.
-      seed: of the initial parameters; without one, parameters are shapes only.
+      seed: for the initial parameters; None: parameters are shapes only.
     """
     kind = EncoderDecoder if config.is_encoder_decoder else Decoder
 

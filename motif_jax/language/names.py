@@ -1,7 +1,7 @@
-"""Where each of our parameters stands in a Hugging Face file of tensors: one literal table per family.
+"""Maps our parameters to the tensors in Hugging Face files, with one literal table per family.
 
-Theirs are numbered by block ("{}" here), ours are stacked. PyTorch's linear maps are [outputs, inputs], ours are
-[inputs, outputs], as are GPT-2's, which has queries, keys and values in one.
+Hugging Face numbers tensors by block ("{}" here); ours are stacked over blocks. PyTorch's linear maps are [outputs,
+inputs], ours are [inputs, outputs]. GPT-2 also has [inputs, outputs], with queries, keys and values in one tensor.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from motif_jax.language.config import LanguageConfig
 
 
 class Place(NamedTuple):
-    """A tensor of theirs."""
+    """A Hugging Face tensor that contains one of our arrays."""
 
     name: str  # with {} for the number of the block
     transposed: bool = False
-    third: int | None = None  # 0, 1 or 2: our array is this third of it, along its last axis
+    third: int | None = None  # 0, 1 or 2: our array is this third along the last axis
 
     def their_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Of their tensor, if our array (of one block) has this shape."""
+        """The shape of the tensor, from the shape of our array in one block."""
         shape = shape[::-1] if self.transposed else shape
         return shape if self.third is None else (*shape[:-1], 3 * shape[-1])
 
     def ours(self, tensor: np.ndarray) -> np.ndarray:
-        """Our array, in their tensor."""
+        """Our array, as a view of the tensor."""
         if self.third is not None:
             tensor = np.split(tensor, 3, -1)[self.third]
         return tensor.T if self.transposed else tensor
@@ -72,7 +72,7 @@ def _t5(cross: bool, gated: bool) -> dict[str, Place]:
 
 
 def places(config: LanguageConfig) -> dict[str, Place]:
-    """Their tensor for each name of ours; names that a model of this family may lack are included."""
+    """The tensor for each of our names, including names that some models of the family lack."""
     head = {"head.kernel": Place("lm_head.weight", True)}
     if config.family == "t5":
         found = {"embedding": Place("shared.weight")} | head
@@ -96,11 +96,11 @@ def _below(prefix: str, place: Place) -> Place:
     return place._replace(name=prefix + place.name)
 
 
-ALIASES = {  # further names of one tensor, in files that hold it more than once or under another name
+ALIASES = {  # other names of a tensor, some of which files repeat
     "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
 }
-PREFIXES = {"gpt2": "transformer.", "t5": ""}  # which files of a model without its head lack; others: "model."
-# Buffers that older versions saved, and a table that T5 had and never used.
+PREFIXES = {"gpt2": "transformer.", "t5": ""}  # files of a model without head lack the prefix; default: "model."
+# Buffers that older versions saved, and an unused table of T5.
 UNUSED = (
     ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq",
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
@@ -108,7 +108,7 @@ UNUSED = (
 
 
 def canonical(name: str, config: LanguageConfig) -> str | None:
-    """The name of a tensor as `places` has it; None for one that no model uses."""
+    """The name of a tensor in `places`; None for an unused tensor."""
     if name.endswith(UNUSED):
         return None
     prefix = PREFIXES.get(config.family, "model.")
@@ -118,7 +118,7 @@ def canonical(name: str, config: LanguageConfig) -> str | None:
 
 
 def blocks_of(our_name: str, shape: tuple[int, ...], place: Place) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The names of their tensors for one of our arrays, with the shape of our part of each."""
+    """The names of the tensors that contain one of our arrays, with the shape of our part of each."""
     if "{}" not in place.name:
         yield place.name, shape
         return

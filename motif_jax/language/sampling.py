@@ -1,4 +1,4 @@
-"""Which token comes next: logits in, a token out. Temperature, top-k and top-p may change without a new compilation."""
+"""Draws the next token from logits. Temperature, top-k and top-p are arguments, so they need no new compilation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NEVER = -jnp.inf
 
 
 class Sampling(NamedTuple):
-    """How tokens are drawn. Each is one number, or one per row [B]."""
+    """The values of sampling: each is one number, or one per row [B]."""
 
     temperature: jax.Array | float = 1.0  # 0: the most probable token
     top_k: jax.Array | int = 0  # only the k most probable tokens; 0: all
-    top_p: jax.Array | float = 1.0  # only the most probable tokens that together have this probability; 1: all
+    top_p: jax.Array | float = 1.0  # only the most probable tokens whose total probability reaches this; 1: all
 
 
 def draw(logits: jax.Array, keys: jax.Array, sampling: Sampling) -> jax.Array:
@@ -23,8 +23,8 @@ def draw(logits: jax.Array, keys: jax.Array, sampling: Sampling) -> jax.Array:
 
     Args:
       logits: [B, V]; minus infinity for tokens that may not be drawn.
-      keys: random keys, one per row [B]: what a row draws does not depend on the others.
-      sampling: see above. First the temperature is applied, then top-k, then top-p, as in transformers.
+      keys: random keys, one per row [B], so a row's token does not depend on the other rows.
+      sampling: the temperature is applied first, then top-k, then top-p, as in transformers.
 
     Returns:
       Tokens. [B]
@@ -37,12 +37,12 @@ def draw(logits: jax.Array, keys: jax.Array, sampling: Sampling) -> jax.Array:
 
 
 def _keep_probable(logits: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax.Array:
-    """Excludes what is below the k-th logit, and then what is outside of the first `top_p` of probability."""
-    order = jnp.argsort(-logits, -1)  # stable: of equals, the first is kept
+    """Excludes logits below the k-th largest, then tokens beyond the cumulative probability `top_p`."""
+    order = jnp.argsort(-logits, -1)  # stable: among equal logits the first one is kept
     ranked = jnp.take_along_axis(logits, order, -1)
     rank = jnp.arange(logits.shape[-1])
     ranked = jnp.where((top_k > 0) & (rank >= top_k), NEVER, ranked)
     odds = jax.nn.softmax(ranked, -1)
-    before = jnp.cumsum(odds, -1) - odds  # probability of all that are more probable
+    before = jnp.cumsum(odds, -1) - odds  # total probability of the more probable tokens
     ranked = jnp.where((before >= top_p) & (rank > 0), NEVER, ranked)
     return jnp.put_along_axis(logits, order, ranked, -1, inplace=False)

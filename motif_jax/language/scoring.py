@@ -1,14 +1,14 @@
-"""Log-probabilities of choices, given a context: the sum over a choice's tokens, without a norm by its length.
+"""Log-probabilities of choices, given a context: sums over a choice's tokens, not normalised by length.
 
-The context is read once for all choices. The choices are packed as a tree behind it, in which choices that begin with
-the same tokens share these: "turn left" and "turn right" are
+The context is read once for all choices. The choices are packed behind it as a tree, where common first tokens are
+shared: "turn left" and "turn right" are
 
     context --- turn --- left
                     `--- right
 
-Every token looks at the context and at the tokens on the way to it, and stands where it would stand alone. So each
-choice has the probability that it has alone (tests/language/scoring_test.py), at a fraction of the work. A choice's
-last token is looked at by none, and so is no node.
+Every token attends to the context and to its ancestors, and has the same position as in a separate choice. So each
+choice has the same probability as when it is scored alone (tests/language/scoring_test.py), for a fraction of the work.
+The last token of a choice is not a node, because no token attends to it.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from motif_jax.language.model import Decoder, EncoderDecoder
 
 
 class ChoiceTree(NamedTuple):
-    """C choices of up to N tokens as a tree of K nodes. B is 1 where all contexts have the same choices."""
+    """C choices of up to N tokens as a tree of K nodes. B is 1 if all contexts have the same choices."""
 
     nodes: np.ndarray  # tokens. [B, K] int32
-    above: np.ndarray  # which nodes are on the way to each, itself included. [B, K, K] bool
-    tokens: np.ndarray  # of the choices, then zeros. [B, C, N] int32
-    parents: np.ndarray  # which hidden state predicts each: 0 is the context's end, k + 1 is node k. [B, C, N] int32
-    valid: np.ndarray  # where there is a token. A choice without any does not exist. [B, C, N] bool
+    above: np.ndarray  # ancestors of each node, itself included. [B, K, K] bool
+    tokens: np.ndarray  # tokens of the choices, padded with zeros. [B, C, N] int32
+    parents: np.ndarray  # hidden state that predicts each token: 0 is the context's end, k + 1 node k. [B, C, N] int32
+    valid: np.ndarray  # False for padding; a choice of padding alone does not exist. [B, C, N] bool
 
 
 class Scores(NamedTuple):
-    """What the model thinks of choices."""
+    """Scores of choices."""
 
-    log_probs: jax.Array  # log-probability; minus infinity for those that do not exist. [B, C]
-    token_log_probs: jax.Array  # zero where there is no token. [B, C, N]
-    token_logits: jax.Array  # logits of the tokens, before the softmax; zero where there is none. [B, C, N]
-    hidden: jax.Array  # at the context's end, for value heads and the like. [B, width]
+    log_probs: jax.Array  # minus infinity for choices that do not exist. [B, C]
+    token_log_probs: jax.Array  # 0 for padding. [B, C, N]
+    token_logits: jax.Array  # logits of the tokens, before the softmax; 0 for padding. [B, C, N]
+    hidden: jax.Array  # hidden state at the context's end, for value heads. [B, width]
 
 
 def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> ChoiceTree:
     """Packs choices, on the host.
 
     Args:
-      choices: the choices of each context, as tokens; or of one context, for all.
-      multiple: numbers of nodes, choices and tokens are rounded up to multiples of it, for fewer compiled programs.
+      choices: tokens of the choices of each context; a single entry serves all contexts.
+      multiple: numbers of nodes, choices and tokens are rounded up to multiples of this, for fewer compiled programs.
     """
     tries = [_make_trie(one) for one in choices]
     num_rows, num_choices = len(choices), _up(max(map(len, choices)), multiple)
@@ -75,7 +75,7 @@ def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> 
 
 
 def _make_trie(choices: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
-    """Numbers of all beginnings of the choices; 0 is the empty one."""
+    """Numbers all proper prefixes of the choices; 0 is the empty prefix."""
     trie: dict[tuple[int, ...], int] = {(): 0}
     for choice in choices:
         for end in range(1, len(choice)):
@@ -92,7 +92,7 @@ def score(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Arra
 
     Args:
       model: the language model.
-      tokens, segments: contexts, of one segment; see `model.py`. [B, L]
+      tokens, segments: contexts of one segment each; see `model.py`. [B, L]
       tree: the choices.
     """
     hidden = model.read_tree(tokens, segments, jnp.asarray(tree.nodes), jnp.asarray(tree.above))

@@ -1,8 +1,8 @@
-"""How the parameters of a language model are cut among devices, in the terms of `devices/mesh.py`.
+"""Sharding rules for the parameters of a language model, for the mesh of `devices/mesh.py`.
 
-Along `tensor`, a device computes some of the heads and a part of the MLP: matrices that lead there are cut by their
-outputs, those that lead back by their inputs. Along `fsdp` the other side is cut. Norms and biases of few numbers are
-copied, and so are additions of low rank.
+Along `tensor`, a device computes some of the heads and a part of the MLP: matrices into these are sharded by their
+outputs, matrices out of them by their inputs. Along `fsdp` the other side is sharded. Norms, biases and low-rank
+additions are small, so they are replicated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motif_jax.structs import UserError
 
 
 def sharding_rules(config: LanguageConfig, tensor: int = 1) -> Rules:
-    """Rules for `parallel.place` and `parallel.shardings`; `tensor` is the size of that axis."""
+    """Rules for `place` and `shardings` in `devices/mesh.py`; `tensor` is the size of that axis."""
     if config.heads % tensor:
         raise UserError(f"tensor {tensor} must divide the number of heads of this language model, {config.heads}")
     shared = TENSOR if config.kv_heads % tensor == 0 else None

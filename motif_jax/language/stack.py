@@ -1,8 +1,7 @@
-"""Blocks of attention and MLP on top of each other: the body of every model here.
+"""Stacked blocks of attention and MLP: the body of every model here.
 
-The parameters of all blocks are stacked, with a leading axis of blocks, and the blocks are a scan over that axis. So a
-program is as long for 48 blocks as for five, and compiles as fast. A cache is carried from block to block, and each
-writes its part of it in place.
+The parameters of all blocks are stacked along a leading axis, and a scan runs over it. So the program's size and compile
+time do not grow with the number of blocks. The scan carries the cache, which each block updates in place.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from flax import nnx
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.layers import MLP, Attention, KeysValues, Norm, Sight, Types, relative_buckets, rotary_turn
 
-UNROLLED = 4  # stacks of up to so many blocks are written out: a program that is a little longer, and faster
+UNROLLED = 4  # stacks of up to four blocks are unrolled: a slightly longer, faster program
 
 
 class Cache(NamedTuple):
-    """Keys and values of all blocks, S slots each, as one block writes to them."""
+    """Keys and values of all blocks, S slots each, and the place where one block writes."""
 
     pairs: KeysValues  # [blocks, B, K, S, H] each
-    block: jax.Array  # its number. []
-    at: jax.Array | int  # the first slot that is written
+    block: jax.Array  # number of the block. []
+    at: jax.Array | int  # first slot to write
 
     def put(self, pair: KeysValues) -> tuple[KeysValues, KeysValues]:
-        """Writes the block's new keys and values; returns those of all blocks, and all those of this one."""
+        """Writes the block's new keys and values; returns the cache of all blocks, and of this block."""
         pairs = tuple(
             jax.lax.dynamic_update_slice(old, new[None].astype(old.dtype), (self.block, 0, 0, self.at, 0))
             for old, new in zip(self.pairs, pair, strict=True)
@@ -37,18 +36,18 @@ class Cache(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """An encoder's output, at which a decoder looks."""
+    """An encoder's output, to which a decoder attends."""
 
     mask: jax.Array  # [B, S] bool
-    encoded: Any  # [B, S, width]; None where there are pairs
+    encoded: Any  # [B, S, width]; None if `pairs` is given
     pairs: KeysValues | None = None  # keys and values of each block, computed once: [blocks, B, K, S, H]
 
 
 class Block(nnx.Module):
-    """x + attention(norm(x)), then the same with attention to an encoder where there is one, then with the MLP."""
+    """x + attention(norm(x)), the same with cross-attention if there is an encoder, and the same with the MLP."""
 
     def __init__(self, config: LanguageConfig, cross: bool, types: Types, *, rngs: nnx.Rngs):
-        """`cross`: it looks at an encoder's output, too."""
+        """`cross`: whether it also attends to an encoder's output."""
 
         def norm() -> Norm:
             return Norm(config.width, config.norm, config.epsilon, types)
@@ -62,7 +61,7 @@ class Block(nnx.Module):
         self, x: jax.Array, sight: Sight, bias: jax.Array | None, turn: jax.Array | None,
         cache: Cache | None, memory: Memory | None,
     ) -> tuple[jax.Array, KeysValues | None]:  # fmt: skip
-        """See `Stack.__call__`; `memory.pairs` are of this block alone. Returns the cache of all blocks."""
+        """See `Stack.__call__`; `memory.pairs` belong to this block alone. Returns the cache of all blocks."""
         inner = self.attention_norm(x)
         pair, pairs = self.attention.keys_values(inner, turn), None
         if cache is not None:
@@ -85,12 +84,12 @@ class Stack(nnx.Module):
         """Makes the parameters.
 
         Args:
-          config: sizes and styles.
-          num_blocks: how many.
-          types: of numbers.
-          both_ways: tokens also look at those after them: an encoder.
-          cross: it looks at an encoder's output.
-          remat: what is inside blocks is computed again for gradients instead of kept: less memory, more time.
+          config: the architecture.
+          num_blocks: number of blocks.
+          types: types of the arrays.
+          both_ways: tokens also attend to later tokens, as in an encoder.
+          cross: the blocks attend to an encoder's output.
+          remat: recompute the inside of blocks for gradients instead of storing it: less memory, more time.
           rngs: for the initial parameters.
         """
         self.config, self.num_blocks, self.both_ways, self.remat = config, num_blocks, both_ways, remat
@@ -115,11 +114,11 @@ class Stack(nnx.Module):
 
         Args:
           x: embedded tokens. [B, T, width]
-          sight: what each of them may attend to.
+          sight: attention mask and positions.
           memory: an encoder's output.
-          cache: keys and values of S slots in each block, at which `x` looks after its own were written there.
-            [blocks, B, K, S, H]; without one, it looks at itself alone (S = T).
-          at: the first slot that is written.
+          cache: keys and values of S slots per block [blocks, B, K, S, H]. Those of `x` are written to it, then `x`
+            attends to all of it. Without a cache, `x` attends to itself (S = T).
+          at: first slot to write.
 
         Returns:
           The hidden states, after the norm [B, T, width], and the new cache.
@@ -144,7 +143,7 @@ class Stack(nnx.Module):
         return self.norm(x), cache
 
     def remember(self, memory: Memory) -> Memory:
-        """Computes what all blocks need of an encoder's output, once for many tokens."""
+        """Computes each block's keys and values of an encoder's output, once for many tokens."""
         graph, params = nnx.split(self.blocks)
 
         def run(params: Any) -> KeysValues:
@@ -156,7 +155,7 @@ class Stack(nnx.Module):
         return Memory(memory.mask, None, pairs)
 
     def empty_cache(self, num_rows: int, room: int, dtype: jnp.dtype) -> KeysValues:
-        """A cache for rows of `room` tokens at most."""
+        """An empty cache with `room` slots per row."""
         shape = self.num_blocks, num_rows, self.config.kv_heads, room, self.config.head_size
         return jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
 

@@ -1,8 +1,8 @@
 """Parses flags that name policies: `runs/score`, `runs/score@40000000:0.3`, `runs/score@all:2,runs/oracle`.
 
-A path is a workdir, its policy directory, a directory of checkpoints, or a release (releases.py). After `@` stands
-`last` (the default), the number of a checkpoint, or `all` for all that were kept, with equal shares. After `:` stands
-the share. JAX is imported only when a directory of checkpoints is read.
+A path is a workdir, its policy directory, a directory of checkpoints, or a release (releases.py). `@` is followed by
+`last` (the default), the number of a checkpoint, or `all` for all kept checkpoints, with equal shares. `:` is followed
+by the share. JAX is imported only when a directory of checkpoints is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LAST, ALL = "last", "all"
 
 
 class Choice(NamedTuple):
-    """One entry of such a flag, as the user wrote it."""
+    """One entry of such a flag, before any file is read."""
 
     path: str
     which: str  # LAST, ALL, or a number
@@ -66,17 +66,17 @@ def _parse(text: str, flag: str) -> Choice:
 
 def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
     path, at, which = text.rpartition("@")
-    if not at or "/" in which:  # a directory may have such a name, too
+    if not at or "/" in which:  # names of directories may contain an @
         path, which = text, LAST
     if not path:
-        raise UserError(f"a policy is named by its path, and {text!r} has no path ({flag})")
+        raise UserError(f"a policy is named by its path, but {text!r} has no path ({flag})")
     if which not in (LAST, ALL) and not which.isdecimal():
         raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
     return path, which
 
 
 def find(choices: list[Choice], flag: str) -> list[Checkpoint]:
-    """Finds the checkpoints that the choices name; lists the directories, but reads no checkpoint."""
+    """Finds the checkpoints that the choices name, without reading them."""
     total = sum(choice.share for choice in choices)
     found = []
     for choice in choices:
@@ -93,10 +93,7 @@ def find(choices: list[Choice], flag: str) -> list[Checkpoint]:
 
 
 def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
-    """Finds the directory of checkpoints for a path, and the numbers of its checkpoints, ascending.
-
-    A release counts as a directory with one checkpoint.
-    """
+    """Finds the directory of checkpoints for a path, and their numbers, ascending; a release has one checkpoint."""
     try:
         if release := find_release(Path(path)):
             return release.resolve(), [released_step(release)]
@@ -115,7 +112,7 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
 def load(
     path: str, step: int, world: World, flag: str, trusted: Iterable[str] = ()
 ) -> tuple[Model, dict[str, Any], RewardSources]:
-    """Reads a policy with `model.read_policy`; raises a UserError if it cannot play in this world."""
+    """Reads a policy with `model.read_policy`; raises UserError if it cannot play in this world."""
     import jax
 
     from motif_jax.policies.model import read_policy

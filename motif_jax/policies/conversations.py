@@ -1,4 +1,4 @@
-"""Plays worlds that are played by writing: keeps the conversation of every game, and lets a policy go on with it."""
+"""Plays text worlds: keeps the conversation of every game, and lets a policy write its next text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def play_games(
     """Plays episodes side by side in this process, without a pool.
 
     Args:
-      world: what is played.
-      writer, decoding: who plays.
-      episodes: their numbers; with seed and stream, each says which game it is.
-      seed, stream: as for a pool; the seed also decides what is drawn.
+      world: the text world.
+      writer, decoding: the policy.
+      episodes: numbers of the episodes, which determine the games together with seed and stream.
+      seed, stream: as for a pool; the policy samples with the same seed.
     """
     renderer, games, tokens, found = writer.model.renderer, [], [], []
     for number in episodes:
@@ -40,7 +40,7 @@ def play_games(
         for at, (text, _) in zip(playing, written, strict=True):
             said = len(games[at].turns)
             games[at].say(text)
-            for one in games[at].turns[said:]:  # as the world reads it
+            for one in games[at].turns[said:]:  # texts as the world stores them, possibly cut
                 tokens[at] = tokens[at] + (renderer.said(one.text) if one.is_action else renderer.heard(one.text))
         turn += 1
     for game in games:
@@ -55,16 +55,15 @@ class WritingPlayer:
     reads: tuple[str, ...] = ("heard",)
 
     def __init__(self, writer: ValueWriter, decoding: Decoding, width: int, num_games: int, seed: int):
-        """Begins without any conversation.
+        """Begins without conversations.
 
         Args:
-          writer: writes.
-          decoding: how.
+          writer, decoding: the policy.
           width: bytes of an action.
           num_games: games of the pool.
-          seed: of what is drawn.
+          seed: for sampling.
         """
-        self.outputs = {"probability": ArraySpec((), "float32")}  # of the whole text
+        self.outputs = {"probability": ArraySpec((), "float32")}  # probability of the whole text
         self.starts: dict[str, ArraySpec] = {}
         self._writer, self._decoding, self._width = writer, decoding, width
         self._tokens: list[list[int]] = [[] for _ in range(num_games)]
@@ -87,5 +86,5 @@ class WritingPlayer:
         written = self._writer.write([self._tokens[game] for game in numbers], self._decoding, key, numbers)
         actions = np.stack([to_row(text, self._width) for text, _ in written])
         for game, action in zip(games.tolist(), actions, strict=True):
-            self._tokens[game] = self._tokens[game] + renderer.said(to_text(action.tolist()))  # as the world reads it
+            self._tokens[game] = self._tokens[game] + renderer.said(to_text(action.tolist()))  # possibly cut to `width`
         return actions, {"probability": np.array([odds for _, odds in written], np.float32)}

@@ -1,4 +1,4 @@
-"""How texts are decoded: the section `decoding` of the config. Nothing here loads JAX."""
+"""The section `decoding` of the config: how texts are decoded. Loads no JAX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from motif_jax.structs import UserError
 FLAG = "--config.decoding"
 KINDS = ("sample", "greedy", "beam", "rerank")
 MOST = 100  # betas of a sweep
-# `when` takes a decoding and a recipe.
+# The predicates take a decoding and a recipe.
 SHIFTED = Use("a positive beta", lambda one, recipe: recipe.values == "token" and one.beta > 0)
 DRAWN = Use("sample and rerank", lambda one, _: one.kind in ("sample", "rerank"))
 WARM = Use("a positive temperature", lambda one, recipe: DRAWN.when(one, recipe) and one.temperature > 0)
@@ -38,7 +38,7 @@ OF_ONE_KIND = (BEAMS, RERANKED)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Decoding in evaluation: how values change what is written."""
+    """Decoding in evaluation: the kinds and betas to compare."""
 
     kinds: str = value("sample", Text(), "sample, greedy, beam, rerank, with commas; each is evaluated")
     betas: str = value(
@@ -48,9 +48,9 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Decoding:
-    """All decodings."""
+    """Values of every decoding."""
 
-    kind: str = "sample"  # of KINDS
+    kind: str = "sample"  # one of KINDS
     beta: float = 0.0  # factor of Q - V; 0: the policy as it is
     clip: float = value(
         math.inf, Number(-LARGEST, infinite=True), "largest addition; ILQL's code has 0 for Wordle", only_for=SHIFTED
@@ -71,19 +71,19 @@ class Decoding:
 
     @property
     def name(self) -> str:
-        """What tells the decodings of an evaluation apart."""
+        """A name that is unique among the decodings of an evaluation."""
         kind = f"-{self.kind}" if self.kind != "sample" else ""
         return f"beta{self.beta:g}{kind}{'' if self.include_logits else '-without-logits'}"
 
 
-SHARED = table_of(Decoding)  # values that all decodings of an evaluation have in common
+SHARED = table_of(Decoding)  # values that all decodings of an evaluation share
 TABLE: Table = table_of(Sweep) | SHARED
 
 
 def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) -> list[str]:
-    """Lines about values of the config that no decoding of a kind uses, with a recipe of this name.
+    """Lines about changed values of the config that no decoding of a kind uses, with the recipe called `name`.
 
-    A value that belongs to one kind (such as `beams`) is reported only if no decoding is of that kind.
+    A value of one kind (such as `beams`) is reported only if no decoding has that kind.
     """
     values, lines = asdict(decodings[0]), []
     for kind in dict.fromkeys(one.kind for one in decodings):
@@ -98,19 +98,19 @@ def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) ->
 
 
 def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
-    """All that the section of the config asks for: each kind with each beta; raises UserError for what cannot be."""
+    """The decodings of the section of the config: each kind with each beta; raises UserError for invalid values."""
     kinds = [kind.strip() for kind in section["kinds"].split(",")]
     for kind in kinds:
         Text(KINDS).check("kind", f"{FLAG}.kinds", kind)
     betas = [_beta(text) for text in section["betas"].split(",")]
     if len(betas) > MOST:
-        raise UserError(f"there are {len(betas):,} betas, where at most {MOST} are taken ({FLAG}.betas)")
+        raise UserError(f"there are {len(betas):,} betas, but at most {MOST} are possible ({FLAG}.betas)")
     rest = {name: section[name] for name in SHARED}
     return list(dict.fromkeys(Decoding(kind, beta, **rest) for kind in kinds for beta in betas))
 
 
 def decoding_in_training(recipe: Recipe, section: Mapping[str, Any], beta: float) -> Decoding:
-    """How games are decoded while a recipe is learnt: by its values if it has them, with this beta."""
+    """The decoding of games during training: by the recipe's values if it has any, with this beta."""
     kind = "rerank" if recipe.decoding == "rerank" else "sample"
     rest = {name: section[name] for name in SHARED}
     return Decoding(kind, beta if recipe.decoding == "shift" else 0.0, **rest)
@@ -122,23 +122,23 @@ def _beta(text: str) -> float:
     except ValueError:
         beta = math.nan
     if beta < 0:
-        raise UserError(f"beta must not be negative, not {shown(text)}: the worse would be preferred ({FLAG}.betas)")
+        raise UserError(f"beta must not be negative: {shown(text)} would prefer worse texts ({FLAG}.betas)")
     if not beta < 1e6:
         raise UserError(f"each beta must be a number such as 4, not {shown(text)} ({FLAG}.betas)")
     return beta
 
 
 def check_decoding(recipe: Recipe, name: str, decodings: list[Decoding]) -> None:
-    """Raises UserError if a recipe, of this name, has not learnt what a decoding needs."""
+    """Raises UserError if a decoding needs values that the recipe, called `name`, does not learn."""
     for one in decodings:
         if one.beta and recipe.values != "token":
             has = "values of whole texts" if recipe.values else "no values"
             raise UserError(
-                f"the recipe {name!r} has {has}, so that only beta 0 can be decoded, not {one.beta:g} ({FLAG}.betas)"
+                f"the recipe {name!r} has {has}, so only beta 0 can be decoded, not {one.beta:g} ({FLAG}.betas)"
             )
         if one.kind == "rerank" and not recipe.values:
-            raise UserError(f"the recipe {name!r} has no values by which candidates could be ranked ({FLAG}.kinds)")
+            raise UserError(f"the recipe {name!r} has no values to rank candidates ({FLAG}.kinds)")
         if not one.include_logits and not one.beta:
             raise UserError(
-                f"without the policy's logits, beta 0 leaves nothing to decode by ({FLAG}.include_logits, {FLAG}.betas)"
+                f"beta 0 without the policy's logits makes all tokens equal ({FLAG}.include_logits, {FLAG}.betas)"
             )

@@ -1,7 +1,7 @@
-"""Policies that are a DRRN (networks/drrn.py), as functions of their parameters: logits are Q, the value is max Q.
+"""DRRN policies (networks/drrn.py) as functions of their parameters: logits are Q, the value is max Q.
 
-What a checkpoint says of one, under `drrn` in the options of its model: the content of its tokenizer.json
-(`tokeniser`), the names of the actions (`actions`), and values of `drrn_settings`.
+A checkpoint stores, under `drrn` in the options of its model: the content of tokenizer.json (`tokeniser`), the names of
+the actions (`actions`), and the values of `drrn_settings`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from motif_jax.tokens import tokeniser_from_text
 
 
 def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-    """The fields of a `model.Model` for a policy that is a DRRN.
+    """The fields of `model.Model` for a DRRN.
 
     Args:
       options: network, num_actions, dtype, and `drrn`; see above.
-      seed: of new parameters; without one, parameters are shapes only.
+      seed: for new parameters; None: parameters are shapes only.
     """
     own = options[DRRN]
     tokeniser = tokeniser_from_text(own["tokeniser"])
@@ -36,7 +36,7 @@ def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str
     for row, name in zip(actions, names, strict=True):
         row[: len(name)] = name
     prompts = Prompts(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", whole=True)
-    smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # a replay buffer has many
+    smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # saves memory in the replay buffer
 
     def make() -> RelevanceNetwork:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)

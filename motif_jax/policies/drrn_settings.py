@@ -1,4 +1,4 @@
-"""The values of the config of a policy whose network is DRRN, `config.policy.drrn`. Without JAX."""
+"""The section `policy.drrn` of the config. Loads no JAX."""
 
 from __future__ import annotations
 

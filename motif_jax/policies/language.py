@@ -1,7 +1,7 @@
-"""Policies that are language models, as functions of their parameters.
+"""Language models as policies, as functions of their parameters.
 
-What a checkpoint says of one, under `language` in the options of its model: the architecture (`config`), the content of
-its tokenizer.json (`tokeniser`), the names of the actions (`actions`), and values of `language_settings`.
+A checkpoint stores, under `language` in the options of its model: the architecture (`config`), the content of
+tokenizer.json (`tokeniser`), the names of the actions (`actions`), and the values of `language_settings`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from motif_jax.policies.prompts import Prompts, encode_names
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text
 
-HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained also where the language model is not
+HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
 def language_policy_fields(
     options: Mapping[str, Any], seed: int | None, language: Decoder | EncoderDecoder | None = None
 ) -> dict[str, Any]:
-    """The fields of a `model.Model` for a policy that is a language model.
+    """The fields of `model.Model` for a language model.
 
     Args:
       options: network, num_actions, dtype, and `language`; see above.
-      seed: of new parameters; without one, parameters are shapes only.
-      language: a model that was read; without one, a new one.
+      seed: for new parameters; None: parameters are shapes only.
+      language: a pretrained model; None: a new one.
     """
     own = options[LANGUAGE]
     config, tokeniser = from_record(own["config"]), tokeniser_from_text(own["tokeniser"])
@@ -45,8 +45,8 @@ def language_policy_fields(
     longest = own["max_tokens"] + max(map(len, names))
     if config.max_positions and longest > config.max_positions:
         raise UserError(
-            f"prompts with the names of actions may have {longest:,} tokens, and this language model reads "
-            f"{config.max_positions:,} at most ({FLAG}.max_tokens)"
+            f"prompts with the names of actions may have {longest:,} tokens, but this language model reads at most "
+            f"{config.max_positions:,} ({FLAG}.max_tokens)"
         )
     tree = make_tree([names])
     prompts = Prompts(tokeniser, own["max_tokens"])
@@ -89,13 +89,13 @@ def _with_low_rank(model: Any, own: Mapping[str, Any], seed: int) -> Any:
 
 
 def types_of(options: Mapping[str, Any]) -> Types:
-    """Types of numbers: parameters that are not trained have those of the products."""
+    """Types of the arrays: frozen parameters have the type of the computation, trained ones float32."""
     compute = jnp.dtype(options["dtype"])
     return Types(compute, compute if options[LANGUAGE]["lora_rank"] else jnp.dtype(jnp.float32))
 
 
 def _is_trained(low_rank: bool) -> Callable[[Any, Any], bool]:
-    """An NNX filter: all parameters, or additions of low rank and the heads."""
+    """An NNX filter: all parameters, or the low-rank additions and the heads."""
 
     def choose(path: Any, value: Any) -> bool:
         kind = getattr(value, "type", type(value))

@@ -1,9 +1,8 @@
 """A language model as a policy: a prompt in, logits of actions and a value out (GLAM, Carta et al. 2023, 2302.02662).
 
-With the head "score", the logit of an action is what the model thinks of its name behind the prompt; the probabilities
-of the actions are a softmax over their scores. So a model that has read about a game can play it, and actions can be
-named otherwise after training. With the head "action", a small network on the prompt's last hidden state makes logits,
-and names have no meaning. A small network on the same hidden state makes the value.
+With the head "score", the logit of an action is the model's score of its name behind the prompt. So a pretrained model
+can play at once, and actions can be renamed after training. With the head "action", a small network computes the logits
+from the prompt's last hidden state, and names have no effect. Another small network computes the value from it.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from motif_jax.language.scoring import ChoiceTree, Scores, score
 from motif_jax.policies.language_settings import ACTION
 
 PADDING = -1  # in arrays of tokens
-# Below this probability of the most probable action, the published product is uniform. It has 1e-45; what is less than
-# this is zero on most devices.
+# Below this probability of the most probable action, the formula "product" is uniform. The published code has 1e-45,
+# but most devices round numbers below this one to zero.
 LEAST_PROBABILITY = 1.2e-38
 
 
 class Head(nnx.Module):
-    """Two hidden layers with tanh, then `outputs` numbers, which are zero at the start. float32
+    """Two hidden layers with tanh, then `outputs` numbers, initially zero. float32
 
-    As published, the layers have sigmoids, and all three begin as PyTorch's do.
+    As `published`, the layers have sigmoids, and all three have PyTorch's initialisation.
     """
 
     def __init__(self, width: int, hidden: int, outputs: int, *, published: bool = False, rngs: nnx.Rngs):
@@ -49,7 +48,7 @@ class Head(nnx.Module):
 
 
 def torch_init(inputs: int) -> dict[str, Any]:
-    """How PyTorch begins a linear layer: weights and biases are uniform between -1 / sqrt(inputs) and its negative."""
+    """PyTorch's initialisation of a linear layer: weights and biases are uniform within +-1 / sqrt(inputs)."""
     limit = inputs**-0.5
 
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
@@ -72,7 +71,7 @@ class LanguagePolicy(nnx.Module):
         reference_heads: bool = False,
         rngs: nnx.Rngs,
     ):
-        """Adds new heads to a model; see `language_settings` for what they can be."""
+        """Adds new heads to a model; see `language_settings` for the arguments."""
         self.language, self.formula = language, formula
         width = language.config.width
         how: dict[str, Any] = {"published": reference_heads, "rngs": rngs}
@@ -83,8 +82,8 @@ class LanguagePolicy(nnx.Module):
         """Reads prompts.
 
         Args:
-          tokens: PADDING where there is none. [N, L] int32
-          tree: the names of the actions; not used with the head "action".
+          tokens: PADDING where there is no token. [N, L] int32
+          tree: the names of the actions; unused with the head "action".
 
         Returns:
           Logits [N, A] and values [N], float32.
@@ -101,7 +100,7 @@ class LanguagePolicy(nnx.Module):
         return logits, self.critic(hidden)[..., 0]
 
     def in_chunks(self, tokens: jax.Array, tree: ChoiceTree, size: int) -> tuple[jax.Array, jax.Array]:
-        """The same, `size` prompts at a time: what lies between is computed again for gradients, and not stored."""
+        """The same, `size` prompts at a time; gradients recompute the hidden states instead of storing them."""
         count = len(tokens)
         if not size or count <= size:
             return self(tokens, tree)
@@ -119,11 +118,11 @@ def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
     """Logits of the actions, from the scores of their names. [N, A]
 
     Args:
-      scores: of the names.
+      scores: scores of the names.
       tree: the names.
-      formula: "sum" of the log-probabilities of a name's tokens, or their "mean". As published, "raw_logits" adds up
-        the tokens' logits before the softmax, and 1 for each token by which the name is shorter than the longest;
-        "product", before May 2023: probabilities of names, divided by the highest.
+      formula: "sum" or "mean" of the log-probabilities of a name's tokens. "raw_logits", as published: the sum of the
+        tokens' logits before the softmax, plus 1 for each token by which the name is shorter than the longest one.
+        "product", as published until May 2023: probabilities of names, divided by the highest one.
     """
     lengths: Any = tree.valid.sum(-1)  # [1 or N, A]
     if formula == "sum":

@@ -1,15 +1,14 @@
-"""Collects data with several trained policies at a time, each of which plays its own groups of games.
+"""Collects data with several trained policies, each of which plays its own groups of games.
 
-Who plays is decided per group, not per step or per episode: a group asks for all of its games at once, so its answer is
-one call of one network; what a policy remembers of a game stays where it is; and no episode changes hands. A policy per
-episode would cut every request into as many small ones as there are policies. So shares are shares of groups, and as
-all groups play equally long, of steps.
+A policy is assigned to a group of games, not to a step or an episode. A group requests actions for all of its games at
+once, so each request is one call of one network, recurrent states stay in place, and each episode has one policy. A
+policy per episode would split every request. So shares are shares of groups, and of steps, because all groups play
+equally long.
 
-Two runs have the same games. Episode n of a seed is the same dungeon with the same dice, whoever plays it, and
-episodes are taken in order. The rest differs: which group begins episode n depends on timing, actions are
-sampled with a key that counts the network's calls, and a network rounds differently in calls of another size. So two
-runs give two samples of the same kind. Only with `--config.collect.num_workers=0`, on one machine and not stopped
-between, are they the same to the bit.
+Two runs have the same games: the seed and the number of an episode determine its dungeon and dice, and episodes are
+taken in order. Actions differ: the group that plays episode n depends on timing, the sampling key counts the network's
+calls, and a network rounds differently for other batch sizes. Two runs are bit-identical only with
+`--config.collect.num_workers=0`, on one machine and without a stop.
 """
 
 from __future__ import annotations
@@ -32,15 +31,14 @@ GROUPS = 2  # per worker: one plays while the other waits for actions
 
 
 class Mixture:
-    """An `inference.Policy` that asks for each group the policy that plays it."""
+    """An `inference.Policy` that asks each group's own policy."""
 
     def __init__(self, config: ConfigDict, partial: Path):
         """Loads the policies that the config names.
 
         Args:
-          config: of the experiment.
-          partial: the dataset in the making; if it was begun, the checkpoints that began it go on, also where there
-            are later ones by now.
+          config: the config of the experiment.
+          partial: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
         """
         section, world = config.collect, make_world(config.env)
         self.checkpoints, first_episode = recorded(partial)
@@ -49,12 +47,12 @@ class Mixture:
         workers = max(section.num_workers, 1)
         self.groups = groups_per_worker(len(self.checkpoints), workers, section.games_per_worker)
         self.counts = deal([checkpoint.share for checkpoint in self.checkpoints], workers * self.groups)
-        self.outputs: dict[str, ArraySpec] = {}  # nothing is kept but the games
+        self.outputs: dict[str, ArraySpec] = {}  # the dataset has only the games
         self.starts: dict[str, ArraySpec] = {}
         self._group_size = section.games_per_worker // self.groups
         self._owner = np.repeat(np.arange(len(self.counts)), self.counts)  # of each group
         self._played: list[Played] = []  # parameters of each policy
-        self._players: list[PolicyPlayer] = []  # of each policy; the same for those that differ in parameters only
+        self._players: list[PolicyPlayer] = []  # of each policy; policies that differ only in parameters share one
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
             model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG)
@@ -67,7 +65,7 @@ class Mixture:
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
     def facts(self) -> list[dict[str, Any]]:
-        """Who plays, for `dataset.json`."""
+        """The policies, for `dataset.json`."""
         return [checkpoint._asdict() for checkpoint in self.checkpoints]
 
     def room(self, count: int) -> int:
@@ -90,29 +88,29 @@ class Mixture:
 
 
 def recorded(partial: Path) -> tuple[list[Checkpoint], int]:
-    """The policies with which an unfinished dataset was begun, and its next episode; none and 0 if it was not begun."""
+    """The policies of an unfinished dataset, and its next episode; [] and 0 if it was not begun."""
     try:
         found = read_json(partial / "progress.json")
         if found["moments"]:
             return [Checkpoint(**policy) for policy in found["policies"]], found["next_episode"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        pass  # not begun; or damaged, which is for the writer to tell
+        pass  # not begun; or damaged, which the writer will report
     return [], 0
 
 
 def groups_per_worker(policies: int, workers: int, games: int) -> int:
-    """As few groups per worker as give every policy one."""
+    """The smallest number of groups per worker that gives every policy a group."""
     for groups in range(min(GROUPS, games), games + 1):
         if games % groups == 0 and workers * groups >= policies:
             return groups
     raise UserError(
-        f"{policies} policies want a group of games each, but {workers} workers with {games} games each make at most "
+        f"{policies} policies need a group of games each, but {workers} workers with {games} games each have at most "
         f"{workers * games} groups ({FLAG}, --config.collect.num_workers, .games_per_worker)"
     )
 
 
 def deal(shares: list[float], groups: int) -> list[int]:
-    """How many groups each policy gets: at least one, the others where most is missing."""
+    """The number of groups of each policy: one each, then the rest one by one to the largest deficit."""
     counts = np.ones(len(shares), int)
     for _ in range(groups - len(shares)):
         counts[np.argmax(np.array(shares) * groups - counts)] += 1

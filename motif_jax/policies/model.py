@@ -27,7 +27,7 @@ Observations = Mapping[str, Any]
 
 
 def unchanged(observations: Observations) -> Observations:
-    """Observations as a world gives them."""
+    """Returns the world's observations as they are."""
     return observations
 
 
@@ -37,27 +37,27 @@ class Model(NamedTuple):
     All parameters are arguments of the functions, so a compiled program never contains their values.
     """
 
-    params: Any  # those that are trained: initial, or from a checkpoint
-    prepare: Callable[[Any, Any], Any]  # (params, frozen) -> what is computed from them once
+    params: Any  # trained parameters, initial or from a checkpoint
+    prepare: Callable[[Any, Any], Any]  # (params, frozen) -> values that `step` needs, computed once per update
     # (params, frozen, observations, first, core, prepared) -> (logits, values, core)
     step: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
     unroll: Callable[..., tuple[jax.Array, jax.Array]]  # (params, frozen, observations, first, core): update.Unroll
     reads: tuple[str, ...]  # names of the observations
-    core_size: int  # numbers of recurrent state per game; 0 for a network without one
+    core_size: int  # size of the recurrent state per game; 0 for a network without one
     num_actions: int
     frozen: Any = ()  # parameters that are not trained
-    rules: Rules = ()  # how parameters are cut among devices, where the default of `parallel.shardings` is not right
-    # on the host: observations as a world gives them -> what `step` and `unroll` take
+    rules: Rules = ()  # sharding of the parameters, where the default of `mesh.shardings` does not fit
+    # on the host: the world's observations -> the inputs of `step` and `unroll`
     encode: Callable[[Observations], Observations] = unchanged
 
 
 def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
-    """Makes a network; its `nnx.Param` are trained, whatever else it holds is `frozen`.
+    """Makes a network; its `nnx.Param` are trained, its other variables are `frozen`.
 
     Args:
-      options: network, num_actions, dtype; for networks that follow from specs, also `reads`, the specs of what they
-        read by name; for `language` and `drrn`, what language.py and drrn.py say.
-      seed: of the initial parameters; without one, parameters are shapes only.
+      options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
+        observations by name; for `language` and `drrn`, see language.py and drrn.py.
+      seed: for the initial parameters; None: parameters are shapes only.
     """
     if options["network"] == LANGUAGE:
         return Model(**language_policy_fields(options, seed))
@@ -94,13 +94,13 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def read_policy(
     path: str | Path, which: str = "last", trusted: Iterable[str] = (), actions: tuple[str, ...] = ()
 ) -> tuple[Model, dict[str, Any], RewardSources]:
-    """Reads a policy, its facts, and the reward sources it was trained with; only the checkpoint is needed.
+    """Reads a policy, its facts, and its reward sources, from a checkpoint alone.
 
     Args:
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
       which: "last", or the number of a checkpoint.
-      trusted: reward sources beside the program's own that may be imported, as module:Class.
-      actions: names that a network which reads them chooses among, instead of those that it was trained with.
+      trusted: reward sources (module:Class) of users that may be imported.
+      actions: names of actions, replacing those of training in a network that reads names.
     """
     directory = find_saved(Path(path), "policy")
     _, whole, facts = read_saved(directory, "policy", which)
@@ -114,17 +114,17 @@ def read_policy(
         params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
         own = {name: one.arrays for name, one in saved_sources(facts, whole).items() if one.path in PATHS}
-        check_parameters({"sources": own}, directory)  # those of users may hold anything
+        check_parameters({"sources": own}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)
 
 
 def scores_names(options: Mapping[str, Any]) -> bool:
-    """Whether a network chooses actions by their names, so that there can be others."""
+    """Whether a network chooses actions by their names, so they can be renamed."""
     network = options["network"]
     return network == DRRN or (network == LANGUAGE and options[LANGUAGE]["head"] == SCORE)
 
 
 def with_actions(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The options of a policy that chooses among other names of actions, with the same parameters."""
+    """The options of the same policy with other names of actions."""
     network = options["network"]
     return {**options, "num_actions": len(names), network: {**options[network], "actions": list(names)}}

@@ -14,17 +14,14 @@ from motif_jax.policies.model import Model
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 
-EXACT = 8  # calls for up to so many groups are not padded; larger ones are padded to a power of two
+EXACT = 8  # calls for up to eight groups are not padded; larger ones are padded to a power of two
 
 
 class Played(NamedTuple):
-    """What `PolicyPlayer` acts with.
+    """Parameters for `PolicyPlayer`, in a plain tuple, because flattening a tree takes longer than a call."""
 
-    The arrays lie in a plain tuple, because taking a tree of parameters apart at every call takes longer than the call.
-    """
-
-    leaves: tuple[Any, ...]  # of the tree (params, frozen, what is computed from them once)
-    version: int  # number of training updates that made it
+    leaves: tuple[Any, ...]  # of the tree (params, frozen, prepared)
+    version: int  # number of training updates of the parameters
 
 
 class PolicyPlayer:
@@ -46,8 +43,8 @@ class PolicyPlayer:
           num_games, group_size: numbers of games in the pool, and in each of its groups.
           seed: for sampling the actions.
           greedy: take the most probable action instead of sampling.
-          sizes: the numbers of games, ascending, for which the step may be compiled; see `padded_size`. Calls for more
-            games than the last one are answered in several parts.
+          sizes: the numbers of games, ascending, for which the step may be compiled; see `padded_size`. A call for more
+            games than the last size runs in several parts.
         """
         self.reads, self._encode = model.reads, model.encode
         self.outputs = {
@@ -56,7 +53,7 @@ class PolicyPlayer:
             "version": ArraySpec((), "int32"),
         }
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
-        self.timers = Timers()  # whoever has timers of its own may put them here
+        self.timers = Timers()  # the owner may replace these by its own
         self._prepare = jax.jit(model.prepare)
         self._frozen = jax.device_put(model.frozen)
         self._played = self.prepare(model.params, 0)
@@ -71,15 +68,15 @@ class PolicyPlayer:
         self._step = jax.jit(step, donate_argnums=1)
 
     def prepare(self, params: Any, version: int, frozen: Any = None) -> Played:
-        """Computes what `swap` needs from parameters; without `frozen`, with those of the player's model."""
+        """Prepares parameters for `swap`; `frozen` defaults to the frozen parameters of the player's model."""
         frozen = self._frozen if frozen is None else frozen
         leaves, self._structure = jax.tree.flatten((params, frozen, self._prepare(params, frozen)))
         return Played(tuple(leaves), version)
 
     def swap(self, played: Played, wait: bool) -> None:
-        """Replaces the parameters once they are on the device; with `wait`, waits for that.
+        """Replaces the parameters once they are on the device; with `wait`, waits for this.
 
-        Any one thread may call this; a call of the player never mixes old and new parameters.
+        Only one thread may call this. A call of the player never mixes old and new parameters.
         """
         if wait:
             jax.block_until_ready(played.leaves)
@@ -110,7 +107,7 @@ class PolicyPlayer:
     def _act(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Acts by one call of the compiled step."""
+        """Acts with one call of the compiled step."""
         leaves, version = self._played
         count = len(games)
         size = padded_size(count, self._group_size, self._sizes)
@@ -132,10 +129,10 @@ class PolicyPlayer:
 
 
 def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:
-    """The number of games that a call for `count` games is padded to; the step is compiled once for each such number.
+    """The padded number of games of a call for `count` games; the step is compiled once per padded number.
 
-    With `sizes`, the first that is large enough. Without, whole groups are padded to a number of groups (up to EXACT of
-    them not at all), any other count to a power of two.
+    With `sizes`, this is the first size that is large enough. Without, up to EXACT whole groups are not padded, more
+    groups are padded to a power of two of groups, and any other count to a power of two.
     """
     if sizes:
         return next(size for size in sizes if size >= count)
@@ -158,7 +155,7 @@ def play_step(
 ) -> tuple[jax.Array, ...]:
     """Acts once in some games, with `weights` = (params, frozen, prepared).
 
-    Returns all recurrent states, these games' previous ones, actions, logits, values.
+    Returns the recurrent states of all games, the previous states of these games, actions, logits, values.
     """
     before = cores[games]
     params, frozen, prepared = weights
@@ -171,7 +168,7 @@ def play_step(
 
 
 def _is_there(played: Played) -> bool:
-    """Whether all its arrays are computed."""
+    """Whether all arrays are computed."""
     return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 
 

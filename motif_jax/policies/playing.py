@@ -1,14 +1,14 @@
-"""A trained policy that plays one game, or many at once, as notebooks use it.
+"""A trained policy for notebooks and scripts: it plays one game, or many at once.
 
 env = gymnasium.make("motif_jax/NetHackScore-v1")   # after `import motif_jax.envs`
 policy = load_policy("runs/score")
 observation, _ = env.reset(seed=7)
-policy.begin()                                      # a new episode: it remembers nothing
+policy.begin()                                      # a new episode: resets the recurrent state
 observation, *_ = env.step(policy(observation).action)
 
 many = gymnasium.make_vec("motif_jax/NetHackScore-v1", 16, vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
 observations, _ = many.reset(seed=7)
-policy.begin(16)                                    # sixteen games, with arrays in place of numbers from now on
+policy.begin(16)                                    # sixteen games: from now on, answers are arrays
 observations, _, ended, cut, _ = many.step(policy(observations).action)
 policy.restart(ended | cut)                         # new episodes in these games
 """
@@ -30,24 +30,24 @@ from motif_jax.rewards.learnt import Reward
 
 
 class Act(NamedTuple):
-    """The policy's answer to the observation of one game, or to those of B games."""
+    """The policy's answer to the observations of one game, or of B games."""
 
     action: int | np.ndarray  # [] or [B]
     probabilities: np.ndarray  # of all actions. [A] or [B, A]
-    value: float | np.ndarray  # sum of discounted rewards that the policy expects. [] or [B]
+    value: float | np.ndarray  # expected sum of discounted rewards. [] or [B]
 
 
 class Policy:
-    """A trained policy that plays. Call it with each observation; `facts` says how it was trained."""
+    """A trained policy. Call it with each observation; `facts` describes its training."""
 
     def __init__(self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0):
-        """Called by `load_policy`, with what the checkpoint contains."""
+        """Called by `load_policy`, with the content of a checkpoint."""
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
         options, self._encode = facts["model"], model.encode
         if "reads" in options:
             self._specs = from_record(options["reads"])
-        elif options["network"] in FIXED:  # it reads NetHack's frames
+        elif options["network"] in FIXED:  # NetHack's frames
             self._specs = select_specs(make_world({}).specs, self.reads)
         else:  # a prompt, of any length
             self._specs = {}
@@ -70,37 +70,37 @@ class Policy:
         """Starts new episodes: resets the recurrent state.
 
         Args:
-          games: how many are played at once; observations and answers are arrays of that length then. None: one game,
-            whose observations and answers are single.
+          games: the number of games played at once; observations and answers are arrays of this length. None: one game,
+            with single observations and answers.
         """
         if games is not None and games < 1:
-            raise TypeError(f"at least one game is played, not {games}; None is for one whose answers are single")
+            raise TypeError(f"games must be at least 1, not {games}; None is for one game with single answers")
         self._games, count = games, 1 if games is None else games
         self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
 
     def restart(self, which: np.ndarray) -> None:
-        """Starts new episodes in some of many games.
+        """Starts new episodes in some games.
 
         Args:
-          which: whether each game starts anew. [B] bool
+          which: whether each game starts a new episode. [B] bool
         """
         which = np.asarray(which)
         if which.dtype != bool or which.shape != self._first.shape:
-            raise TypeError(f"say of each of {len(self._first)} games whether it starts anew, not {which!r}")
+            raise TypeError(f"restart takes an array of {len(self._first)} bool, one per game, not {which!r}")
         self._first = self._first | which
 
     def __call__(self, observation: Mapping[str, Any], greedy: bool = False) -> Act:
         """Chooses an action for an observation; after `begin(games)`, for each game.
 
         Args:
-          observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
-            `World.specs`; more than `reads` does no harm. A prompt may also be a `str`. Of many games, arrays of these
-            with one more axis in front, as gymnasium's vector environments give them, or a list with one per game.
+          observation: one game: arrays as the environments of `motif_jax.envs` return them, or in the shapes of
+            `World.specs`; a prompt may also be a `str`. Many games: arrays with one more leading axis, as gymnasium's
+            vector environments return them, or a list with one entry per game. Names beyond `reads` are ignored.
           greedy: take the most probable action instead of sampling one.
         """
         missing = [name for name in self.reads if name not in observation]
         if missing:
-            raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is not there")
+            raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is missing")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         logits, values, self._core = self._step(
             *self._weights, self._encode(seen), self._first, self._core, self._prepared
@@ -113,21 +113,21 @@ class Policy:
         return Act(actions, odds, np.asarray(values))
 
     def _read(self, name: str, given: Any) -> np.ndarray:
-        """What all games show under a name, as the network takes it. [B, ...]"""
+        """One observation of all games, in the shape for the network. [B, ...]"""
         single, count = self._games is None, len(self._first)
         if not single and len(given) != count:
-            raise TypeError(f"{name!r} of {count} games is due, not of {len(given)}: policy.begin(games) says how many")
+            raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
             return padded([as_bytes(prompt) for prompt in ([given] if single else given)])
         spec, array = self._specs[name], np.asarray(given)
         shape = array.shape if single else array.shape[1:]
         if shape not in (spec.shape, plain_shape(spec.shape)):
-            raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {shape}")
+            raise TypeError(f"{name!r} of one game must have the shape {plain_shape(spec.shape)}, not {shape}")
         return array.reshape(count, *spec.shape)
 
 
 def padded(prompts: Sequence[np.ndarray]) -> np.ndarray:
-    """Prompts of different lengths with zeros behind them, as worlds give them. [B, bytes]"""
+    """Prompts of different lengths, padded with zeros, as in worlds. [B, bytes]"""
     found = np.zeros((len(prompts), max(map(len, prompts))), np.uint8)
     for row, prompt in zip(found, prompts, strict=True):
         row[: len(prompt)] = prompt
@@ -135,15 +135,15 @@ def padded(prompts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def as_bytes(prompt: str | np.ndarray) -> np.ndarray:
-    """A prompt as a world gives it. [bytes] uint8"""
+    """A prompt in a world's format. [bytes] uint8"""
     return np.frombuffer(prompt.encode(), np.uint8) if isinstance(prompt, str) else np.asarray(prompt, np.uint8)
 
 
 def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:
-    """Loads a policy of `--stage=train_policy`; only the checkpoint is needed.
+    """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
-    `policy.begin()` starts an episode, during which it remembers what it has seen; `policy.begin(games)` starts many.
-    `policy(observation)` gives an `Act`: the action to take, the probabilities of all actions, and the value expected.
+    `policy.begin()` starts an episode and resets the recurrent state; `policy.begin(games)` starts many.
+    `policy(observation)` returns an `Act`: the chosen action, the probabilities of all actions, and the value.
 
     Args:
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.

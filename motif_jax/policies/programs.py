@@ -1,4 +1,4 @@
-"""The programs that are compiled to decode with a model, as pure functions of its parameters and of all numbers."""
+"""Programs that decode with a model, as pure functions of its parameters and of the numbers of a decoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from motif_jax.policies.values import ValueModel
 
 
 class Numbers(NamedTuple):
-    """The numbers that a program is given; other values of them compile no new program."""
+    """The numbers of a decoding; they are arguments of the program, so changing them compiles nothing."""
 
     sampling: Sampling
     logits: jax.Array  # factor of the policy's logits: 1, or 0 to decode without them
@@ -30,21 +30,21 @@ class Numbers(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The texts that were written, one per context."""
+    """The generated texts, one per context."""
 
-    tokens: jax.Array  # the end mark included, if it was written; of no meaning after the length. [B, N]
+    tokens: jax.Array  # with the end mark if it was generated; arbitrary after `lengths`. [B, N]
     lengths: jax.Array  # [B]
     log_prob: jax.Array  # of the whole text, shift included. [B]
 
 
 def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
-    """The function that is compiled: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
+    """Makes a function to compile: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
 
     Args:
-      model: of which only the structure is used; its parameters are arguments.
+      model: only its structure is used; its parameters are arguments of the function.
       kind: sample, beam or rerank.
-      count: beams, or candidates.
-      length: tokens of a text, at most; a text ends earlier where its conversation fills the model's context.
+      count: number of beams or candidates.
+      length: maximum number of tokens; a text ends earlier if the conversation fills the model's context.
       clipped: whether the clip is finite.
     """
     reader, language = reader_of(model), language_of(model)
@@ -61,7 +61,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
             writer = Conditioned(writer, online["condition"], numbers.wanted_return)
         writer = Scaled(writer, numbers.logits)
         if model.recipe.values == "reply":
-            target = target | {"trunk": policy}  # whose hidden states are what Q is read from
+            target = target | {"trunk": policy}  # Q reads the policy's hidden states
         shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
         rows, keys = (tokens, segments), _keys(key, drawn)
         if kind == "rerank":
@@ -70,7 +70,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         left = jnp.full(len(rows[0]), length)
         if model.config.max_positions:
             left = jnp.minimum(left, model.config.max_positions - (rows[1] > 0).sum(1))
-        # A full context ends the text by a forced end mark, which beams are compared with and nothing else counts.
+        # In a full context the end mark is forced. Only the comparison of beams counts its log-probability.
         ended = jnp.arange(length) >= left[:, None]  # [B, N]
         own = Limits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
         memory: Any = begin_shift(reader, shifting, *rows, length, clipped) if shift else ()
@@ -79,7 +79,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
             found = search(writer, *rows, count, own, length, **more)
         else:
             found = generate(writer, *rows, keys, numbers.sampling, own, length, **more)
-        lengths = jnp.minimum(found.lengths, left)  # without the end mark that a full context has forced
+        lengths = jnp.minimum(found.lengths, left)  # without a forced end mark
         written = Written(found.tokens, lengths, jnp.where(ended, 0.0, found.log_probs).sum(1))
         if kind != "rerank":
             return written
@@ -92,12 +92,12 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
 
 
 def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
-    """A key for each number. [N]"""
+    """One key per number. [N]"""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
 def make_probabilities(model: ValueModel) -> Any:
-    """Behind `ValueWriter.probabilities`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
+    """The function of `ValueWriter.probabilities`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
     language, allowed = language_of(model), jnp.asarray(model.allowed)
 
     def probabilities(
@@ -123,7 +123,7 @@ def make_probabilities(model: ValueModel) -> Any:
 
 
 def reader_of(model: ValueModel) -> Reader:
-    """The model's network as it reads token by token."""
+    """The model's network as functions that read token by token."""
 
     def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> Any:
         return _spread(nnx.merge(model.graph, params).begin(tokens, segments, room)[0])
@@ -136,12 +136,12 @@ def reader_of(model: ValueModel) -> Reader:
 
 
 def _spread(reading: Reading) -> Reading:
-    """With the next slot, which is the same for all rows, as an array that has rows."""
+    """Gives the index of the next slot, which all rows share, an axis of rows."""
     return reading._replace(at=jnp.broadcast_to(reading.at, (1, reading.seen.shape[1])))
 
 
 def language_of(model: ValueModel) -> Language:
-    """The model's network as functions that look at whole texts."""
+    """The model's network as functions of whole texts."""
 
     def hidden(params: Any, tokens: jax.Array, segments: jax.Array, _: Any) -> jax.Array:
         return nnx.merge(model.graph, params)(tokens, segments)
@@ -153,10 +153,10 @@ def language_of(model: ValueModel) -> Language:
 
 
 class Scaled:
-    """A decoder whose logits are multiplied by a factor, before anything is added to them."""
+    """A decoder whose logits are multiplied by a factor before the shift is added."""
 
     def __init__(self, decoder: Decoder | Conditioned, factor: jax.Array):
-        """A factor of 0 leaves the choice to what is added."""
+        """With a factor of 0 only the shift decides."""
         self._decoder, self._factor = decoder, factor
         self.config, self.begin, self.read = decoder.config, decoder.begin, decoder.read
 
@@ -166,7 +166,7 @@ class Scaled:
 
 
 class Conditioned:
-    """A decoder conditioned on the return of the episode, at its first token (the recipe decision_transformer)."""
+    """A decoder conditioned on the episode's return at the first token (the recipe decision_transformer)."""
 
     def __init__(self, decoder: Decoder, params: Any, wanted: jax.Array):
         """Takes the parameters of `offline.values.condition`."""

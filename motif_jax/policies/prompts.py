@@ -1,4 +1,4 @@
-"""Prompts to tokens, on the host: what a policy that is a language model reads."""
+"""Turns prompts into tokens on the host, for policies that read text."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from motif_jax.policies.language_settings import FLAG
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 
-BUCKET = 32  # rows of tokens are padded to multiples of so many, for few compiled programs
-REMEMBERED = 2**14  # prompts: what an actor has asked about comes back in a batch for the learner
+BUCKET = 32  # rows of tokens are padded to a multiple of this, so that few programs are compiled
+REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts of the actors
 
 
 class Prompts:
-    """Turns arrays of prompts into arrays of tokens, the same array whichever thread asks."""
+    """Turns arrays of prompts into arrays of tokens; any thread may call it."""
 
     def __init__(self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{FLAG}.max_tokens", *, whole: bool = False):
-        """Makes it for one tokeniser.
+        """Takes the tokeniser and the limits.
 
         Args:
-          tokeniser: of the prompts.
-          max_tokens: a longer prompt is refused.
-          flag: that sets it.
-          whole: batches for the learner have room for so many tokens, however short their prompts are.
+          tokeniser: the tokeniser of the prompts.
+          max_tokens: longer prompts are refused.
+          flag: the flag of `max_tokens`, for messages.
+          whole: always pad batches for the learner to `max_tokens`.
         """
         self._encode = tokeniser.encode
         self._most, self._flag, self._whole = max_tokens, flag, whole
         self._tokens = functools.lru_cache(REMEMBERED)(self._read)
 
     def __call__(self, observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """{"prompt": [..., bytes] uint8} -> {"tokens": [..., L] int32}, L being enough for the longest one."""
+        """{"prompt": [..., bytes] uint8} -> {"tokens": [..., L] int32}, with room for the longest prompt."""
         prompts = np.asarray(observations[PROMPT])
         rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
         is_batch = prompts.ndim > 2  # for the learner
-        is_whole = is_batch and (self._whole or jax.process_count() > 1)  # other hosts have a part of it
+        is_whole = is_batch and (self._whole or jax.process_count() > 1)  # all hosts need the same width
         tokens, segments = pad_rows(rows, BUCKET, self._most if is_whole else 1)
         tokens[segments == 0] = PADDING
         return {"tokens": tokens.reshape(*prompts.shape[:-1], -1)}
@@ -51,16 +51,16 @@ class Prompts:
         tokens = self._encode(text)
         if len(tokens) > self._most:
             raise UserError(
-                f"a prompt has {len(tokens):,} tokens, and {self._most:,} are taken ({self._flag}, or fewer "
+                f"a prompt has {len(tokens):,} tokens, but at most {self._most:,} are possible ({self._flag}, or fewer "
                 f"observations: --config.env.babyai.window): {text[:100]!r}..."
             )
-        return np.asarray(tokens or [0], np.int32)  # rows that fill up a call have no text
+        return np.asarray(tokens or [0], np.int32)  # padding rows of a call have no text
 
 
 def encode_names(
     tokeniser: Tokeniser, names: Sequence[str], flags: str = f"--config.env, {FLAG}.model"
 ) -> list[list[int]]:
-    """The tokens of the names of actions; raises UserError, with these flags, where they cannot be told apart."""
+    """The tokens of the names of actions; raises UserError, with these flags, if two names have the same tokens."""
     found: dict[tuple[int, ...], str] = {}
     for name in names:
         tokens = tuple(tokeniser.encode(name))

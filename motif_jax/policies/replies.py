@@ -1,7 +1,7 @@
-"""What a policy might have said in place of each of the agent's texts: sampled replies, for CHAI (arXiv 2204.08426).
+"""Samples alternative replies from a policy in place of each of the agent's texts, for CHAI (arXiv 2204.08426).
 
-A reply is generated from everything before the text in its episode. What CHAI learns from is its feature, the mean of
-the policy's hidden states from the episode's first token to the reply's last, and its log-probability.
+A reply continues the episode before the text. CHAI learns from the reply's log-probability and its feature: the mean of
+the policy's hidden states from the episode's first token to the reply's last one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def make_replies(
 
     Args:
       graph: `nnx.merge(graph, parameters)` is the policy.
-      allowed: tokens that may be written. [V] bool
+      allowed: tokens that may be generated. [V] bool
       stop: the token that ends a reply.
-      count: replies for each of the agent's texts; and as many random features.
-      length: tokens of a reply, at most.
-      max_texts: the agent's texts in a row, at most; of further ones there are no replies.
+      count: number of replies, and of random features, for each of the agent's texts.
+      length: maximum number of tokens of a reply.
+      max_texts: number of texts per row that get replies; further texts get none.
     """
     stops = jnp.zeros(len(allowed), bool).at[stop].set(True)
 
@@ -49,7 +49,7 @@ def make_replies(
         limits = Limits(allowed, stops, jnp.zeros((len(tokens), 0), jnp.int32))
         found = generate(policy, tokens, segments, each, Sampling(), limits, length)
 
-        # ---- features: what was said before, and the reply, in one look
+        # ---- features: one pass over the context and the reply
         there = jnp.arange(length) < found.lengths[:, None]
         whole = jnp.concatenate([segments, there.astype(jnp.int32)], 1)
         hidden = policy(jnp.concatenate([tokens, found.tokens], 1), whole).astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""Policies that write, with what texts are worth to them: read from a directory of `--stage=train_values`."""
+"""Reads policies that write texts, with their values, from the directory of `--stage=train_values`."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES
 
-POLICY = "policy"  # beside the checkpoints: the language model that was given, or that was learnt
+POLICY = "policy"  # beside the checkpoints: directory of the language model that training began with
 
 
 class ValueModel(NamedTuple):
-    """A language model that writes, and values of what it writes."""
+    """A language model that writes texts, and the values of these texts."""
 
     config: LanguageConfig
     graph: Any  # `nnx.merge(graph, parameters)` is a language model
     policy: Any  # parameters
-    target: Any  # "trunk", "q" of recipes that have them
-    online: Any  # "trunk", "v", "condition" likewise
+    target: Any  # parameters of "trunk" and "q", if the recipe has them
+    online: Any  # parameters of "trunk", "v" and "condition", if the recipe has them
     recipe: Recipe
     tokeniser: Tokeniser
     renderer: LiveRenderer
-    allowed: np.ndarray  # tokens that may be written. [V] bool
+    allowed: np.ndarray  # tokens that may be generated. [V] bool
     facts: dict[str, Any]
 
     def bounds(self) -> tuple[float, float]:
-        """Of the targets' Q: `value_min` and `value_max` of training."""
+        """Bounds of the targets' Q: `value_min` and `value_max` of training."""
         section = self.facts["config"]["train_values"]
         return float(section["value_min"]), float(section["value_max"])
 
     def checksum(self) -> str:
-        """Changes when a parameter does."""
+        """Checksum of all parameters."""
         return sum_of_arrays({"policy": self.policy, "target": self.target, "online": self.online})
 
 
 def list_values(path: Path) -> tuple[Path, list[int]]:
-    """The directory of checkpoints of a workdir, or of its `values`, and their numbers, ascending."""
+    """The directory of checkpoints of a workdir (or of its `values`), and their numbers, ascending."""
     directory = find_checkpoints(path, "values").resolve()
     with reading(directory) as checkpoints:
         return directory, checkpoints.steps()
 
 
 def read_values(directory: Path, which: str = "last") -> ValueModel:
-    """Reads a checkpoint of `--stage=train_values`; what lies beside it in its folder is enough.
+    """Reads a checkpoint of `--stage=train_values`; it needs only the `values` directory.
 
     Args:
-      directory: of checkpoints, from `list_values`.
-      which: "last", the number of a checkpoint, or "best": by the return of the games that were played while it was
-        trained, by the validation loss if there were none.
+      directory: a directory of checkpoints, from `list_values`.
+      which: "last", the number of a checkpoint, or "best": by the return of the games during training, or by the
+        validation loss if no games were played.
     """
     with reading(directory) as checkpoints:
         _, whole, facts = checkpoints.readable(which)
@@ -96,7 +96,7 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
 
 
 def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer) -> np.ndarray:
-    """Which tokens may be written: those that the agent has used, and its end mark, but no other mark. [V] bool"""
+    """Tokens that may be generated: the agent's tokens in the transcripts and its end mark, no other mark. [V] bool"""
     allowed = np.zeros(vocabulary, bool)
     allowed[emitted] = True
     allowed[list(renderer.marks())] = False
@@ -105,7 +105,7 @@ def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer)
 
 
 def by_first_names(leaves: dict[tuple[str, ...], Any]) -> dict[str, dict[str, dict[tuple[str, ...], Any]]]:
-    """Leaves of a tree by the first two names on their paths, then by the rest."""
+    """Groups the leaves of a tree by the first two names of their paths."""
     found: dict[str, dict[str, dict[tuple[str, ...], Any]]] = {}
     for (part, *names), leaf in leaves.items():
         if names:
@@ -114,7 +114,7 @@ def by_first_names(leaves: dict[tuple[str, ...], Any]) -> dict[str, dict[str, di
 
 
 def heads_from(leaves: dict[tuple[str, ...], Any]) -> Any:
-    """Parameters of a head {name: array}, or of a list of heads."""
+    """Parameters of a head {name: array}, or of a list of heads if names are numbered."""
     if all(len(names) == 1 for names in leaves):
         return {names[0]: np.asarray(leaf) for names, leaf in leaves.items()}
     heads: dict[str, dict[str, Any]] = {}

@@ -1,8 +1,8 @@
-"""Writes what a policy says next in many conversations at a time, decoded with beta (Q - V).
+"""Writes a policy's next text in many conversations at a time, decoded with beta (Q - V).
 
-Everything that a sweep changes (beta, clip, temperature, top-k, top-p, factors of logits and ranks) is an argument of
-the compiled program; the number of conversations and the widths of contexts are padded to few sizes. So a sweep of beta
-compiles what one beta does.
+All numbers of a sweep (beta, clip, temperature, top-k, top-p, factors of logits and ranks) are arguments of the
+compiled program, and the number of conversations and the widths of contexts are padded to few sizes. So a sweep of beta
+needs the same compiled programs as one beta.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from motif_jax.policies.programs import Numbers, make_probabilities, make_progra
 from motif_jax.policies.values import ValueModel
 from motif_jax.structs import UserError
 
-WIDTHS = 32  # contexts are padded to multiples of so many tokens: the fewer, the less is read, and more is compiled
+WIDTHS = 32  # contexts are padded to a multiple of this; a smaller one saves reading but compiles more programs
 
 
 class Probabilities(NamedTuple):
-    """Probabilities of the token after each position of a text, among those that may be written, at temperature 1."""
+    """Probabilities of the next token at each position of a text, among the allowed tokens, at temperature 1."""
 
-    policy: np.ndarray  # by the policy's logits. [T, V]
-    shifted: np.ndarray  # by logits and shift. [T, V]
+    policy: np.ndarray  # from the policy's logits. [T, V]
+    shifted: np.ndarray  # from logits and shift. [T, V]
     advantage: np.ndarray | None  # Q - V. [T, V]; None without values of tokens
 
 
 class ValueWriter:
-    """Writes with a model, and keeps the programs that are compiled for it."""
+    """Writes with a model, and caches its compiled programs."""
 
     def __init__(self, model: ValueModel):
-        """Parameters are put on the devices when they are first used."""
+        """Parameters are put on the devices at their first use."""
         self.model = model
         self.programs: dict[tuple[Any, ...], Any] = {}
         self._placed: dict[Mesh, tuple[Any, ...]] = {}
 
     def swap(self, policy: Any, target: Any, online: Any) -> None:
-        """Other parameters, for the same programs."""
+        """Replaces the parameters, and keeps the programs."""
         self.model = self.model._replace(policy=policy, target=target, online=online)
         self._placed = {}
 
     def check(self, decoding: Decoding) -> None:
-        """Raises UserError if the model has not learnt what this decoding needs."""
+        """Raises UserError if the model cannot be decoded like this."""
         check_decoding(self.model.recipe, self.model.facts["recipe"], [decoding])
         longest = self.model.config.max_positions
         if longest and decoding.max_tokens >= longest:
@@ -61,17 +61,18 @@ class ValueWriter:
     def write(
         self, contexts: Sequence[Sequence[int]], decoding: Decoding, key: jax.Array, numbers: Sequence[int]
     ) -> list[tuple[str, float]]:
-        """Continues conversations: each with a text that ends with its mark, after `max_tokens`, or where the model's
-        context is full; if it is full already, with the empty text.
+        """Writes the next text of each conversation, up to the end mark, `max_tokens` or a full context.
+
+        If the context is already full, the text is empty.
 
         Args:
-          contexts: their tokens so far, as `LiveRenderer` gives them.
-          decoding: how.
+          contexts: tokens of the conversations so far, from `LiveRenderer`.
+          decoding: the decoding.
           key: a random key.
-          numbers: of the conversations; what one of them draws depends on the key and its number alone.
+          numbers: numbers of the conversations; samples depend only on the key and this number.
 
         Returns:
-          Texts, and their probabilities by logits and shift: at temperature 1, without top-k and top-p.
+          Texts, and their probabilities from logits and shift, at temperature 1 and without top-k and top-p.
         """
         model, longest = self.model, self.model.config.max_positions
         found: list[tuple[str, float]] = [("", 1.0)] * len(contexts)
@@ -91,9 +92,9 @@ class ValueWriter:
         return found
 
     def probabilities(self, tokens: Sequence[int], decoding: Decoding) -> Probabilities:
-        """Probabilities of the next token all along a conversation, as far as the model reads it.
+        """Probabilities of the next token along a conversation, cut to the model's context.
 
-        Temperature, top-k and top-p do not count.
+        Temperature, top-k and top-p are not used.
         """
         model = self.model
         tokens = tokens[: model.config.max_positions or None]
@@ -105,11 +106,11 @@ class ValueWriter:
         return Probabilities(policy, shifted, advantage if model.recipe.values == "token" else None)
 
     def name_of(self, token: int) -> str:
-        """A token as it is shown: its text, or "end" for the mark at the end of the agent's texts."""
+        """A token for display: its text, or "end" for the agent's end mark."""
         return "end" if token == self.model.renderer.stop else self.model.tokeniser.decode([token])
 
     def _place(self, *rows: np.ndarray) -> tuple[tuple[Any, ...], Any]:
-        """The parameters, and arrays [B, ...] cut among this host's devices where B allows it."""
+        """Places the parameters and shards arrays [B, ...] over this host's devices if B allows it."""
         mesh = local_mesh(len(rows[0]))
         if mesh not in self._placed:
             model = self.model
@@ -138,5 +139,5 @@ class ValueWriter:
 
 
 def pad_contexts(contexts: Sequence[Sequence[int]], num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and segments of a whole batch; rows that fill it up are copies. [num_rows, L] each"""
+    """Tokens and segments of a batch, padded with copies of the rows. [num_rows, L] each"""
     return pad_rows([contexts[row % len(contexts)] for row in range(num_rows)], WIDTHS)

@@ -106,8 +106,8 @@ def test_it_is_saved_and_loaded(models, tmp_path):
     ((["turn left", ""], ACTIONS), "context 1 has no tokens"),
     ((CONTEXTS, [*ACTIONS, " "]), "the choice ' ' has no tokens"),
     ((CONTEXTS, []), "there are no choices"),
-    ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, and 4 contexts"),
-    (([" a" * 198], ["turn left up"]), "context 0 has 198 tokens, and 3 may follow; this .* reads at most 200"),
+    ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, but 4 contexts"),
+    (([" a" * 198], ["turn left up"]), "context 0 has 198 tokens, and 3 may follow, but this .* reads at most 200"),
 ])  # fmt: skip
 def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
     with pytest.raises(UserError, match=sentence):
@@ -115,19 +115,19 @@ def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
 
 
 @pytest.mark.parametrize(("values", "sentence"), [
-    ({"max_tokens": 0}, "max_tokens is 0, where 1 is the least"),
+    ({"max_tokens": 0}, "max_tokens must be at least 1 and finite, not 0"),
     ({"max_tokens": 200}, "and 200 may follow"),
-    ({"temperature": -1.0}, "temperature is -1.0"),
-    ({"temperature": float("nan")}, "temperature is nan"),
-    ({"top_p": 1.5}, "top_p is 1.5, and not a probability"),
-    ({"beams": 0}, "beams is 0"),
-    ({"beams": 2, "temperature": 0.5}, "a beam search draws nothing"),
-    ({"beams": 2, "top_k": 3}, "a beam search draws nothing"),
-    ({"beams": 2, "top_p": 0.5}, "a beam search draws nothing"),
-    ({"length_penalty": 1.0}, "length_penalty is of a beam search"),
+    ({"temperature": -1.0}, "temperature must be .* not -1.0"),
+    ({"temperature": float("nan")}, "temperature must be .* not nan"),
+    ({"top_p": 1.5}, "top_p must be between 0 and 1, not 1.5"),
+    ({"beams": 0}, "beams must be .* not 0"),
+    ({"beams": 2, "temperature": 0.5}, "a beam search does not sample"),
+    ({"beams": 2, "top_k": 3}, "a beam search does not sample"),
+    ({"beams": 2, "top_p": 0.5}, "a beam search does not sample"),
+    ({"length_penalty": 1.0}, "only a beam search uses length_penalty"),
     ({"allowed": [40]}, "the allowed token 40"),
     ({"allowed": []}, "no token is allowed"),
-    ({"begin": ["a"]}, "there are 1 texts to begin with, and 4 contexts"),
+    ({"begin": ["a"]}, "there are 1 texts to begin with, but 4 contexts"),
     ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
 ])  # fmt: skip
 def test_what_cannot_be_generated_is_refused(values, sentence, models):
@@ -137,10 +137,10 @@ def test_what_cannot_be_generated_is_refused(values, sentence, models):
 
 def test_directories_that_do_not_fit_are_refused(tmp_path):
     write_own("gpt2", tmp_path)
-    with pytest.raises(UserError, match="is float32 or bfloat16, and not 'int8'"):
+    with pytest.raises(UserError, match="must be float32 or bfloat16, not 'int8'"):
         motif_jax.load_language(tmp_path, dtype="int8")
     write_tokeniser(tmp_path, WordTokeniser.from_texts([*TEXTS, "one two three four five six seven eight nine ten"]))
-    with pytest.raises(UserError, match="the tokeniser in .* tokens, and the language model's embedding only 40 rows"):
+    with pytest.raises(UserError, match="the tokeniser in .* tokens, but the language model's embedding only 40 rows"):
         motif_jax.load_language(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="there is no tokenizer.json"):

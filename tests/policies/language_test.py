@@ -180,7 +180,7 @@ def test_prompts_become_rows_of_tokens_that_are_padded_to_few_lengths():
     assert prompts({"prompt": np.zeros((2, 5, 80), np.uint8)})["tokens"].shape == (2, 5, 32)
     long = as_prompts([" ".join(["wall"] * 33)], 400)
     assert prompts(long)["tokens"].shape == (1, 64)
-    with pytest.raises(UserError, match=r"has 41 tokens, and 40 are taken \(--config.policy.language.max_tokens,"):
+    with pytest.raises(UserError, match=r"has 41 tokens, but at most 40 are possible \(--config.policy.language.max_tokens,"):
         prompts(as_prompts([" ".join(["wall"] * 41)], 400))
 
 
@@ -191,7 +191,7 @@ def test_names_that_cannot_be_told_apart_are_refused():
         encode_names(WORDS, ("take", "leave"))  # both are unknown words
     with pytest.raises(UserError, match="the action ' ' has no tokens for this network"):
         encode_names(WORDS, ("turn left", " "))
-    with pytest.raises(UserError, match=r"may have 66 tokens, and this language model reads 64 at most"):
+    with pytest.raises(UserError, match=r"may have 66 tokens, but this language model reads at most 64"):
         make_policy_model(options("gpt2", max_tokens=64), None)
 
 

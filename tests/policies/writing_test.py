@@ -188,10 +188,10 @@ def test_a_decision_transformer_is_told_the_return():
 
 
 @pytest.mark.parametrize(("recipe", "decoding", "said"), [
-    ("bc", Decoding(beta=1.0), "has no values, so that only beta 0"),
+    ("bc", Decoding(beta=1.0), "has no values, so only beta 0"),
     ("utterance_ilql", Decoding(beta=2.0), "has values of whole texts"),
-    ("ilql", Decoding(include_logits=False), "beta 0 leaves nothing to decode by"),
-    ("filtered_bc", Decoding("rerank"), "no values by which candidates could be ranked"),
+    ("ilql", Decoding(include_logits=False), "beta 0 without the policy's logits"),
+    ("filtered_bc", Decoding("rerank"), "no values to rank candidates"),
     ("ilql", Decoding(max_tokens=POSITIONS), f"too long for a model that reads {POSITIONS}"),
 ])  # fmt: skip
 def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, said):

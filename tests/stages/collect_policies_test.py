@@ -121,7 +121,7 @@ assert not {{"jax", "flax", "orbax"}} & set(sys.modules)
     ("/nowhere", f"there is no policy in '/nowhere'.* \\({FLAG}\\)"),
     ("GOOD/reward", f"are not of a policy \\({FLAG}\\)"),
     ("GOOD@7", f"has no checkpoint '7' \\({FLAG}\\); it has 3840, 7680"),
-    ("GOOD@all:2,WEAK@all", f"4 policies want a group of games each, but 1 workers with 3 games .* 3 groups \\({FLAG}"),
+    ("GOOD@all:2,WEAK@all", f"4 policies need a group of games each, but 1 workers with 3 games .* 3 groups \\({FLAG}"),
 ])  # fmt: skip
 def test_policies_that_are_not_there_are_told_before_anything_is_made(toys, tmp_path, policies, sentence):
     policies = policies.replace("GOOD", str(toys.good)).replace("WEAK", str(toys.weak))
@@ -147,8 +147,8 @@ def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
     ("runs/a@best", "unknown checkpoint 'best' of 'runs/a' .*: choose last, all or a number"),
     ("runs/a:many", "the share of 'runs/a' must be a positive number, not 'many'"),
     ("runs/a:-1", "the share of 'runs/a' must be a positive number, not '-1'"),
-    ("runs/a,,runs/b", "a policy is named by its path, and '' has no path"),
-    ("@all", "a policy is named by its path, and '@all' has no path"),
+    ("runs/a,,runs/b", "a policy is named by its path, but '' has no path"),
+    ("@all", "a policy is named by its path, but '@all' has no path"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_told_at_once(text, sentence):
     config = get_config(argument=TASK)
@@ -174,5 +174,5 @@ def test_groups_are_dealt_in_proportion_and_nobody_is_left_out():
     assert groups_per_worker(1, 2, 8) == 2
     assert groups_per_worker(5, 2, 8) == 4  # 3 groups would do, but 8 games cannot be cut in 3
     assert groups_per_worker(1, 2, 1) == 1
-    with pytest.raises(UserError, match="17 policies want a group of games each, but 2 workers with 8 games each make"):
+    with pytest.raises(UserError, match="17 policies need a group of games each, but 2 workers with 8 games each have"):
         groups_per_worker(17, 2, 8)

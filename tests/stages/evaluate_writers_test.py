@@ -97,7 +97,7 @@ def test_what_a_kind_of_decoding_does_not_use_is_said_once(homes, tmp_path, caps
 def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work(homes, tmp_path):
     """The recipe of another run is known only from its checkpoint: `check` cannot see it."""
     said = refusal(settings(homes["bc"], betas="0,4"), tmp_path)
-    assert "the recipe 'bc' has no values, so that only beta 0 can be decoded, not 4" in said
+    assert "the recipe 'bc' has no values, so only beta 0 can be decoded, not 4" in said
     assert not (tmp_path / "evaluate").exists()
 
 

@@ -190,11 +190,11 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
 
     refused("there is no directory '/nowhere'; language models are not downloaded", model="/nowhere")
     refused("width must be a multiple of 8, twice the number of heads, not 12", width=12, heads=4)
-    refused("additions of low rank to a model that was never trained", lora_rank=4)
+    refused("low-rank additions to an untrained model", lora_rank=4)
     refused("run --stage=train_language first", make, model="trained")
     refused("no matrix of this language model is called 'query'", make, model=str(directory), lora_rank=2,
             lora_names="query", max_tokens=200)  # fmt: skip
-    refused("may have 402 tokens, and this language model reads 300 at most", make, model=str(directory),
+    refused("may have 402 tokens, but this language model reads at most 300", make, model=str(directory),
             max_tokens=400)  # fmt: skip
     (tmp_path / "empty").mkdir()
     refused("there is no config.json in .*--config.policy.language.model", make, model=str(tmp_path / "empty"))
@@ -307,6 +307,6 @@ def test_scripted_players_play_variations_of_levels_only(tmp_path):
 def test_a_prompt_that_is_too_long_binds_nobody(argument, tmp_path):
     config = config_of(tmp_path, argument, max_tokens=20)
     config.policy.drrn.max_tokens = 20
-    with pytest.raises(UserError, match=r"a prompt has .* tokens, and 20 are taken \(--config.policy.*max_tokens"):
+    with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 are possible \(--config.policy.*max_tokens"):
         train_policy.run(config, tmp_path)
     assert not train_policy.artefacts(tmp_path)
