@@ -37,6 +37,18 @@ def test_any_bytes_decode(data):
     assert decode(encode(text)) == text
 
 
+@pytest.mark.differs(
+    "oni",
+    there="two messages that differ by zero bytes within the text are one message",
+    here="they are two captions with one text",
+)
+def test_messages_that_differ_by_a_zero_byte_are_two_captions_with_one_text():
+    table = CaptionTable()
+    messages = np.stack([np.frombuffer(text.ljust(WIDTH, b"\0"), np.uint8) for text in (b"A newt.", b"A \0newt.")])
+    assert table.intern(messages).tolist() == [0, 1]
+    assert [table.text(number) for number in range(2)] == ["A newt.", "A newt."]
+
+
 def test_a_saved_table_goes_on(tmp_path):
     table = CaptionTable()
     table.intern(np.stack([encode("a"), encode("b"), encode("a")]))

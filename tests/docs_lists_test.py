@@ -1,10 +1,10 @@
 """Lists in the documentation, which nobody should have to keep in step by heart."""
 
-import re
 import runpy
 
 import pytest
 from conftest import ROOT
+from differences import COMMAND, PAGES, differences, with_list
 from import_order_test import ARROWS
 from nethack_texts import GOALS
 
@@ -61,17 +61,16 @@ def test_the_page_of_all_values_is_as_the_declarations_say():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
-def test_tests_that_a_page_names_are_in_the_file_that_it_links_to(page):
-    for name, file in re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "docs" / page).read_text()):
-        assert f"def {name}(" in (ROOT / "docs" / file).read_text(), f"docs/{page}: there is no {name} in {file}"
+@pytest.mark.parametrize("page", PAGES)
+def test_differences_from_an_original_are_those_that_tests_state(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert text == with_list(page, text, differences()), f"{COMMAND} writes the list of docs/{page}.md"
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("page", ["glam.md", "ilql.md"])
-def test_every_difference_from_an_original_names_a_test(page):
-    text = (ROOT / "docs" / page).read_text()
-    tables = re.findall(r"^\|[^\n]*\| tests \|\n\| ---[^\n]*\n((?:\|[^\n]*\n)+)", text, re.MULTILINE)
-    rows = "".join(tables).splitlines()
-    assert len(rows) > 10
-    assert not [row for row in rows if "[`test_" not in row]
+def test_each_difference_has_a_page_and_a_file():
+    for one in differences():
+        assert one.page in PAGES, one
+        assert one.there, one
+        assert one.here, one
+        assert (ROOT / one.where).is_file() or not one.where, one

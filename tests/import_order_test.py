@@ -201,6 +201,11 @@ def test_every_module_imports():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="files are pickles, processes share Redis, and a shell runs `rm -rf`",
+    here="nothing is unpickled, and no shell is used",
+)
 @pytest.mark.quick
 def test_nothing_is_unpickled_and_no_shell_is_run():
     refused = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "redis"}

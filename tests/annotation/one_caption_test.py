@@ -23,6 +23,11 @@ QUESTIONS = [Question(event) for event in EVENTS]
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
+@pytest.mark.differs(
+    "oni",
+    there='any mention of the word for "helpful" counts',
+    here="in retrieval and classification, only the field that the prompt asks for counts, the last of several",
+)
 @pytest.mark.quick
 @pytest.mark.parametrize(("text", "label"), [
     ('("helpful": yes)', 1.0),

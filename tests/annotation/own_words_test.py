@@ -32,6 +32,11 @@ def make(file: str, one: bool, mode: str = "reason"):
     return make_prompt(NETHACK, mode, "gold", "default", file, one=one)
 
 
+@pytest.mark.differs(
+    "oni",
+    there="prompts are those of the publication",
+    here="prompts are our own; a [file](#a-prompt-with-its-own-answer-words) can have the published ones",
+)
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("reply", "yes"),

@@ -189,6 +189,12 @@ def test_missions_in_french(english, french):
     assert to_french(english) == french
 
 
+@pytest.mark.differs(
+    "glam",
+    there="French missions come from replaced substrings",
+    here="French missions are translated",
+    reference="as published",
+)
 @pytest.mark.parametrize(("english", "french"), [
     ("go to the red box", "aller à la boîte rouge"),
     ("go to the red ball", "aller à une balle rouge"),  # "a" is in "ball"
@@ -202,6 +208,11 @@ def test_missions_in_published_french(english, french):
 # ---- other words
 
 
+@pytest.mark.differs(
+    "glam",
+    there="rewordings replace letters, also within words",
+    here="rewordings replace whole words",
+)
 def test_words_are_replaced_whole_and_in_one_pass():
     rewrite = make_rewrite(REWORDINGS["invented_words"])
     assert rewrite("You see a grey key, a keyboard and a red ball.") == "You see a sil dax, a keyboard and a faze xolo."
@@ -227,6 +238,11 @@ def test_sets_of_actions():
     assert all(len(names) == 6 for name, names in ACTION_SETS.items() if name not in ("restricted", "augmented"))
 
 
+@pytest.mark.differs(
+    "glam",
+    there="rewordings also replace letters in French prompts",
+    here="rewordings of French prompts are refused, because these have no English words",
+)
 @pytest.mark.parametrize(("values", "said"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
     ({"actions": "x"}, "unknown set of actions 'x' .* choose from canonical, restricted, augmented, rotate, shift, fr"),

@@ -41,6 +41,12 @@ def judged(server, cache="", **options):
     return world(scores=f"judge:{server.url}", goal=WISH, cache_dir=str(cache), patience_s=1.0, **options)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="—",
+    here="a language model can score comments, by a goal in one sentence",
+    where="motif_jax/envs/comments/judge.py",
+)
 @pytest.mark.parametrize(("mode", "scores"), [("reason", [1.0, 0.0]), ("score", [0.75, 0.25])])
 def test_a_judge_is_told_in_a_sentence_what_is_wished(server, mode, scores):
     assert write(judged(server, mode=mode), "Thank you!", "How dumb.") == pytest.approx(scores)

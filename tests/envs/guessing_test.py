@@ -116,6 +116,12 @@ def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     assert game.info().figures == (3 / 8, 1)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="the rule `conservative` searches for 17 fragments of answers",
+    here="the rule searches for fragments of our own choice",
+    where="motif_jax/envs/guessing/game.py",
+)
 def test_rules_are_plain_substrings():
     answers = {"yes": "shc", "no": "shc", "snow": "sc", "two": "", "maybe": "c", "yes, two": "sc", "cannot tell": "sc"}
     for answer, rules in answers.items():
@@ -151,6 +157,12 @@ def test_scripted_players_differ_as_they_should():
 # ---- through a server
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="the bots of the dialogues are not available",
+    here="their protocol has a client and a local stand-in",
+    where="motif_jax/envs/guessing/answerers.py",
+)
 def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
     with WorldServer() as server:
         world = remote(server.url, files)
@@ -283,6 +295,12 @@ def test_changes_after_which_the_percentile_is_none_are_not_believed(changes, fi
     assert not left[1:]
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="rules read an answer as the server sends it",
+    here="spaces around an answer and line breaks are removed first",
+    where="motif_jax/envs/guessing/answerers.py",
+)
 def test_an_answer_is_stripped_before_the_rule_reads_it(files):
     with WorldServer(lambda n, path: reply(json.dumps([" Yes\n", 0.0])) if path == "/step_rank" else None) as server:
         game, rewards = play(remote(server.url, files, rule="hard", yes_no_reward=-2.0), "hm?")

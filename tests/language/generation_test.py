@@ -59,6 +59,12 @@ def test_greedy_tokens_are_those_of_transformers(name):
     assert (found.lengths == 20).all()
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="caches are copied for each token",
+    here="caches stay within one program",
+    where="motif_jax/language/generation.py",
+)
 @pytest.mark.parametrize("name", FEW)
 def test_a_cache_changes_nothing(name):
     """The log-probabilities of generated tokens are those of reading the whole rows at once."""
@@ -126,6 +132,12 @@ def test_forced_tokens_are_read_as_if_drawn():
     np.testing.assert_allclose(found.log_probs, wanted, atol=2e-5)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="temperature, top-k and top-p act on the logits, and then the shift is added",
+    here="temperature, top-k and top-p act on the sum",
+    where="motif_jax/language/generation.py",
+)
 @pytest.mark.parametrize("name", ["gpt2", "flan"])
 def test_a_shift_adds_to_the_logits(name):
     """Its tokens are those of a slow loop that reads the whole rows at every step."""

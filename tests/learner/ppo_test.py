@@ -42,6 +42,12 @@ def slow_gae(rewards, values, terminated, truncated, discount, decay, never=Fals
     return advantages
 
 
+@pytest.mark.differs(
+    "glam",
+    there="a time limit counts as an end, so what follows has no value",
+    here="the value of the last state stands for what follows a time limit",
+    reference="as published (`bootstrap=never`)",
+)
 @pytest.mark.quick
 @pytest.mark.parametrize("bootstrap", ["explicit", "never"])
 def test_advantages_are_the_papers_sums(bootstrap):
@@ -94,6 +100,17 @@ def slow_loss(params, data, settings):
     return -surrogate + 0.5 * value_loss - 0.003 * entropy
 
 
+@pytest.mark.differs(
+    "glam",
+    there="the value loss compares each value with all returns of the batch",
+    here="the value loss compares each value with its own return",
+)
+@pytest.mark.differs(
+    "glam",
+    there="Lamorel's examples normalise the advantages of each environment, with a deviation that divides by n",
+    here="advantages are normalised over the whole batch, with a deviation that divides by n - 1",
+    reference="advantages are not normalised, as in GLAM",
+)
 def test_an_update_is_a_step_of_adam_on_the_slow_loss():
     rollouts, params = make_rollouts(), make_params()
     reward = rollouts.reward + 0.5 * rollouts.moments["m"]

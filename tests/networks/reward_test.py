@@ -101,6 +101,21 @@ def test_initialisation_is_the_published_one():
     assert 0.9 < embedding[1:].std() < 1.1
 
 
+@pytest.mark.quick
+@pytest.mark.differs(
+    "oni",
+    there="the classifier has PyTorch's default initialisation",
+    here="the classifier's linear layers begin with orthogonal weights and zero biases, like those of Motif's reward",
+)
+def test_the_classifier_begins_with_orthogonal_layers():
+    model = MessageClassifier("lt_cnn_small", rngs=nnx.Rngs(0))
+    for layer in (model.first, model.second, model.head):
+        kernel = np.asarray(layer.kernel[...])
+        kernel = kernel if len(kernel) < kernel.shape[1] else kernel.T
+        np.testing.assert_allclose(kernel @ kernel.T, np.eye(len(kernel)), atol=1e-5)
+        assert not np.asarray(layer.bias[...]).any()
+
+
 def test_nothing_is_learnt_about_what_stands_for_nothing():
     model = RewardModel(rngs=nnx.Rngs(0))
     gradient = nnx.grad(lambda model: model({"message": jnp.asarray(messages(4))}).sum())(model)

@@ -59,6 +59,12 @@ def test_an_empty_episode_has_no_decision(tmp_path):
     assert told(mdp.token_steps(rows)) == told(mdp.utterance_steps(rows)) == {}
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="CQL and psi-learning expect 0 after the last decision before a cut",
+    here="they expect the largest Q, plain or soft, at the last state before the cut",
+    where="motif_jax/offline/mdp.py",
+)
 @pytest.mark.parametrize(("width", "decisions", "last"), [
     (3, 2, (2, 0.0, False)),  # cut in the guess: its next choice is made at the last token
     (7, 5, (5, 0.0, False)),  # cut after </a>: what the last choice leads to was cut off
@@ -72,6 +78,12 @@ def test_what_is_cut_off_is_bootstrapped_from_the_last_state_that_is_left(tmp_pa
     assert list(found.values())[-1] == last
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="rewards become integers",
+    here="rewards stay floats",
+    where="motif_jax/offline/mdp.py",
+)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("seed", range(10))
 def test_decisions_are_those_of_a_walk(seed, packed):

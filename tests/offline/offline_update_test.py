@@ -100,6 +100,12 @@ def means_on(recipe, settings, weights, batch):
     return means_of({name: float(value) for name, value in sums.items()}, recipe, settings)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="targets are computed with dropout",
+    here="losses are deterministic",
+    where="motif_jax/offline/terms.py",
+)
 @pytest.mark.parametrize("name", names())
 def test_the_loss_is_that_of_loops_over_numbers(name):
     recipe = recipe_of(name)
@@ -114,6 +120,13 @@ def test_the_loss_is_that_of_loops_over_numbers(name):
         np.testing.assert_allclose(found["loss"], wanted, rtol=2e-4)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="cloning's loss is divided by the number of all tokens",
+    here="cloning's loss is divided by the number of the agent's tokens",
+    reference="as published",
+    where="motif_jax/offline/terms.py",
+)
 @pytest.mark.parametrize("changes", [
     {"double_q": False}, {"value_min": -0.2, "value_max": 0.1}, {"mean_over_all_tokens": True},
     {"advantage_sign": True},
@@ -139,6 +152,12 @@ def test_parts_and_chunks_make_no_difference(name):
     assert_same(updated(recipe, batch, steps=2), cut)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="padding adds a decision",
+    here="padding does not add a decision",
+    where="motif_jax/offline/mdp.py",
+)
 @pytest.mark.parametrize("name", ["chai", "utterance_ilql", "awac"])
 def test_padding_makes_no_difference(name):
     recipe, batch = recipe_of(name), batch_of(4)
@@ -183,6 +202,12 @@ def test_only_what_a_recipe_learns_is_changed_and_its_target_follows():
         np.testing.assert_allclose(slow, 0.995 * old + 0.005 * fast, atol=1e-6)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="with `hard_update_every`, targets also follow slowly",
+    here="targets stay constant between two copies",
+    where="motif_jax/offline/update.py",
+)
 def test_targets_may_be_copied_at_some_steps_instead():
     settings, target, learnt = Settings(hard_update_every=3), {"q": jnp.zeros(2)}, {"q": jnp.ones(2), "v": jnp.ones(1)}
     copied = [float(follow(target, learnt, jnp.int32(step), settings)["q"][0]) for step in range(1, 7)]

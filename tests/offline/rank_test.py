@@ -44,6 +44,12 @@ def test_values_of_the_last_tokens_of_an_utterance(tmp_path):
             last_values(values, rows, utterance, count)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="the best texts have the highest sum of Q - V, without the end mark",
+    here="the best texts have the highest mean, with the end mark",
+    where="motif_jax/offline/rank.py",
+)
 @pytest.mark.quick
 def test_top_advantages_are_means_over_the_tokens_of_an_utterance(tmp_path):
     rows = two_words(tmp_path)

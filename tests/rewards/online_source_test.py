@@ -159,6 +159,11 @@ def as_messages(texts):
     return np.concatenate([as_message(text) for text in texts])
 
 
+@pytest.mark.differs(
+    "oni",
+    there="before the first lesson, rewards come from random parameters",
+    here="before the first lesson, rewards are 0",
+)
 def test_classification_pays_where_its_network_says_helpful(rollouts, tmp_path):
     seed = get_config().seed
     labels = {}  # in the order of their rows
@@ -189,6 +194,13 @@ def test_classification_pays_where_its_network_says_helpful(rollouts, tmp_path):
     assert source.figures()["online_lessons"] == network.lessons > 4
 
 
+@pytest.mark.differs(
+    "oni",
+    there="ranking rewards raw scores; normalised scores with a threshold are only logged",
+    here="scores are normalised by the mean and variance of the batches before, and those up to `floor` are "
+    "worth 0, as the paper says",
+    reference="as released",
+)
 @pytest.mark.parametrize("normalise", [True, False])
 def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, normalise):
     """With `normalise`, the scores are the source's own: Adam makes steps of rounding errors, where a gradient is 0."""
@@ -254,6 +266,12 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
     assert source.figures()["online_lessons"] == network.lessons > 4
 
 
+@pytest.mark.differs(
+    "oni",
+    there="the running variance begins with 1, which counts as 1e-4 values, and merges sample variances: 0.1 "
+    "to 1.3 % more",
+    here="running mean and variance begin with the first batch, and the variance divides by the number of values",
+)
 @pytest.mark.quick
 def test_moments_are_those_of_everything_seen():
     rng, merged, everything = np.random.default_rng(0), HostMoments(), np.zeros(0)

@@ -58,6 +58,11 @@ def trained(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.differs(
+    "glam",
+    there="DRRN pickles its whole buffer at every update",
+    here="the buffer is part of each checkpoint",
+)
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_its_buffer_and_is_the_same_twice(trained, tmp_path):
     train(tmp_path)
@@ -77,6 +82,11 @@ def test_a_run_that_was_stopped_goes_on_with_its_buffer_and_is_the_same_twice(tr
     assert [row["updates"] for row in read_lines(trained / "policy/probes.jsonl")] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.differs(
+    "glam",
+    there="DRRN's prompts lack the first observation of an episode, and its buffer pairs actions with wrong prompts",
+    here="the buffer pairs each action with the prompt in which it was chosen, also across rollouts and ends",
+)
 @pytest.mark.slow
 def test_prompts_in_the_buffer_are_those_in_which_the_actions_beside_them_were_chosen(trained):
     _, whole, facts = learner_of(trained)
@@ -102,11 +112,18 @@ def test_prompts_in_the_buffer_are_those_in_which_the_actions_beside_them_were_c
             assert f"Action 0 : {name} Observation 1 : You" in following
 
 
+@pytest.mark.differs(
+    "glam",
+    there="DRRN's success rate is a mean over all episodes since the start",
+    here="the success rate is that of fixed episodes in evaluation",
+)
 @pytest.mark.slow
 def test_it_is_evaluated_beside_others_in_other_words_too_and_plays_from_its_checkpoint(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
     assert names == {"bot", "policy-64", f"policy-64-{VARIATION}"}
-    assert read_json(trained / "evaluate/policy-64/summary.json")["episodes"] == 2
+    summary = read_json(trained / "evaluate/policy-64/summary.json")
+    assert summary["episodes"] == 2
+    assert summary["figures"]["success"]["mean"] in (0, 0.5, 1)
     page = (trained / "report/index.html").read_text()
     assert "algorithm q_learning" in page
     assert "network drrn" in page

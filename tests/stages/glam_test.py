@@ -142,6 +142,11 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
     assert other.about["action_names"][0] == "rotate left"
 
 
+@pytest.mark.differs(
+    "glam",
+    there="a checkpoint is saved after the first of 80 minibatches",
+    here="a checkpoint is saved after the whole update, and a resumed run has the same bits",
+)
 @pytest.mark.journey
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_path):

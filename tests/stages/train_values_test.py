@@ -65,6 +65,12 @@ def test_the_losses_of_values_are_logged(trained):
     assert (summary["recipe"], summary["epoch"]) == ("ilql", 2)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="the loss chooses the checkpoint",
+    here="the return of games during training chooses it (`train_values.games`)",
+    where="motif_jax/stages/train_values/learning.py",
+)
 def test_the_checkpoint_is_chosen_by_return(trained):
     rows = [row for row in rows_of(trained / "run/values") if "valid_return" in row]
     assert len(rows) >= 3
@@ -75,6 +81,12 @@ def test_the_checkpoint_is_chosen_by_return(trained):
     assert (trained / f"run/values/checkpoints/{best['steps']}").is_dir()
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="heads begin near zero",
+    here="heads begin at the mean return-to-go of the transcripts",
+    where="motif_jax/stages/train_values/learning.py",
+)
 def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
     from motif_jax.stages.train_values.learning import mean_to_go
     from motif_jax.transcripts.store import Transcripts
@@ -138,6 +150,12 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
     assert {name: read_json(folder / name) for name in wanted} == wanted
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="means have no intervals",
+    here="means over games have 95 % intervals",
+    where="motif_jax/stages/evaluate/summary.py",
+)
 @pytest.mark.journey
 def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, capsys):
     experiment.run(config_for(evaluated), evaluated / "run", ["evaluate"])
@@ -192,6 +210,12 @@ def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evalu
     experiment.run(config_for(evaluated), evaluated / "run", ["report"])
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="the config has one beta",
+    here="a sweep over betas compiles one program",
+    where="motif_jax/policies/writing.py",
+)
 def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
     from motif_jax.policies import writing
 

@@ -21,6 +21,12 @@ def live_tokens(live, turns):
     return tokens
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="a text is decoded and encoded again",
+    here="a text that the world cuts, or does not answer, has the same tokens as in transcripts",
+    where="motif_jax/transcripts/live.py",
+)
 @pytest.mark.parametrize("name", ["marks", "lines"])
 def test_tokens_are_those_of_the_recorded_conversation(tmp_path, name):
     """Empty texts of the environment among them, at the beginning and later: then it says nothing, as worlds do."""
