@@ -1,4 +1,4 @@
-"""From games to batches on the devices: two ways to play, and the rewards that are added to rollouts.
+"""From games to batches: two ways to play.
 
 In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that a run
 can be repeated exactly.
@@ -9,23 +9,13 @@ from __future__ import annotations
 import collections
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
-
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from motif_jax.actors.handoff import Arrays, Batch, Handoff, make_batch
-from motif_jax.actors.inference import answer
+from motif_jax.actors.inference import BatchedPolicy, answer
 from motif_jax.actors.layout import Full, Request
 from motif_jax.actors.pool import ActorPool
-from motif_jax.devices.mesh import shard
-from motif_jax.learner.update import Rewards, Rollouts
-from motif_jax.policies.model import Model
-from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
-from motif_jax.rewards.sources import RewardSources
 from motif_jax.system.metrics import Timers
 
 
@@ -43,14 +33,13 @@ class Source(Protocol):
 class FreeRunning:
     """Runs two threads beside the learner: one drives the games, the other makes batches of rollouts."""
 
-    def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
+    def __init__(self, pool: ActorPool, policy: BatchedPolicy, rollouts: int, place: Callable[[Arrays], Any]):
         """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices.
 
         If the pool has no slot to spare for each group, games are to wait for a slower learner: then batches in the
         queue keep their slots.
         """
         self._pool, self._policy = pool, policy
-        policy.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
         layout = pool.layout
         hold = layout.num_slots < rollouts + layout.num_workers * layout.groups
         self._handoff = Handoff(pool, rollouts, place=place, hold=hold)
@@ -93,10 +82,15 @@ class Rounds:
 
     depth = 0
 
-    def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
+    def __init__(
+        self,
+        pool: ActorPool,
+        policy: BatchedPolicy,
+        rollouts: int,
+        place: Callable[[Arrays], Any] = lambda arrays: arrays,
+    ):
         """See `FreeRunning`."""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
-        policy.timers = pool.timers
         self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
         self._round: list[Full] = []  # of this round
         self._fulls: list[Full] = []  # in the order in which they came
@@ -122,6 +116,12 @@ class Rounds:
         taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
         return make_batch(self._pool, taken, self._place, self.timers)
 
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches without end."""
+        while True:
+            if batch := self.get(1.0):
+                yield batch
+
     def _is_awaited(self) -> bool:
         """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
         layout = self._pool.layout
@@ -131,48 +131,3 @@ class Rounds:
 
     def close(self) -> None:
         """Does nothing, as no thread was started."""
-
-
-def make_shape_rewards(mix: Mix, sources: RewardSources) -> Callable[[Any, Rollouts], Rewards]:
-    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
-
-    Args:
-      mix: how the game's reward is scaled and weighted.
-      sources: what else rewards the agent.
-    """
-
-    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
-        extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
-        intrinsic = sources.total(rollouts.moments)
-        intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
-        return Rewards(extrinsic + intrinsic, extrinsic, intrinsic)
-
-    return shape_rewards
-
-
-class Placed(NamedTuple):
-    """A batch on the device, and figures about it on the host."""
-
-    rollouts: Rollouts
-    rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
-    ended: np.ndarray  # [T, B] bool
-    first: np.ndarray  # whether each rollout begins with an episode. [B]
-
-
-def make_place(model: Model, sources: RewardSources, mesh: Mesh) -> Callable[[Arrays], Placed]:
-    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
-
-    def place(arrays: Arrays) -> Placed:
-        moments = sources.moments(arrays)
-        rewards = sources.shape(moments)
-        sources.check(rewards, arrays["reward"].shape)
-        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
-        rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
-        return Placed(
-            rollouts=shard(Rollouts(**rows), mesh, axis=1),
-            rewards=rewards,
-            ended=arrays["terminated"] | arrays["truncated"],
-            first=arrays["first"][0],
-        )
-
-    return place
