@@ -26,14 +26,14 @@ from ml_collections import ConfigDict
 
 from benchmarks.policy import untrained_sources
 from benchmarks.rows import Row, Rows
+from motif_jax.actors.acting import Rounds
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.mesh import AXES, map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
-from motif_jax.stages.train_policy.acting import Rounds, make_place, make_shape_rewards
-from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
+from motif_jax.stages.train_policy.setup import Parts, assemble, make_place, make_player, make_shape_rewards, open_pool
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 

@@ -123,7 +123,10 @@ class Subject:
         graph, params = nnx.split(make_language_model(language_config, seed=0))
         recipe, live = recipe_of("ilql"), LiveRenderer(tokeniser, template)
         allowed = allowed_tokens(tokeniser.size, self.renderer.emitted(), live)
-        facts = {"recipe": "ilql", "config": {"train_values": {"reward_scale": 1.0, "value_min": -np.inf, "value_max": np.inf}}}
+        facts = {
+            "recipe": "ilql",
+            "config": {"train_values": {"reward_scale": 1.0, "value_min": -np.inf, "value_max": np.inf}},
+        }
         model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed, facts)
         self.language, self.mesh, settings = language_of(model), make_mesh(), Settings()
         update = map_update(

@@ -23,6 +23,7 @@ from ml_collections import ConfigDict
 from benchmarks.device import gpu_busy, is_accelerated, matrix_product
 from benchmarks.reward import OPTIONS
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
+from motif_jax.actors.acting import FreeRunning, Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import WIDTH
 from motif_jax.devices.host_arrays import local_copy
@@ -36,10 +37,9 @@ from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
-from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, make_place
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.section import takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.setup import assemble, make_place, make_player, open_pool
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3

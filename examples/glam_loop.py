@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -24,8 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from motif_jax.actors.handoff import Batch, make_batch
-from motif_jax.actors.inference import answer
+from motif_jax.actors.acting import Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
@@ -117,21 +115,12 @@ def open_pool(player: PolicyPlayer, stream: SeedStream) -> ActorPool:
                      slots_per_group=1, outputs=player.outputs, starts=player.starts, stream=stream)  # fmt: skip
 
 
-def rollouts(pool: ActorPool, player: PolicyPlayer) -> Iterator[Batch]:
-    """Batches of T steps of all games: arrays by name, [T, B, ...] or [T + 1, B, ...]"""
-    while True:
-        requests, fulls = pool.poll()
-        answer(pool, requests, player)  # one call of the network for all games
-        if fulls:
-            yield make_batch(pool, fulls, lambda arrays: arrays, pool.timers)
-
-
 def evaluate(model: Model, params: Any, episodes: int) -> float:
     """Mean return of the first episodes of evaluation's games."""
     player = PolicyPlayer(model._replace(params=params), GAMES, GAMES, seed=1)
     returns: dict[int, float] = {}
     with open_pool(player, SeedStream.EVALUATE) as pool:
-        for batch in rollouts(pool, player):
+        for batch in Rounds(pool, player, 1):
             ended = [one.info for group in batch.episodes for one in group]
             returns |= {info.episode: info.episode_return for info in ended if info.episode < episodes}
             if len(returns) == episodes:
@@ -155,7 +144,7 @@ def play(model: Model, params: Any, steps: int) -> Any:
     player = PolicyPlayer(model._replace(params=params), GAMES, GAMES, seed=0)
     done, number, start, recent = 0, 0, time.monotonic(), []
     with open_pool(player, SeedStream.TRAIN) as pool:
-        for batch in rollouts(pool, player):
+        for batch in Rounds(pool, player, 1):
             # collect: the batch, with prompts as tokens
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = model.encode({name: batch.arrays[name] for name in model.reads})

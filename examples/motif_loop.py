@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -25,8 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from motif_jax.actors.handoff import Batch, make_batch
-from motif_jax.actors.inference import answer
+from motif_jax.actors.acting import Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -50,7 +48,7 @@ from motif_jax.rewards.statistics import compare, summarise_values
 
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}
 WORLD = make_world(ENV)
-WORKERS, GAMES, GROUPS, T = 2, 32, 2, 32  # processes, games in each, groups of a process, steps per rollout
+WORKERS, GAMES, T = 2, 32, 32  # processes, games in each, steps per rollout
 KEEP_EMPTY = 0.2  # share of the moments without a message that is kept: most have none
 OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}  # what the reward reads
 
@@ -130,32 +128,19 @@ def train_reward(captions: CaptionTable, pairs: np.ndarray, target: np.ndarray, 
 # ---- 4. an agent that is trained on it (PPO with V-trace)
 
 
-def rollouts(pool: ActorPool, player: PolicyPlayer) -> Iterator[Batch]:
-    """Batches of one rollout of every group: arrays by name, [T, B, ...] or [T + 1, B, ...]"""
-    waiting = []
-    while True:
-        requests, fulls = pool.poll()
-        answer(pool, requests, player)  # one call of the network for all games that wait
-        waiting += fulls
-        if len(waiting) == WORKERS * GROUPS:
-            # `make_batch` copies the rollouts and frees their slots, so games continue until they need actions.
-            yield make_batch(pool, sorted(waiting), lambda arrays: arrays, pool.timers)
-            waiting = []
-
-
 def open_pool(player: PolicyPlayer, source: LearntSource, stream: SeedStream) -> ActorPool:
     """Games that ask for actions. Evaluation's are other games than training's."""
     return ActorPool(ENV, (*player.reads, *source.observations), num_workers=WORKERS, games_per_worker=GAMES,
-                     groups=GROUPS, rollout_length=T, slots_per_group=1, outputs=player.outputs, starts=player.starts,
+                     groups=1, rollout_length=T, slots_per_group=1, outputs=player.outputs, starts=player.starts,
                      warmup_steps=500, stream=stream)  # fmt: skip
 
 
 def evaluate(model: Model, params: Any, source: LearntSource, steps: int) -> tuple[float, float]:
     """Plays games that training never saw: mean of the learnt reward per 500 steps, and of the score at an end."""
-    player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES // GROUPS, seed=1)
+    player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES, seed=1)
     rewards, scores = [], []
     with open_pool(player, source, SeedStream.EVALUATE) as pool:
-        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), rollouts(pool, player), strict=False):
+        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), Rounds(pool, player, WORKERS), strict=False):
             rewards.append(source.rewards(batch.arrays).mean())
             scores += [ended.info.named(WORLD.figures)["score"] for episode in batch.episodes for ended in episode]
     return float(np.mean(rewards)) * 500, float(np.mean(scores)) if scores else float("nan")
@@ -173,10 +158,10 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
     state = replicate(init_state(model.params, settings), mesh)
     constants = Constants(frozen=replicate(model.frozen, mesh))
-    player = PolicyPlayer(model, WORKERS * GAMES, GAMES // GROUPS, seed=0)
+    player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, source, SeedStream.TRAIN) as pool:
-        for batch in rollouts(pool, player):
+        for batch in Rounds(pool, player, WORKERS):
             # collect: the batch, with the learnt reward of its steps
             moments = {"learnt": source.rewards(batch.arrays)}
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -27,8 +27,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from motif_jax.actors.handoff import Batch, make_batch
-from motif_jax.actors.inference import answer
+from motif_jax.actors.acting import Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Annotator, Question, Sampling
 from motif_jax.annotation.judge import Judge, JudgeClient
@@ -50,7 +49,7 @@ from motif_jax.policies.player import PolicyPlayer
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}
 WORLD, GOAL = make_world(ENV), "defaultgoal"
 TEXTS = read_texts(WORLD.about, WORLD.texts)
-WORKERS, GAMES, GROUPS, T = 2, 32, 2, 32  # processes, games in each, groups of a process, steps per rollout
+WORKERS, GAMES, T = 2, 32, 32  # processes, games in each, steps per rollout
 EVENTS = ("event_message", "event_message_count")  # the message that a step led to; times its episode has shown it
 LESSON, LESSONS, CHUNK = 64, 4, 256  # messages of a lesson; lessons per update; messages that are valued at once
 NO_LIMIT = 2**62  # on questions
@@ -132,31 +131,19 @@ class OnlineReward:
 # ---- 3. the agent (PPO with V-trace), which learns at the same time
 
 
-def rollouts(pool: ActorPool, player: PolicyPlayer) -> Iterator[Batch]:
-    """Batches of one rollout of every group: arrays by name, [T, B, ...] or [T + 1, B, ...]"""
-    waiting = []
-    while True:
-        requests, fulls = pool.poll()
-        answer(pool, requests, player)  # one call of the network for all games that wait
-        waiting += fulls
-        if len(waiting) == WORKERS * GROUPS:
-            yield make_batch(pool, sorted(waiting), lambda arrays: arrays, pool.timers)
-            waiting = []
-
-
 def open_pool(player: PolicyPlayer, stream: SeedStream) -> ActorPool:
     """Games that ask for actions. Evaluation's are other games than training's."""
-    return ActorPool(ENV, (*player.reads, *EVENTS), num_workers=WORKERS, games_per_worker=GAMES, groups=GROUPS,
+    return ActorPool(ENV, (*player.reads, *EVENTS), num_workers=WORKERS, games_per_worker=GAMES, groups=1,
                      rollout_length=T, slots_per_group=1, outputs=player.outputs, starts=player.starts,
                      warmup_steps=500, stream=stream)  # fmt: skip
 
 
 def evaluate(model: Model, params: Any, steps: int) -> tuple[float, float]:
     """Plays other games: helpful messages in 500 steps, by the judge's own rules, and the mean score at an end."""
-    player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES // GROUPS, seed=1)
+    player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES, seed=1)
     lexicon, helpful, scores = Lexicon(TEXTS, GOAL), [], []
     with open_pool(player, SeedStream.EVALUATE) as pool:
-        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), rollouts(pool, player), strict=False):
+        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), Rounds(pool, player, WORKERS), strict=False):
             messages, places, _ = distinct_messages(batch.arrays["event_message"].reshape(-1, 256))
             worth = np.array([lexicon.worth(decode(message))[0] > 0 for message in messages])[places]
             helpful.append((worth & (batch.arrays["event_message_count"].reshape(-1) == 1)).mean())
@@ -176,10 +163,10 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
     state = replicate(init_state(model.params, settings), mesh)
     constants = Constants(frozen=replicate(model.frozen, mesh))
-    player = PolicyPlayer(model, WORKERS * GAMES, GAMES // GROUPS, seed=0)
+    player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, SeedStream.TRAIN) as pool:
-        for batch in rollouts(pool, player):
+        for batch in Rounds(pool, player, WORKERS):
             # collect: the batch, with the rewards of its steps by what is known now
             moments = {"online": reward.rewards(batch.arrays)}
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}

@@ -101,7 +101,7 @@ class Endpoint(HttpClient):
 
 
 async def check_server(url: str, model: str) -> None:
-    """Raises UserError unless the server answers within five seconds and has the model; the key is MOTIF_JAX_API_KEY."""
+    """Raises UserError unless the server answers within 5 seconds and has the model; the key is MOTIF_JAX_API_KEY."""
     endpoint = Endpoint(url, URL, timeout_s=5.0, patience_s=5.0, key=os.environ.get("MOTIF_JAX_API_KEY", ""))
     try:
         await endpoint.find_model(model, start_s=5.0)

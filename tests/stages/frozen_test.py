@@ -19,7 +19,7 @@ from motif_jax.policies.playing import Policy
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.acting import make_shape_rewards
+from motif_jax.stages.train_policy.setup import make_shape_rewards
 from motif_jax.system.files import read_json
 
 A, T, B = 23, 3, 4

@@ -30,7 +30,7 @@ from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt_source import LearntSource
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.stages.train_policy.acting import make_shape_rewards
+from motif_jax.stages.train_policy.setup import make_shape_rewards
 from motif_jax.structs import ArraySpec
 
 T, B, A = 4, 16, 23

@@ -15,6 +15,7 @@ from nethack_texts import NETHACK
 from train_policy_test import TINY, assert_equal_to_the_bit
 
 from motif_jax import experiment
+from motif_jax.actors.acting import Rounds
 from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -26,7 +27,6 @@ from motif_jax.rewards.online.settings import parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.train_policy.acting import Rounds
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system import http

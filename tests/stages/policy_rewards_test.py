@@ -22,9 +22,8 @@ from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
-from motif_jax.stages.train_policy.acting import make_shape_rewards
 from motif_jax.stages.train_policy.record import Returns
-from motif_jax.stages.train_policy.setup import learner_settings
+from motif_jax.stages.train_policy.setup import learner_settings, make_shape_rewards
 from motif_jax.structs import EpisodeInfo
 
 MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}

@@ -21,7 +21,7 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.train_policy import acting, loop
+from motif_jax.stages.train_policy import loop
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import read_json, read_lines
@@ -318,29 +318,12 @@ def test_every_group_gets_its_turn_in_synchronous_runs(tmp_path):
     assert arrays(tmp_path)[0] == 1440
 
 
-@pytest.mark.parametrize(("waits", "rollouts"), [(False, 4 + 4 + 8), (True, 4 + 4)])
-def test_games_wait_for_a_learner_that_is_slow(monkeypatch, waits, rollouts):
-    """Four groups, batches of four rollouts: one is in the queue, one is about to be, and all slots are full then."""
-    answered, placed, polls = [], [], []
-
-    def answer(pool, requests, policy, real=acting.answer):
-        answered.extend(requests)
-        real(pool, requests, policy)
-
-    monkeypatch.setattr(acting, "answer", answer)
+@pytest.mark.parametrize(("waits", "slots"), [(False, 2), (True, 1)])
+def test_groups_have_a_spare_slot_unless_games_wait_for_the_learner(waits, slots):
     config = settings(groups=4, synchronous=False, wait_for_learner=waits)
     parts = assemble(config, Path(), lambda setting: RewardSources(), hosts=1)
-    player = make_player(config, parts.model, seed=0)
-    with open_pool(config, parts, player, first_episode=0) as pool:
-        monkeypatch.setattr(pool, "poll", lambda wait_s, real=pool.poll: polls.append(1) or real(wait_s))
-        source = acting.FreeRunning(pool, player, parts.rollouts, place=lambda arrays: placed.append(1) or arrays)
-        try:
-            wait_for(lambda: len(placed) >= 2 and len(answered) >= rollouts * config.policy.rollout_length)
-            before = len(polls)
-            wait_for(lambda: len(polls) >= before + 200)  # in which more would come
-        finally:
-            source.close()
-    assert len(answered) == rollouts * config.policy.rollout_length
+    with open_pool(config, parts, make_player(config, parts.model, seed=0), first_episode=0) as pool:
+        assert pool.layout.slots_per_group == slots
 
 
 def test_nothing_is_begun_anew_because_checkpoints_are_damaged(whole, tmp_path):

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.actors.acting import FreeRunning, Rounds, Source
 from motif_jax.actors.handoff import Batch
 from motif_jax.console import print_line
 from motif_jax.devices.coordination import host
@@ -28,11 +29,10 @@ from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source, make_place
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
-from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
+from motif_jax.stages.train_policy.setup import Parts, assemble, make_place, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, begin, whole_state
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_config, write_json, write_whole

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.actors.acting import Source
 from motif_jax.actors.handoff import Batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
@@ -26,7 +27,7 @@ from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.acting import Placed, Source
+from motif_jax.stages.train_policy.setup import Placed
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.files import json_line, write_json
 from motif_jax.system.locks import open_in_place

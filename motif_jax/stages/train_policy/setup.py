@@ -7,30 +7,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
-from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shardings
+from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shard, shardings
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
 from motif_jax.learner.q_learning import QState, init_q_state, make_q_update
 from motif_jax.learner.replay import make_replay
 from motif_jax.learner.settings import Q_LEARNING, ReplaySettings, Settings
-from motif_jax.learner.update import ShapeRewards, init_state, make_policy_update
+from motif_jax.learner.update import Rewards, Rollouts, ShapeRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
 from motif_jax.policies.drrn_settings import SECTION
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.acting import make_shape_rewards
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.stages.train_policy.section import minibatches_of_columns, takes_turns
 from motif_jax.structs import UserError
@@ -141,7 +143,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
             "are then as many updates old: use fewer games, a larger batch, or games that wait for the learner "
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
-    return ActorPool(
+    pool = ActorPool(
         parts.env,
         tuple(sorted(observations)),
         num_workers=section.num_workers,
@@ -158,6 +160,8 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
         hang_timeout_s=section.hang_timeout_s,
         flag="--config.policy",
     )
+    player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
+    return pool
 
 
 def make_drrn_policy(config: ConfigDict, world: World) -> tuple[dict[str, Any], Model]:
@@ -201,3 +205,48 @@ def make_q_learner(
         return init_q_state(params, learner, replay)
 
     return begin, make_q_update(model.unroll, shape_rewards, learner, settings, config.seed)
+
+
+def make_shape_rewards(mix: Mix, sources: RewardSources) -> Callable[[Any, Rollouts], Rewards]:
+    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
+
+    Args:
+      mix: how the game's reward is scaled and weighted.
+      sources: what else rewards the agent.
+    """
+
+    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
+        extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
+        intrinsic = sources.total(rollouts.moments)
+        intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
+        return Rewards(extrinsic + intrinsic, extrinsic, intrinsic)
+
+    return shape_rewards
+
+
+class Placed(NamedTuple):
+    """A batch on the device, and figures about it on the host."""
+
+    rollouts: Rollouts
+    rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
+    ended: np.ndarray  # [T, B] bool
+    first: np.ndarray  # whether each rollout begins with an episode. [B]
+
+
+def make_place(model: Model, sources: RewardSources, mesh: Mesh) -> Callable[[Arrays], Placed]:
+    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
+
+    def place(arrays: Arrays) -> Placed:
+        moments = sources.moments(arrays)
+        rewards = sources.shape(moments)
+        sources.check(rewards, arrays["reward"].shape)
+        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
+        rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
+        return Placed(
+            rollouts=shard(Rollouts(**rows), mesh, axis=1),
+            rewards=rewards,
+            ended=arrays["terminated"] | arrays["truncated"],
+            first=arrays["first"][0],
+        )
+
+    return place

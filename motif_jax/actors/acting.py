@@ -1,0 +1,133 @@
+"""From games to batches: two ways to play.
+
+In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that a run
+can be repeated exactly.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from motif_jax.actors.handoff import Arrays, Batch, Handoff, make_batch
+from motif_jax.actors.inference import BatchedPolicy, answer
+from motif_jax.actors.layout import Full, Request
+from motif_jax.actors.pool import ActorPool
+from motif_jax.system.metrics import Timers
+
+
+class Source(Protocol):
+    """Where the learner's batches come from."""
+
+    timers: Timers  # of all activities except the games
+
+    def get(self, timeout_s: float) -> Batch | None: ...
+    def close(self) -> None: ...
+    @property
+    def depth(self) -> int: ...
+
+
+class FreeRunning:
+    """Runs two threads beside the learner: one drives the games, the other makes batches of rollouts."""
+
+    def __init__(self, pool: ActorPool, policy: BatchedPolicy, rollouts: int, place: Callable[[Arrays], Any]):
+        """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices.
+
+        If the pool has no slot to spare for each group, games are to wait for a slower learner: then batches in the
+        queue keep their slots.
+        """
+        self._pool, self._policy = pool, policy
+        layout = pool.layout
+        hold = layout.num_slots < rollouts + layout.num_workers * layout.groups
+        self._handoff = Handoff(pool, rollouts, place=place, hold=hold)
+        self.timers = self._handoff.timers
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="acting", daemon=True)
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Batches that wait for the learner."""
+        return self._handoff.depth
+
+    def get(self, timeout_s: float) -> Batch | None:
+        """The next batch, or None if none comes within `timeout_s`. Errors of the threads are raised here."""
+        if self._error is not None:
+            raise self._error
+        return self._handoff.get(timeout_s)
+
+    def close(self) -> None:
+        """Ends both threads."""
+        self._stop.set()
+        self._thread.join()
+        self._handoff.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                requests, fulls = self._pool.poll(0.2)
+                answer(self._pool, requests, self._policy)
+                for full in fulls:
+                    self._handoff.offer(full)
+        except BaseException as error:  # for the thread that reads batches
+            self._error = error
+
+
+class Rounds:
+    """Works in rounds: all groups ask, then all are answered, and the games wait while the learner works."""
+
+    depth = 0
+
+    def __init__(
+        self,
+        pool: ActorPool,
+        policy: BatchedPolicy,
+        rollouts: int,
+        place: Callable[[Arrays], Any] = lambda arrays: arrays,
+    ):
+        """See `FreeRunning`."""
+        self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
+        self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
+        self._round: list[Full] = []  # of this round
+        self._fulls: list[Full] = []  # in the order in which they came
+        self.timers = Timers()
+
+    def get(self, timeout_s: float) -> Batch | None:
+        """Plays until there is a batch; returns None after `timeout_s`, and the next call continues from there."""
+        deadline = time.monotonic() + timeout_s
+        while len(self._fulls) < self._rollouts:
+            while self._is_awaited():
+                if time.monotonic() > deadline:
+                    return None
+                requests, fulls = self._pool.poll(0.2)
+                self._requests |= {(request.worker, request.group): request for request in requests}
+                self._round += fulls
+            # What filled up in the same round is put in order; which round it was decides first, so that no group is
+            # kept waiting for its slots, and each group's rollouts stay in theirs.
+            self._fulls += sorted(self._round)
+            self._round = []
+            if len(self._fulls) < self._rollouts:
+                answer(self._pool, [self._requests[group] for group in sorted(self._requests)], self._policy)
+                self._requests = {}
+        taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
+        return make_batch(self._pool, taken, self._place, self.timers)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches without end."""
+        while True:
+            if batch := self.get(1.0):
+                yield batch
+
+    def _is_awaited(self) -> bool:
+        """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
+        layout = self._pool.layout
+        here = collections.Counter((full.worker, full.group) for full in self._fulls + self._round)
+        groups = ((worker, group) for worker in range(layout.num_workers) for group in range(layout.groups))
+        return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
+
+    def close(self) -> None:
+        """Does nothing, as no thread was started."""

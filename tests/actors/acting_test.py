@@ -1,0 +1,60 @@
+"""Two ways to play: the learner waits for the games, or does not."""
+
+import itertools
+
+import pytest
+from conftest import wait_for
+
+from motif_jax.actors.acting import FreeRunning, Rounds
+from motif_jax.actors.inference import RandomPolicy
+from motif_jax.actors.pool import ActorPool
+
+pytestmark = pytest.mark.quick
+T, GROUPS = 5, 4
+
+
+class CountingPolicy(RandomPolicy):
+    """Counts the groups of two games that it has answered."""
+
+    answered = 0
+
+    def __call__(self, observations, first, games):
+        self.answered += len(games) // 2
+        return super().__call__(observations, first, games)
+
+
+class CountingPool(ActorPool):
+    """Counts its polls."""
+
+    polls = 0
+
+    def poll(self, timeout_s=1.0):
+        self.polls += 1
+        return super().poll(timeout_s)
+
+
+def make_pool(slots):
+    return CountingPool({"task": "toy"}, ("message",), num_workers=0, games_per_worker=2 * GROUPS, groups=GROUPS,
+                        rollout_length=T, slots_per_group=slots)  # fmt: skip
+
+
+@pytest.mark.parametrize(("slots", "rollouts"), [(2, 4 + 4 + 8), (1, 4 + 4)])
+def test_games_wait_for_a_learner_that_is_slow(slots, rollouts):
+    """Batches of four rollouts: one is in the queue, one is about to be, and all slots are full then."""
+    policy, placed = CountingPolicy(23), []
+    with make_pool(slots) as pool:
+        source = FreeRunning(pool, policy, GROUPS, place=lambda arrays: placed.append(1) or arrays)
+        try:
+            wait_for(lambda: len(placed) >= 2 and policy.answered >= rollouts * T)
+            before = pool.polls
+            wait_for(lambda: pool.polls >= before + 200)  # in which more would come
+        finally:
+            source.close()
+    assert policy.answered == rollouts * T
+
+
+def test_a_round_has_a_rollout_of_every_group_in_order():
+    with make_pool(slots=1) as pool:
+        for batch in itertools.islice(Rounds(pool, RandomPolicy(23), GROUPS), 3):
+            assert [full.group for full in batch.fulls] == list(range(GROUPS))
+            assert batch.arrays["reward"].shape == (T, 2 * GROUPS)
