@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -138,11 +139,19 @@ def dict_from_first_host(tree: Any) -> dict[str, Any]:
     sizes = from_first_host(np.array([len(head), len(data)], np.int64))
     mine = np.frombuffer(data, np.uint8) if host()[0] == 0 else np.zeros(sizes[1], np.uint8)
     sent = from_first_host(mine).tobytes()
-    found: dict[str, Any] = {}
+    found: dict[tuple[str, ...], np.ndarray] = {}
     place = int(sizes[0])
     for path, kind, shape in json.loads(sent[:place]):
         array: np.ndarray = np.frombuffer(sent, np.dtype(kind), math.prod(shape), place).reshape(shape)
         place += array.nbytes
+        found[tuple(path)] = array
+    return nested(found)
+
+
+def nested(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, Any]:
+    """Nested dictionaries of arrays, from their paths; dictionaries without arrays are absent."""
+    found: dict[str, Any] = {}
+    for path, array in arrays.items():
         inner = found
         for name in path[:-1]:
             inner = inner.setdefault(name, {})

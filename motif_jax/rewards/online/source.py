@@ -200,7 +200,7 @@ class OnlineSource(Captioned):
         try:
             self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
             self.store.restore(arrays["store"])
-            self.kind.restore(arrays["kind"])
+            self.kind.restore(arrays.get("kind", {}))  # absent where it is empty and hosts sent it
             self._swap()
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise UserError(f"the arrays of the reward source 'online' are damaged: {error!r} (--workdir)") from error
