@@ -35,7 +35,7 @@ from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.offline.values import apply_head, least
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.programs import language_of
+from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.tokens import LetterTokeniser
@@ -123,9 +123,8 @@ class Subject:
         graph, params = nnx.split(make_language_model(language_config, seed=0))
         recipe, live = recipe_of("ilql"), LiveRenderer(tokeniser, template)
         allowed = allowed_tokens(tokeniser.size, self.renderer.emitted(), live)
-        facts = {"recipe": "ilql", "config": {"train_values": {"reward_scale": 1.0}}}
-        model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed, facts)
-        self.language, self.mesh, settings = language_of(model), make_mesh(), Settings()
+        model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed)
+        self.language, self.mesh, settings = as_functions(graph, language_config), make_mesh(), Settings()
         update = map_update(
             make_offline_update(self.language, recipe, settings), self.mesh, batch_axis=0, num_constants=1
         )

@@ -40,6 +40,7 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import apply_head, new_head
 from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.tokens import LetterTokeniser
@@ -86,26 +87,19 @@ def batches(renderer: Renderer, episodes: int) -> Iterator[Rows]:
 
 
 class Network:
-    """A small language model of letters, as functions of its parameters."""
+    """A small language model of letters, with its functions of parameters."""
 
     def __init__(self, tokeniser: LetterTokeniser):
         """Initialises the parameters."""
         self.config: LanguageConfig = make_config("gpt2", tokeniser.size, WIDTH, 2, 4, eos_token_id=tokeniser.end_id,
                                                   pad_token_id=0, n_positions=LONGEST)  # fmt: skip
         self.graph, self.params = nnx.split(make_language_model(self.config, seed=0))
-
-    def hidden(self, params: Params, rows: Rows) -> jax.Array:
-        """[B, T] -> [B, T, width]"""
-        return nnx.merge(self.graph, params)(jnp.asarray(rows.tokens), jnp.asarray(rows.segments))
-
-    def logits(self, params: Params, hidden: jax.Array) -> jax.Array:
-        """[B, T, width] -> [B, T, V]"""
-        return nnx.merge(self.graph, params).logits(hidden)
+        self.language = as_functions(self.graph, self.config)
 
 
 def clone_loss(network: Network, params: Params, rows: Rows) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Cross-entropy of the agent's tokens; what the game says is read and not learnt."""
-    logits = network.logits(params, network.hidden(params, rows))
+    logits = network.language.logits(params, network.language.hidden(params, rows.tokens, rows.segments, None))
     loss = masked_sum(losses.cross_entropy(logits, next_tokens(rows)), rows.is_action) / rows.is_action.sum()
     return loss, {"loss": loss}
 
@@ -115,10 +109,10 @@ def value_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:  # fmt: skip
     """The losses of V and of two Q: a state is all tokens so far, an action the next token of the agent."""
     steps, action = mdp.token_steps(rows), next_tokens(rows)  # [B, T] each
-    hidden = network.hidden(learnt["trunk"], rows)
+    hidden = network.language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)
     q_all = [apply_head(head, hidden) for head in learnt["q"]]  # [B, T, V] each
     values = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
-    slow = network.hidden(target["trunk"], rows)
+    slow = network.language.hidden(target["trunk"], rows.tokens, rows.segments, None)
     target_q = jnp.minimum(*[losses.taken(apply_head(head, slow), action) for head in target["q"]])
 
     # Q follows the reward and V of the next state; V follows a high expectile of Q over the recorded actions.
@@ -214,13 +208,9 @@ def main() -> None:
     learnt, target = learn_values(network, policy, recorded / 2, rows, given.values)
 
     allowed = allowed_tokens(network.config.vocabulary, renderer.emitted(), live)
-    facts = {
-        "recipe": "ilql",
-        "config": {"train_values": {"reward_scale": 1.0, "value_min": -np.inf, "value_max": np.inf}},
-    }
     online = {name: learnt[name] for name in ("trunk", "v")}
     model = ValueModel(network.config, network.graph, policy, target, online, recipe_of("ilql"), tokeniser, live,
-                       allowed, facts)  # fmt: skip
+                       allowed)  # fmt: skip
     writer = ValueWriter(model)  # one compiled program for every beta
     for beta in BETAS:
         print(f"beta {beta:g}: mean return {evaluate(world, writer, beta, given.evaluate):.2f}")
