@@ -15,10 +15,8 @@ resuming, several devices, intervals over seeds. `configs/ilql_quickstart.py` ha
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -40,12 +38,13 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import apply_head, new_head
 from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows
-from motif_jax.transcripts.store import Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import turns_of
 
 PLAYER = "repeat*0.6+candidate*0.4"  # repeats a guess, or takes a word that fits all colours so far
 WIDTH, BATCH, LONGEST = 64, 32, 80  # of the network; episodes of a batch; tokens of an episode
@@ -65,14 +64,6 @@ class ShortWordle(WordleWorld):
 # ---- 1. recorded conversations
 
 
-def record_games(world: WordleWorld, count: int, folder: Path) -> Transcripts:
-    """Games of a scripted player, as a store of transcripts: texts of the agent with rewards, answers of the game."""
-    writer = TranscriptWriter()
-    for episode in play_episodes(world, PLAYER, range(count), seed=0):
-        writer.add(episode)
-    return writer.write(folder / "transcripts", {"player": PLAYER})
-
-
 def batches(renderer: Renderer, episodes: int) -> Iterator[Rows]:
     """Rows of tokens, an episode each, with masks and rewards, in random order for ever. [B, T] each"""
     rng = np.random.default_rng(0)
@@ -86,26 +77,19 @@ def batches(renderer: Renderer, episodes: int) -> Iterator[Rows]:
 
 
 class Network:
-    """A small language model of letters, as functions of its parameters."""
+    """A small language model of letters, with its functions of parameters."""
 
     def __init__(self, tokeniser: LetterTokeniser):
         """Initialises the parameters."""
         self.config: LanguageConfig = make_config("gpt2", tokeniser.size, WIDTH, 2, 4, eos_token_id=tokeniser.end_id,
                                                   pad_token_id=0, n_positions=LONGEST)  # fmt: skip
         self.graph, self.params = nnx.split(make_language_model(self.config, seed=0))
-
-    def hidden(self, params: Params, rows: Rows) -> jax.Array:
-        """[B, T] -> [B, T, width]"""
-        return nnx.merge(self.graph, params)(jnp.asarray(rows.tokens), jnp.asarray(rows.segments))
-
-    def logits(self, params: Params, hidden: jax.Array) -> jax.Array:
-        """[B, T, width] -> [B, T, V]"""
-        return nnx.merge(self.graph, params).logits(hidden)
+        self.language = as_functions(self.graph, self.config)
 
 
 def clone_loss(network: Network, params: Params, rows: Rows) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Cross-entropy of the agent's tokens; what the game says is read and not learnt."""
-    logits = network.logits(params, network.hidden(params, rows))
+    logits = network.language.logits(params, network.language.hidden(params, rows.tokens, rows.segments, None))
     loss = masked_sum(losses.cross_entropy(logits, next_tokens(rows)), rows.is_action) / rows.is_action.sum()
     return loss, {"loss": loss}
 
@@ -115,10 +99,10 @@ def value_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:  # fmt: skip
     """The losses of V and of two Q: a state is all tokens so far, an action the next token of the agent."""
     steps, action = mdp.token_steps(rows), next_tokens(rows)  # [B, T] each
-    hidden = network.hidden(learnt["trunk"], rows)
+    hidden = network.language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)
     q_all = [apply_head(head, hidden) for head in learnt["q"]]  # [B, T, V] each
     values = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
-    slow = network.hidden(target["trunk"], rows)
+    slow = network.language.hidden(target["trunk"], rows.tokens, rows.segments, None)
     target_q = jnp.minimum(*[losses.taken(apply_head(head, slow), action) for head in target["q"]])
 
     # Q follows the reward and V of the next state; V follows a high expectile of Q over the recorded actions.
@@ -203,24 +187,20 @@ def main() -> None:
     given = parser.parse_args()
 
     world = ShortWordle()
-    with tempfile.TemporaryDirectory() as folder:
-        transcripts = record_games(world, given.games, Path(folder))
-        recorded = float(transcripts.returns().mean())
-        print(f"{given.games:,} recorded games of {PLAYER}: mean return {recorded:.2f}")
-        tokeniser, template = LetterTokeniser.from_texts(transcripts.texts()), TEMPLATES["marks"]
-        renderer, live = Renderer(transcripts, tokeniser, template), LiveRenderer(tokeniser, template)
+    games = list(play_episodes(world, PLAYER, range(given.games), seed=0))  # texts of the agent, with rewards; answers
+    recorded = float(np.mean([game.episode_return for game in games]))
+    print(f"{given.games:,} recorded games of {PLAYER}: mean return {recorded:.2f}")
+    turns, template = turns_of(games), TEMPLATES["marks"]
+    tokeniser = LetterTokeniser.from_texts(turns.texts)
+    renderer, live = Renderer(turns, tokeniser, template), LiveRenderer(tokeniser, template)
     network, rows = Network(tokeniser), batches(renderer, given.games)
     policy = clone(network, rows, given.clone)
     learnt, target = learn_values(network, policy, recorded / 2, rows, given.values)
 
     allowed = allowed_tokens(network.config.vocabulary, renderer.emitted(), live)
-    facts = {
-        "recipe": "ilql",
-        "config": {"train_values": {"reward_scale": 1.0, "value_min": -np.inf, "value_max": np.inf}},
-    }
     online = {name: learnt[name] for name in ("trunk", "v")}
     model = ValueModel(network.config, network.graph, policy, target, online, recipe_of("ilql"), tokeniser, live,
-                       allowed, facts)  # fmt: skip
+                       allowed)  # fmt: skip
     writer = ValueWriter(model)  # one compiled program for every beta
     for beta in BETAS:
         print(f"beta {beta:g}: mean return {evaluate(world, writer, beta, given.evaluate):.2f}")

@@ -87,4 +87,4 @@ def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
         recipe = recipe_of(config.train_values.recipe)
         for name in unused_values(recipe, config.train_values):
             assert config.train_values[name] == TABLES["train_values"][name].default, (word, name)
-        assert describe_unused(recipe, word, decodings_of(config.decoding)) == []
+        assert describe_unused(recipe, decodings_of(config.decoding)) == []

@@ -18,6 +18,7 @@ class Recipe(NamedTuple):
     conditioned: bool = False  # the policy is conditioned on the episode's return
     selective: bool = False  # only the best episodes are used
     decoding: str = "policy"  # "shift": logits + beta (Q - V) per token; "rerank": the best of several texts
+    name: str = ""  # as `recipe_of` was given it
 
 
 RECIPES = {
@@ -49,7 +50,7 @@ JOINT = "joint"  # NAME+joint clones the policy at the same time, as in the pape
 def recipe_of(name: str) -> Recipe:
     """Returns the recipe of NAME or NAME+joint; raises KeyError for an unknown name."""
     plain, plus, more = name.partition("+")
-    recipe = RECIPES[plain]
+    recipe = RECIPES[plain]._replace(name=name)
     if not plus:
         return recipe
     if more != JOINT or recipe.policy or recipe.values == "reply":

@@ -80,8 +80,8 @@ SHARED = table_of(Decoding)  # values that all decodings of an evaluation share
 TABLE: Table = table_of(Sweep) | SHARED
 
 
-def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) -> list[str]:
-    """Lines about changed values of the config that no decoding of a kind uses, with the recipe called `name`.
+def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
+    """Lines about changed values of the config that no decoding of a kind uses, with a recipe.
 
     A value of one kind (such as `beams`) is reported only if no decoding has that kind.
     """
@@ -93,7 +93,7 @@ def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) ->
             if use and not any(use.when(one, recipe) for one in others):
                 unused.append(key)
         if said := describe_changed("decoding", TABLE, values, unused):
-            lines.append(f"decoding of the kind {kind!r} with the recipe {name!r} makes no use of {said}")
+            lines.append(f"decoding of the kind {kind!r} with the recipe {recipe.name!r} makes no use of {said}")
     return lines
 
 
@@ -128,16 +128,16 @@ def _beta(text: str) -> float:
     return beta
 
 
-def check_decoding(recipe: Recipe, name: str, decodings: list[Decoding]) -> None:
-    """Raises UserError if a decoding needs values that the recipe, called `name`, does not learn."""
+def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
+    """Raises UserError if a decoding needs values that the recipe does not learn."""
     for one in decodings:
         if one.beta and recipe.values != "token":
             has = "values of whole texts" if recipe.values else "no values"
             raise UserError(
-                f"the recipe {name!r} has {has}, so only beta 0 can be decoded, not {one.beta:g} ({FLAG}.betas)"
+                f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {one.beta:g} ({FLAG}.betas)"
             )
         if one.kind == "rerank" and not recipe.values:
-            raise UserError(f"the recipe {name!r} has no values to rank candidates ({FLAG}.kinds)")
+            raise UserError(f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)")
         if not one.include_logits and not one.beta:
             raise UserError(
                 f"beta 0 without the policy's logits makes all tokens equal ({FLAG}.include_logits, {FLAG}.betas)"

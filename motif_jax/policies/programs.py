@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.language.beam import search
+from motif_jax.language.config import LanguageConfig
 from motif_jax.language.generation import FREE, Limits, generate
 from motif_jax.language.model import Decoder, Reading
 from motif_jax.language.sampling import Sampling
@@ -47,9 +48,9 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
       length: maximum number of tokens; a text ends earlier if the conversation fills the model's context.
       clipped: whether the clip is finite.
     """
-    reader, language = reader_of(model), language_of(model)
+    reader, language = reader_of(model), as_functions(model.graph, model.config)
     shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
-    allowed, bounds = jnp.asarray(model.allowed), model.bounds()
+    allowed, bounds = jnp.asarray(model.allowed), model.bounds
     stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
 
     def program(
@@ -98,7 +99,7 @@ def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
 
 def make_probabilities(model: ValueModel) -> Any:
     """The function of `ValueWriter.probabilities`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
-    language, allowed = language_of(model), jnp.asarray(model.allowed)
+    language, allowed = as_functions(model.graph, model.config), jnp.asarray(model.allowed)
 
     def probabilities(
         policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: Numbers
@@ -109,7 +110,7 @@ def make_probabilities(model: ValueModel) -> Any:
             added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
         logits = writer.logits(writer(tokens, segments, added))[0]
         shift = jnp.zeros_like(logits)
-        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds())
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
         advantage = jnp.zeros_like(logits)
         if model.recipe.values == "token":
             advantage = advantages(language, shifting, tokens, segments)[0]
@@ -140,16 +141,16 @@ def _spread(reading: Reading) -> Reading:
     return reading._replace(at=jnp.broadcast_to(reading.at, (1, reading.seen.shape[1])))
 
 
-def language_of(model: ValueModel) -> Language:
-    """The model's network as functions of whole texts."""
+def as_functions(graph: Any, config: LanguageConfig) -> Language:
+    """A decoder as functions of its parameters."""
 
-    def hidden(params: Any, tokens: jax.Array, segments: jax.Array, _: Any) -> jax.Array:
-        return nnx.merge(model.graph, params)(tokens, segments)
+    def hidden(params: Any, tokens: jax.Array, segments: jax.Array, added: jax.Array | None) -> jax.Array:
+        return nnx.merge(graph, params)(tokens, segments, added)
 
     def logits(params: Any, hidden: jax.Array) -> jax.Array:
-        return nnx.merge(model.graph, params).logits(hidden)
+        return nnx.merge(graph, params).logits(hidden)
 
-    return Language(hidden, logits, model.config.width, model.config.vocabulary)
+    return Language(hidden, logits, config.width, config.vocabulary)
 
 
 class Scaled:

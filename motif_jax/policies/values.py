@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,12 +35,8 @@ class ValueModel(NamedTuple):
     tokeniser: Tokeniser
     renderer: LiveRenderer
     allowed: np.ndarray  # tokens that may be generated. [V] bool
-    facts: dict[str, Any]
-
-    def bounds(self) -> tuple[float, float]:
-        """Bounds of the targets' Q: `value_min` and `value_max` of training."""
-        section = self.facts["config"]["train_values"]
-        return float(section["value_min"]), float(section["value_max"])
+    reward_scale: float = 1.0  # rewards were divided by it
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training
 
     def checksum(self) -> str:
         """Checksum of all parameters."""
@@ -53,8 +50,8 @@ def list_values(path: Path) -> tuple[Path, list[int]]:
         return directory, checkpoints.steps()
 
 
-def read_values(directory: Path, which: str = "last") -> ValueModel:
-    """Reads a checkpoint of `--stage=train_values`; it needs only the `values` directory.
+def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[str, Any]]:
+    """Reads a checkpoint of `--stage=train_values` and its facts; it needs only the `values` directory.
 
     Args:
       directory: a directory of checkpoints, from `list_values`.
@@ -64,9 +61,10 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
     with reading(directory) as checkpoints:
         _, whole, facts = checkpoints.readable(which)
     try:
-        section = facts["config"]["language"]
+        section, training = facts["config"]["language"], facts["config"]["train_values"]
         recipe, template = recipe_of(facts["recipe"]), TEMPLATES[facts["config"]["transcripts"]["template"]]
-        emitted, scale = np.array(facts["emitted"], np.int64), float(facts["config"]["train_values"]["reward_scale"])
+        emitted, scale = np.array(facts["emitted"], np.int64), float(training["reward_scale"])
+        bounds = float(training["value_min"]), float(training["value_max"])
         assert scale > 0
         assert isinstance(facts["config"]["env"], dict)
         assert isinstance(facts["model"], dict)
@@ -86,13 +84,15 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
 
     policy = model_from(learnt["policy"]) if "policy" in learnt else params
     renderer = LiveRenderer(tokeniser, template)
-    return ValueModel(
+    model = ValueModel(
         config, graph, policy,
         {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in target.items()},
         {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in learnt.items()
          if name not in ("policy", "q")},
-        recipe, tokeniser, renderer, allowed_tokens(config.vocabulary, emitted, renderer), facts,
+        recipe, tokeniser, renderer, allowed_tokens(config.vocabulary, emitted, renderer), scale,
+        bounds,
     )  # fmt: skip
+    return model, facts
 
 
 def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer) -> np.ndarray:

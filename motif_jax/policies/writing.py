@@ -50,7 +50,7 @@ class ValueWriter:
 
     def check(self, decoding: Decoding) -> None:
         """Raises UserError if the model cannot be decoded like this."""
-        check_decoding(self.model.recipe, self.model.facts["recipe"], [decoding])
+        check_decoding(self.model.recipe, [decoding])
         longest = self.model.config.max_positions
         if longest and decoding.max_tokens >= longest:
             raise UserError(
@@ -121,11 +121,10 @@ class ValueWriter:
     def _numbers(self, decoding: Decoding) -> Numbers:
         temperature = 0.0 if decoding.kind == "greedy" else decoding.temperature
         sampling = Sampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
-        scale = self.model.facts["config"]["train_values"]["reward_scale"]
         return Numbers(
             sampling, jnp.float32(decoding.include_logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
             jnp.float32(decoding.rerank_values), jnp.float32(decoding.rerank_log_prob),
-            jnp.float32(decoding.wanted_return / scale),
+            jnp.float32(decoding.wanted_return / self.model.reward_scale),
         )  # fmt: skip
 
     def _program(self, decoding: Decoding) -> Any:

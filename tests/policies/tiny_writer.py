@@ -1,7 +1,5 @@
 """A small language model of letters with random values, as `read_values` would give it."""
 
-import math
-
 import jax
 import numpy as np
 from flax import nnx
@@ -44,6 +42,4 @@ def make_value_model(recipe="ilql"):
         online = {"trunk": make_params(2)[2], "v": make_heads(2, 1, 1)[0]}
     if one.conditioned:
         online["condition"] = {name: array + 1.0 for name, array in new_condition(WIDTH).items()}
-    bounds = {"value_min": -math.inf, "value_max": math.inf}
-    facts = {"recipe": recipe, "config": {"train_values": {"reward_scale": 2.0} | bounds}}
-    return ValueModel(config, graph, policy, target, online, one, TOKENISER, renderer, allowed, facts)
+    return ValueModel(config, graph, policy, target, online, one, TOKENISER, renderer, allowed, reward_scale=2.0)

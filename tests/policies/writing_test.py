@@ -19,7 +19,7 @@ from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import condition
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, decodings_of, describe_unused
-from motif_jax.policies.programs import language_of
+from motif_jax.policies.programs import as_functions
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import UserError
 
@@ -61,7 +61,7 @@ def looks(recipe):
         if model.recipe.values != "token":
             return logits, jnp.zeros_like(logits)
         return logits, advantages(
-            language_of(model), ShiftArguments(0.0, 0.0, model.target, model.online), row, segments
+            as_functions(model.graph, model.config), ShiftArguments(0.0, 0.0, model.target, model.online), row, segments
         )[0, last]
 
     def run(tokens, wanted=0.0):
@@ -241,7 +241,7 @@ def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, k
     for name, value in OTHER.items():
         changed = replace(decoding, **{name: value})
         one = Decoding(kind, decoding.beta, **{name: value})
-        (*said,) = describe_unused(recipe_of(recipe), recipe, [one])
+        (*said,) = describe_unused(recipe_of(recipe), [one])
         assert len(said) == (write(changed, recipe) == before), name
         assert all(f"makes no use of {name} = {value}" in line for line in said)
         assert all(f"(--config.decoding.{name})" in line for line in said)
@@ -251,26 +251,21 @@ def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, k
 def test_what_one_kind_alone_uses_is_not_missed_by_others():
     both = [Decoding("sample", 1.0, candidates=2, top_k=3), Decoding("beam", 1.0, candidates=2, top_k=3)]
     recipe = recipe_of("ilql")
-    (only,) = describe_unused(recipe, "ilql", [*both, replace(both[0], kind="rerank")])
+    (only,) = describe_unused(recipe, [*both, replace(both[0], kind="rerank")])
     assert "the kind 'beam'" in only
     assert "no use of top_k = 3 (" in only
-    assert len(describe_unused(recipe, "ilql", both)) == 2  # nobody reranks
-    assert describe_unused(recipe, "ilql", [Decoding("sample", beta, clip=0.0) for beta in (0.0, 1.0)]) == []
+    assert len(describe_unused(recipe, both)) == 2  # nobody reranks
+    assert describe_unused(recipe, [Decoding("sample", beta, clip=0.0) for beta in (0.0, 1.0)]) == []
 
 
 def test_q_keeps_within_the_bounds_of_training():
     """Both bounds below all Q: every token is worth the same, and the policy decides alone."""
     model, decoding = make_value_model(), replace(DECODING, beta=5.0)
-    values = model.facts["config"]["train_values"]
     assert write(decoding) != write(DECODING)
-    bounds = {"value_min": -100.0, "value_max": -90.0}
-    writer = ValueWriter(model._replace(facts=model.facts | {"config": {"train_values": values | bounds}}))
+    writer = ValueWriter(model._replace(bounds=(-100.0, -90.0)))
     found = writer.write(CONTEXTS, decoding, KEY, range(4))
     assert [text for text, _ in found] == [text for text, _ in write(DECODING)]
     assert np.abs(writer.probabilities(CONTEXTS[1], decoding).advantage).min() > 80
-    infinite = {"value_min": "-inf", "value_max": "inf"}  # as records have it
-    model = model._replace(facts={"config": {"train_values": infinite}})
-    assert model.bounds() == (-np.inf, np.inf)
 
 
 def section(**changes):

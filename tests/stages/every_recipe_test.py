@@ -124,7 +124,7 @@ def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_
     assert len(programs) == 2
 
     directory, _ = list_values(tmp_path / "stopped")
-    model = read_values(directory)
+    model, _ = read_values(directory)
     online = {name: leaves for name, leaves in whole.learnt.items() if name not in ("policy", "q")}
     assert_same_bits((model.target, model.online), (whole.target, online))
     if "policy" in whole.learnt:

@@ -78,7 +78,7 @@ def test_what_it_writes_is_made_of_what_the_agent_has_said(name, request):
     """And is read back as it was written: a game that is recorded gives the tokens that were played."""
     config, workdir = request.getfixturevalue(name)
     store, (directory, steps) = Transcripts(workdir / "transcripts"), list_values(workdir)
-    model = read_values(directory, str(steps[-1]))
+    model, _ = read_values(directory, str(steps[-1]))
     said = {turn.text for number in range(len(store)) for turn in store.episode(number).turns if turn.is_action}
     (decoding, _) = decodings_of(config.decoding)
     games = play_games(make_world(config.env), ValueWriter(model), decoding, range(4), seed=1, stream=1)
@@ -103,7 +103,7 @@ def test_what_it_writes_is_made_of_what_the_agent_has_said(name, request):
 def test_texts_that_would_end_early_are_told(comment, tmp_path):
     config, workdir = comment
     directory, steps = list_values(workdir)
-    model, writer = read_values(directory, str(steps[-1])), TranscriptWriter()
+    (model, _), writer = read_values(directory, str(steps[-1])), TranscriptWriter()
     for text in ("one line", "two\nlines", "one line", "and\nthree\nlines", "two\nlines"):
         writer.add(Episode((Turn("a post\nof two lines"), Turn(text, 0.0)), terminal=True))
     renderer = make_renderer(writer.write(tmp_path / "store", {}), model.tokeniser, config.transcripts.template)

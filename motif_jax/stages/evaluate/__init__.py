@@ -105,7 +105,7 @@ def check_writing(config: ConfigDict, world: World) -> None:
             "(--config.evaluate.greedy)"
         )
     if section.policy == "" and "train_values" in config.stages:
-        check_decoding(recipe_of(config.train_values.recipe), config.train_values.recipe, decodings)
+        check_decoding(recipe_of(config.train_values.recipe), decodings)
         check_texts_fit(config)
 
 

@@ -12,7 +12,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.babyai.variations import is_variation
 from motif_jax.envs.settings import make_world
-from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.recipes import Recipe
 from motif_jax.policies.decoding import Decoding, describe_unused
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import ValueWriter
@@ -44,14 +44,14 @@ def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: s
         loaded.update(dict.fromkeys(loaded))
         folder = contender.folder(workdir)
         try:
-            model = read_values(folder, str(contender.step))
+            model, facts = read_values(folder, str(contender.step))
         except UserError as error:
             raise UserError(f"{error} ({flag})") from error
-        if reason := make_world(config.env).plays(model.facts):
+        if reason := make_world(config.env).plays(facts):
             raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
         if not told:
             name = contender.name.removesuffix(f"-{contender.decoding.name}")
-            report_other_games(name, model.facts["config"]["env"], config)
+            report_other_games(name, facts["config"]["env"], config)
         found = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
     found.writer.check(contender.decoding)
     return found
@@ -64,13 +64,13 @@ def check_writers(
 
     Each contender comes with the flag that names it.
     """
-    decodings: dict[tuple[str, str], list[Decoding]] = {}
+    decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
     for contender, flag in contenders:
         if contender.decoding:
-            recipe = load_writer(config, workdir, contender, flag, loaded).writer.model.facts["recipe"]
+            recipe = load_writer(config, workdir, contender, flag, loaded).writer.model.recipe
             decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
     for (_, recipe), several in decodings.items():
-        for line in describe_unused(recipe_of(recipe), recipe, several):
+        for line in describe_unused(recipe, several):
             print_line(f"evaluate: {line}")
 
 

@@ -103,8 +103,8 @@ def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     """`make_playing` for a policy that writes."""
     writer, checksum = load_writer(config, workdir, contender, flag, loaded)
     sources = sources_of_workdir(config, workdir)
-    facts = {"parameters": checksum, "recipe": writer.model.facts["recipe"]} | about(sources)
-    if any(map(math.isfinite, bounds := writer.model.bounds())):
+    facts = {"parameters": checksum, "recipe": writer.model.recipe.name} | about(sources)
+    if any(map(math.isfinite, bounds := writer.model.bounds)):
         facts["bounds"] = record(bounds)
     return Playing(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
 

@@ -18,6 +18,7 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.values import Language
+from motif_jax.policies.programs import as_functions
 from motif_jax.stages.train_language.data import BUILT_IN
 from motif_jax.structs import UserError
 from motif_jax.system.own_folders import make_anew, remove_made
@@ -84,18 +85,6 @@ def new_params(parts: LanguageParts, seed: int) -> Any:
     """New initial parameters of the same model, on the host."""
     _, params = nnx.split(make_language_model(parts.config, seed=seed))
     return jax.tree.map(np.asarray, params)
-
-
-def as_functions(graph: Any, config: LanguageConfig) -> Language:
-    """A decoder as functions of its parameters."""
-
-    def hidden(params: Any, tokens: jax.Array, segments: jax.Array, added: jax.Array | None) -> jax.Array:
-        return nnx.merge(graph, params)(tokens, segments, added)
-
-    def logits(params: Any, hidden: jax.Array) -> jax.Array:
-        return nnx.merge(graph, params).logits(hidden)
-
-    return Language(hidden, logits, config.width, config.vocabulary)
 
 
 def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:

@@ -138,7 +138,7 @@ def check(config: ConfigDict) -> None:
         if recipe.decoding == "shift" and not section.games_beta:
             raise UserError("beta 0 would play without the values (--config.train_values.games_beta)")
         played = decoding_in_training(recipe, config.decoding, section.games_beta)
-        check_decoding(recipe, section.recipe, [played])
+        check_decoding(recipe, [played])
     if section.games or recipe.values == "reply":
         check_texts_fit(config)
     find_meeting(config.distributed)  # raises UserError for bad values

@@ -125,7 +125,7 @@ def make_job(
     }  # fmt: skip
     validate = make_validation(parts.language, recipe, settings, batches, given, mesh)
     plays = section.games and hosts.me == 0
-    play = make_play(config, parts, renderer, facts) if plays else None
+    play = make_play(config, parts, renderer) if plays else None
 
     def evaluate(state: Any) -> dict[str, float]:
         figures = validate(state)
@@ -220,15 +220,16 @@ def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> No
     print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
 
 
-def make_play(
-    config: ConfigDict, parts: LanguageParts, renderer: Renderer, facts: dict[str, Any]
-) -> Callable[[OfflineState], float]:
+def make_play(config: ConfigDict, parts: LanguageParts, renderer: Renderer) -> Callable[[OfflineState], float]:
     """A function from the state to the mean return of some games that are decoded with it."""
     section, world = config.train_values, make_world(config.env)
     assert isinstance(world, TextWorld)
     live, recipe = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template]), recipe_of(section.recipe)
     allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
-    model = ValueModel(parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, facts)
+    model = ValueModel(
+        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, section.reward_scale,
+        (section.value_min, section.value_max),
+    )  # fmt: skip
     writer = ValueWriter(model)
     decoding = decoding_in_training(recipe, config.decoding, section.games_beta)
     writer.check(decoding)
