@@ -1,4 +1,4 @@
-"""Whether a compiled program fits into the memory of its device, and if not, how much it needs."""
+"""Checks whether a compiled program fits into the memory of its device."""
 
 from __future__ import annotations
 
