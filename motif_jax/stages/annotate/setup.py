@@ -40,7 +40,7 @@ DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
 @dataclass(frozen=True)
 class Annotate:
-    """The preferences."""
+    """Preferences between the moments of pairs."""
 
     backend: str = value(
         "lexicon",
