@@ -205,7 +205,7 @@ class Value:
         return self.given() if callable(self.given) else self.given
 
 
-Table = dict[str, Value]  # by name, with dots where sections lie within the section
+Table = dict[str, Value]  # by name, with dots for nested sections
 Tables = dict[str, Table]  # by section; "" is for values outside of all sections
 
 
@@ -222,7 +222,7 @@ def value(
 
 
 def table_of(section: type, inner: str = "") -> Table:
-    """The values that a dataclass declares; `inner` is the section within the section that they lie in."""
+    """The values that a dataclass declares; `inner` is the name of their nested section, if they have one."""
     group = (section.__doc__ or "").partition("\n")[0]
     declared = {one.name: one.metadata["value"] for one in fields(section) if "value" in one.metadata}
     return {f"{inner}.{name}".lstrip("."): replace(one, group=group) for name, one in declared.items()}

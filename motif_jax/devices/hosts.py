@@ -195,18 +195,18 @@ class Hosts:
 def in_time(save: Callable[[], str]) -> str:
     """The result of `save`, or a sentence that it failed or took more than SAVE_TIMEOUT_S."""
     failed = "what was learnt since the last checkpoint could not be saved"
-    told = [f"{failed} within {SAVE_TIMEOUT_S:.0f} seconds"]
+    result = [f"{failed} within {SAVE_TIMEOUT_S:.0f} seconds"]
 
     def run() -> None:
         try:
-            told[0] = save()
+            result[0] = save()
         except Exception as error:  # the process ends after any error
-            told[0] = f"{failed}: {(str(error).splitlines() or [''])[0]}"
+            result[0] = f"{failed}: {(str(error).splitlines() or [''])[0]}"
 
     saving = threading.Thread(target=run, name="saving", daemon=True)
     saving.start()
     saving.join(SAVE_TIMEOUT_S)
-    return told[0]
+    return result[0]
 
 
 def leave_at_once(status: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether a compiled program fits into the memory of its device, and if not, how much it needs."""
+"""Checks whether a compiled program fits into the memory of its device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str,
     needed = needed_bytes(program.lower(*arguments).compile())
     if needed > memory.free:
         raise UserError(
-            f"{what} needs {gib(needed)} of the memory of {device.device_kind}, where {gib(memory.free)} of "
+            f"{what} needs {gib(needed)} of the memory of {device.device_kind}, but only {gib(memory.free)} of "
             f"{gib(memory.limit)} are free ({flags})"
         )
 

@@ -78,7 +78,7 @@ def read_facts(directory: Path) -> Facts:
         if not isinstance(facts.get("files"), dict):
             raise ValueError("it has no checksums")
         if facts.get("format") != FORMAT:
-            raise ValueError(f"its format is {facts.get('format')!r}, where this version reads {FORMAT}")
+            raise ValueError(f"its format is {facts.get('format')!r}, but this version reads {FORMAT}")
     read_checked(directory, CARD, facts, LIMIT)
     return facts
 

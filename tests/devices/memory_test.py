@@ -40,7 +40,7 @@ def test_what_does_not_fit_is_refused_with_what_it_needs():
     with pytest.raises(UserError) as caught:
         check_fits(jax.jit(product), (MATRIX,), device(2**30, 2**30 - 2**21), "an update", "--config.policy.batch_size")
     assert str(caught.value) == (
-        f"an update needs {gib(needed)} of the memory of NVIDIA X, where 2.0 MiB of 1.0 GiB are free "
+        f"an update needs {gib(needed)} of the memory of NVIDIA X, but only 2.0 MiB of 1.0 GiB are free "
         "(--config.policy.batch_size)"
     )
 

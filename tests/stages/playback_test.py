@@ -149,9 +149,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     other_games.seed = 5
     first = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "best", FLAG), "flag")
     assert (first.about["episode"], first.about["games"]["seed"]) == (0, 5)
-    said = (
-        "of random no 'best' episode is kept (--config.visualize.episode), so this is episode 0; --stage=evaluate keeps"
-    )
+    said = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
     assert said in capsys.readouterr().out
     found = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "40", FLAG), "flag")
     assert found.about["games"]["seed"] == 5

@@ -371,7 +371,7 @@ def side_by_side(text: str) -> str:
 def test_the_threshold_is_the_one_that_the_policy_was_trained_with(copy):
     config = read_json(copy / "policy/config.json")
     known = read_json(copy / "reward/captions.json")["thresholds"]
-    for level, words in ((0.8, "What lies below {:.2f} (80% of them)"), (0.5, "What lies below {:.2f} (50% of them)")):
+    for level, words in ((0.8, "Rewards below {:.2f} (80% of them)"), (0.5, "Rewards below {:.2f} (50% of them)")):
         config["policy"]["threshold_quantile"] = level
         write_json(copy / "policy/config.json", config)
         value = known[f"{level:.2f}"]
@@ -381,10 +381,10 @@ def test_the_threshold_is_the_one_that_the_policy_was_trained_with(copy):
     config["policy"]["threshold_quantile"] = -1.0
     write_json(copy / "policy/config.json", config)
     text = Seen(make(copy)).text
-    assert "is worth nothing to the agent" not in text
+    assert "count as 0 for the agent" not in text
     assert " lie below " not in text
     shutil.rmtree(copy / "policy")
-    assert "By default, what lies below" in Seen(make(copy)).text
+    assert "By default, rewards below" in Seen(make(copy)).text
 
 
 @pytest.mark.quick

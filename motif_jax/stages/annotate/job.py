@@ -151,7 +151,7 @@ class Job:
         wanted, unanswered = int(self._wanted.sum()), self._open()
         if wanted - unanswered < LEAST_SHARE * wanted:
             raise UserError(
-                f"{unanswered:,} of {wanted:,} questions have no verdict, the last was answered with "
+                f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
                 f"{clean(repr(self._readable.last))} (--config.annotate.backend, .model, .prompt_file); the same "
                 "command asks them again"
             )

@@ -40,7 +40,7 @@ DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
 @dataclass(frozen=True)
 class Annotate:
-    """The preferences."""
+    """Preferences between the moments of pairs."""
 
     backend: str = value(
         "lexicon",
@@ -189,7 +189,9 @@ def _label_name(section: ConfigDict) -> str:
         return section.custom_name
     if section.backend in ORACLES:
         return section.backend
-    goal = section.goal if not is_sentence(section.goal) else f"{slug(section.goal)}-{_hash(section.goal)[:4]}"
+    goal = section.goal
+    if is_sentence(goal):
+        goal = f"{slug(goal)}-{hashlib.sha256(goal.encode()).hexdigest()[:4]}"
     if section.backend not in MODELS:
         name = f"{section.backend}_{section.captions}_{goal}"
         own = section.backend == "lexicon" and section.lexicon
@@ -231,7 +233,3 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
 def make_annotator(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
     """Starts the annotator; returns it and the facts that decide its answers, for the answer cache ({}: not cached)."""
     return open_annotator(config.annotate, texts_of(config), config.seed)
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -122,7 +122,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Evaluates each player that has no current summary, and prints a table of the results."""
+    """Evaluates each player without an up-to-date summary, and prints a table of the results."""
     from motif_jax.stages.evaluate.loading import check_writers
 
     loaded: dict[Any, Any] = {}  # policies that several decodings share

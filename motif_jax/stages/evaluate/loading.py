@@ -40,7 +40,7 @@ def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: s
     key = contender.path, contender.step
     found = loaded.get(key)
     if not found:
-        told = key in loaded
+        reported = key in loaded
         loaded.update(dict.fromkeys(loaded))
         folder = contender.folder(workdir)
         try:
@@ -49,7 +49,7 @@ def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: s
             raise UserError(f"{error} ({flag})") from error
         if reason := make_world(config.env).plays(facts):
             raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
-        if not told:
+        if not reported:
             name = contender.name.removesuffix(f"-{contender.decoding.name}")
             report_other_games(name, facts["config"]["env"], config)
         found = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())

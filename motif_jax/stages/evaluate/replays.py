@@ -127,7 +127,7 @@ def keep_replays(
             print_line(f"evaluate: no replay of episode {number}, which has more than {LONGEST:,} steps")
             chosen = {word: episode for word, episode in chosen.items() if episode != number}
         elif not record(config, file_of(folder, number), rows[number], tracks[number], about, words):
-            print_line(f"evaluate: no replay of episode {number}: played again, it is not the same")
+            print_line(f"evaluate: no replay of episode {number}: it cannot be repeated exactly")
             chosen = {word: episode for word, episode in chosen.items() if episode != number}
     return chosen
 
@@ -184,7 +184,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         if episode == "best" and (released := released_replay(Path(contender.path))):
             return released
         print_line(
-            f"of {contender.name} no {episode!r} episode is kept ({flag}.episode), so this is episode 0; "
+            f"the {episode!r} episode of {contender.name} was not kept ({flag}.episode), so this is episode 0; "
             f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({FLAG})"
         )
         episode = "0"
@@ -220,5 +220,5 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     if row["steps"] > LONGEST:
         raise UserError(f"episode {number} has {row['steps']:,} steps, more than can be shown ({flag}.episode)")
     if not record(config, file_of(own, number), row, track, about, []):
-        raise UserError(f"episode {number}, played again, is not the same: no replay can be made ({flag}.episode)")
+        raise UserError(f"episode {number} cannot be repeated exactly, so it has no replay ({flag}.episode)")
     return file_of(own, number)

@@ -18,7 +18,7 @@ from motif_jax.stages.report.figures import in_order
 
 Facts = Mapping[str, Any]
 HUB = "reinforcement-learning"
-PLACE = "DIRECTORY is where this card lies."
+PLACE = "DIRECTORY is the directory of this card."
 JUDGES = {"lexicon": "a lexicon of rules over the game's messages", "score": "an oracle that knows the score",
           "return": "an oracle that knows the rewards", "random": "chance"}  # fmt: skip
 
@@ -68,10 +68,10 @@ def _use(facts: Facts) -> str:
     what = {"policy": "A policy that plays", "reward": "a learnt reward"}
     said = " and ".join(what[kind] for kind in kinds)
     own = facts["name"].startswith(f"{PREFIX}/")
-    where, told = (json.dumps(facts["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
+    where, note = (json.dumps(facts["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
     lines = [f"{kind} = motif_jax.load_{kind}({where})" for kind in kinds]
     code = "\n".join(["```python", "import motif_jax", "", *lines, "```"])
-    return f"{said[0].upper()}{said[1:]}, from motif_jax. {told}\n\n{code}"
+    return f"{said[0].upper()}{said[1:]}, from motif_jax. {note}\n\n{code}"
 
 
 def _env(facts: Facts) -> Facts:

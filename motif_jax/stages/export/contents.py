@@ -26,7 +26,7 @@ from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_reward import TABLES as LEARNING
 from motif_jax.structs import UserError
 
-TOLD: Tables = {**EXPERIMENT, "env": ENV, **COLLECTION, **ANNOTATION, **LEARNING, **TRAINING}
+DECLARED: Tables = {**EXPERIMENT, "env": ENV, **COLLECTION, **ANNOTATION, **LEARNING, **TRAINING}
 Arrays = dict[tuple[str, ...], Any]
 
 
@@ -51,7 +51,7 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
         model, facts, sources = read_policy(workdir, str(steps[-1]), [choice.path for choice in chosen(config)])
         arrays = _below("params", model.params) | _below("frozen", model.frozen)
         arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
-        facts = facts | {"sources": sources.facts(), "config": told(facts["config"])}
+        facts = facts | {"sources": sources.facts(), "config": deciding_values(facts["config"])}
         found["policy"] = Part(steps[-1], facts, arrays)
         if sources.learnt:
             learnt = sources.learnt.reward
@@ -60,7 +60,7 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
     if reward is not None:
         facts = reward.facts | {"model": reward.options, "statistics": reward.statistics._asdict()}
         if "config" in facts:
-            facts["config"] = told(facts["config"])
+            facts["config"] = deciding_values(facts["config"])
         arrays = _below("params", reward.params)
         arrays |= {("captions",): reward.captions, ("counts",): reward.counts}
         found["reward"] = Part(int(facts.get("epoch") or 0), facts, arrays)
@@ -82,10 +82,10 @@ def _below(name: str, tree: Any) -> Arrays:
     return {(name, *path): array for path, array in leaves_by_path(tree).items()}
 
 
-def told(config: Mapping[str, Any]) -> dict[str, Any]:
+def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a config that decide the result, nested; paths are cut to their last part, for privacy."""
     flat, found = flatten(config), dict[str, Any]()
-    for key, value in keys(TOLD).items():
+    for key, value in keys(DECLARED).items():
         if not value.decides or key not in flat:
             continue
         *sections, name = key.split(".")

@@ -93,8 +93,8 @@ def _origin(one: Annotation) -> str:
     words += sorted({esc(log["model"]) for log in one.logs if log.get("model")})
     if one.facts.get("goal"):
         words.append(f"goal: {esc(one.facts['goal'])}")
-    if one.told.get("questions"):
-        words.append(f"{one.told['questions']:,} different questions")
+    if one.summary.get("questions"):
+        words.append(f"{one.summary['questions']:,} different questions")
     if seconds := sum(log.get("seconds", 0.0) for log in one.logs):
         words.append(f"{seconds:,.1f} s")
     if one.page:
@@ -104,7 +104,7 @@ def _origin(one: Annotation) -> str:
 
 def _questions(one: Annotation) -> list[str]:
     """Tables of the most frequent questions: those with a better side, and all."""
-    sided, asked = one.told.get("most_asked_with_preference"), one.told.get("most_asked")
+    sided, asked = one.summary.get("most_asked_with_preference"), one.summary.get("most_asked")
     if not sided and not asked:
         return []
     body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
@@ -125,7 +125,7 @@ def _question(asked: Mapping[str, Any]) -> list[str]:
 
 def _bias(one: Annotation) -> list[str]:
     """Position bias: whether the order of the captions decides the answer."""
-    bias = one.told.get("bias")
+    bias = one.summary.get("bias")
     return ["<h3>Position bias</h3>", bias_tiles(bias)] if bias else []
 
 

@@ -105,14 +105,14 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
             facts, logs = typed(record["facts"], LABELS), [typed(log, JOB) for log in record["shards"].values()]
             not_asked = int(record.get(NOT_ASKED, 0))
         page = path / "annotations" / f"{name}.html"
-        told = read_object(page.with_suffix(".json")) or {}
+        summary = read_object(page.with_suffix(".json")) or {}
         with checked(page.with_suffix(".json")):
             for key in ("most_asked", "most_asked_with_preference"):
-                told[key] = [whole(row, ASKED) for row in told.get(key, ())]
-            told["questions"] = count(told.get("questions", 0))
-            told["bias"] = whole(told["bias"], BIAS) if told.get("bias") else None
+                summary[key] = [whole(row, ASKED) for row in summary.get(key, ())]
+            summary["questions"] = count(summary.get("questions", 0))
+            summary["bias"] = whole(summary["bias"], BIAS) if summary.get("bias") else None
         named = {kind.name.lower(): int(counts[kind]) for kind in Preference}
-        found.append(Annotation(name, count_asked(named, not_asked), facts, logs, told, link(page, home)))
+        found.append(Annotation(name, count_asked(named, not_asked), facts, logs, summary, link(page, home)))
     return found
 
 
@@ -141,14 +141,14 @@ def find_learnt(path: Path, home: Path) -> Learnt | None:
 
 def find_captions(file: Path) -> Facts | None:
     """Captions with their rewards; None if the file does not exist, as for rewards that read more than messages."""
-    if (told := read_object(file)) is None:
+    if (facts := read_object(file)) is None:
         return None
     with checked(file):
-        found: Facts = {key: [whole(row, VALUED) for row in told[key]] for key in ("most", "least", "common")}
-        found["captions"] = count(told["captions"])
-        found["heights"] = [count(height) for height in told["heights"]]
-        found["edges"] = [number(edge) for edge in told["edges"]]
-        found["thresholds"] = {str(number(level)): number(value) for level, value in told["thresholds"].items()}
+        found: Facts = {key: [whole(row, VALUED) for row in facts[key]] for key in ("most", "least", "common")}
+        found["captions"] = count(facts["captions"])
+        found["heights"] = [count(height) for height in facts["heights"]]
+        found["edges"] = [number(edge) for edge in facts["edges"]]
+        found["thresholds"] = {str(number(level)): number(value) for level, value in facts["thresholds"].items()}
         if len(found["edges"]) != len(found["heights"]) + 1 or not found["edges"][0] < found["edges"][-1]:
             raise ValueError("edges and heights do not fit")
         return found
@@ -242,7 +242,7 @@ def checked(file: Path) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise UserError(f"{str(file)!r} is damaged ({what}): remove it, or make it anew (--workdir)") from error
+        raise UserError(f"{str(file)!r} is damaged ({what}): remove it, or make it again (--workdir)") from error
 
 
 def read_object(file: Path) -> Facts | None:

@@ -73,7 +73,7 @@ def title(found: Found) -> str:
     if goal == "defaultgoal":
         own = ":" in task_of(found)  # a game of the user's, which may not have scores
         return f"{subject} for {'progress' if own else 'a high score'}"
-    return f"{subject} told: “{esc(goal)}”" if is_sentence(goal) else f"{subject} for {esc(goal)}"
+    return f"{subject} with the goal “{esc(goal)}”" if is_sentence(goal) else f"{subject} for {esc(goal)}"
 
 
 def _beside_chance(found: Found) -> str:

@@ -120,7 +120,7 @@ def _time(rows: list[dict[str, float]]) -> list[str]:
     return body
 
 
-LEAST = 0.02  # actions whose probability is always lower have no line
+LEAST = 0.02  # actions with lower probabilities throughout are left out
 
 Lines = dict[str, dict[str, list[Point]]]  # by prompt and action: (steps, probability of the action)
 

@@ -58,30 +58,31 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
     return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
 
 
-def threshold(learnt: Learnt, told: dict[str, Any], level: float) -> float:
+def threshold(learnt: Learnt, facts: dict[str, Any], level: float) -> float:
     """The quantile `level` of the normalised reward over captions, interpolated between known levels."""
-    known = learnt.quantiles or {float(name): value for name, value in told["thresholds"].items()}
+    known = learnt.quantiles or {float(name): value for name, value in facts["thresholds"].items()}
     levels = sorted(known)
     return float(np.interp(level, levels, [known[one] for one in levels]))
 
 
-def _captions(learnt: Learnt, told: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+def _captions(learnt: Learnt, facts: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     """Distribution and extremes of the captions' rewards, as HTML; `settings` are the policy's, empty if not known."""
     rewards = rewards_of(settings)
     used = not rewards or SOURCES[LEARNT].words in rewards
     own = used and "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another one
     level = settings["threshold_quantile"] if own else USUAL
-    mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
-    below = f"below {mark[1]:.2f} ({level:.0%} of them) is worth nothing to the agent." if mark else ""
-    rule = f" What lies {below}" if own and below else f" By default, what lies {below}" if below else ""
-    marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in told["thresholds"].items())
+    known = learnt.quantiles or facts["thresholds"]
+    mark = (level, threshold(learnt, facts, level)) if level >= 0 and known else None
+    below = f"below {mark[1]:.2f} ({level:.0%} of them) count as 0 for the agent." if mark else ""
+    rule = f" Rewards {below}" if own and below else f" By default, rewards {below}" if below else ""
+    marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in facts["thresholds"].items())
     return [
         "<h3>Distribution</h3>",
-        spread(told, mark),
-        f'<p class="soft">{told["captions"]:,} different captions by normalised reward (mean 0, variance 1 over all '
+        spread(facts, mark),
+        f'<p class="soft">{facts["captions"]:,} different captions by normalised reward (mean 0, variance 1 over all '
         f"moments; heights are square roots): {marks}.{rule}</p>",
-        f'<div class="pair"><div><h3>Likes most</h3>{liked(told["most"][:SHOWN])}</div>'
-        f"<div><h3>Likes least</h3>{liked(told['least'][:SHOWN])}</div></div>",
+        f'<div class="pair"><div><h3>Likes most</h3>{liked(facts["most"][:SHOWN])}</div>'
+        f"<div><h3>Likes least</h3>{liked(facts['least'][:SHOWN])}</div></div>",
     ]
 
 

@@ -32,8 +32,8 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
     differ = differences(list(runs.values()))
     body = [_origins(runs, home)]
     if differ:
-        told = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
-        body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(told)}).</p>')
+        listed = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
+        body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
     metrics = (metric for found in runs.values() if found.training for row in found.training.rows for metric in row)
     for name, title, note, _ in curves_of(metrics):
@@ -108,9 +108,9 @@ def games(found: Found) -> dict[str, str]:
 
 def differences(found: Sequence[Found]) -> dict[str, list[str]]:
     """Settings of the games, and seeds, that differ between runs, with their values."""
-    told = [games(one) for one in found]
-    names = dict.fromkeys(name for known in told for name in known)
-    values = {name: list(dict.fromkeys(known[name] for known in told if name in known)) for name in names}
+    settings = [games(one) for one in found]
+    names = dict.fromkeys(name for known in settings for name in known)
+    values = {name: list(dict.fromkeys(known[name] for known in settings if name in known)) for name in names}
     return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
 
 
