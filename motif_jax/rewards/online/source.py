@@ -120,13 +120,13 @@ class OnlineSource(Captioned):
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
         findings = self._exchange.share(join([self._answers(), *passed]), hosts)
-        turns = turn_at(self._turns, self.steps) != self._turn
-        if turns:
-            self._start_turn(turn_at(self._turns, self.steps))
+        turn = turn_at(self._turns, self.steps)
+        if new_goal := turn != self._turn:
+            self._start_turn(turn)
         labels, scores = 0, HostMoments()
         for one in findings:
             labels += self._see(one.seen)
-            labels += 0 if turns else self._take(one)  # after a change of goal, the answers are about the old one
+            labels += 0 if new_goal else self._take(one)  # after a change of goal, the answers are about the old one
             scores = scores.merge(one.scores)
         assert self._config is not None
         section = self._config.policy.online
