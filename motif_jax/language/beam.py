@@ -57,10 +57,10 @@ def search(
         jnp.full((*shape, length), limits.pad, jnp.int32), jnp.zeros((*shape, length)),
     )  # fmt: skip
 
-    def goes_on(now: _Search) -> jax.Array:
+    def is_running(now: _Search) -> jax.Array:
         return (now.step < length) & ~now.done.all()
 
-    def turn(now: _Search) -> _Search:
+    def step(now: _Search) -> _Search:
         logits, carry = next_logits(
             model, now.hidden, now.token, limits._replace(allowed=allowed), shift, arguments, now.carry
         )
@@ -93,7 +93,7 @@ def search(
             pick(now.log_probs).at[:, :, now.step].set(gain),
         )  # fmt: skip
 
-    last = jax.lax.while_loop(goes_on, turn, first)
+    last = jax.lax.while_loop(is_running, step, first)
     value = last.log_probs.sum(-1) / jnp.maximum(last.lengths, 1) ** length_penalty
     best = value.argmax(1)
     rows = jnp.arange(num_rows)

@@ -81,10 +81,10 @@ def generate(
         jnp.full((num_rows, length), limits.pad, jnp.int32), empty,
     )  # fmt: skip
 
-    def goes_on(loop: _Loop) -> jax.Array:
+    def is_running(loop: _Loop) -> jax.Array:
         return (loop.step < length) & ~loop.done.all()
 
-    def turn(loop: _Loop) -> _Loop:
+    def step(loop: _Loop) -> _Loop:
         logits, carry = next_logits(model, loop.hidden, loop.token, limits, shift, arguments, loop.carry)
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, loop.step)
         drawn = draw(logits, step_keys, sampling)
@@ -96,7 +96,7 @@ def generate(
         done = loop.done | limits.stops[token]
         return _Loop(loop.step + 1, reading, hidden, token, carry, done, tokens, log_probs)
 
-    last = jax.lax.while_loop(goes_on, turn, first)
+    last = jax.lax.while_loop(is_running, step, first)
     return Generated(last.tokens, row_lengths(last.tokens, limits), last.log_probs, last.carry)
 
 

@@ -229,9 +229,9 @@ def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Ma
         if name in tensors and tensors[name].shape != list(shape)
     ]
     parts = (("missing", missing), ("unknown", unknown), ("of another shape", other))
-    if told := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
+    if problems := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
         raise UserError(
-            f"the tensors in {str(directory)!r} do not fit the {config.family} in its {CONFIG}: {'; '.join(told)}"
+            f"the tensors in {str(directory)!r} do not fit the {config.family} in its {CONFIG}: {'; '.join(problems)}"
         )
 
 

@@ -1,7 +1,7 @@
 """Stacked blocks of attention and MLP: the body of every model here.
 
-The parameters of all blocks are stacked along a leading axis, and a scan runs over it. So the size and compile
-time do not grow with the number of blocks. The scan carries the cache, which each block updates in place.
+The parameters of all blocks are stacked along a leading axis, and a scan runs over it. So the program's size and its
+compile time do not grow with the number of blocks. The scan carries the cache, which each block updates in place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cuts preference pairs into batches: the captions of each batch, and the index of the caption at every step.
+"""Splits preference pairs into batches: the captions of each batch, and the index of the caption at every step.
 
-Messages repeat, so a batch of 1,024 pairs shows perhaps 150 different ones. The network runs once on each of these, and
-its outputs are then gathered for the pairs. For models that read more than the message, every step is its own item.
+Messages repeat, so a batch of 1,024 pairs has perhaps 150 different ones. The network runs once on each of these, and
+its outputs are gathered for the pairs. For models that read more than the message, every step is a separate item.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Batches(NamedTuple):
     """S batches for n devices: per batch, each device has K items and b pairs. Padding pairs have weight 0."""
 
     captions: Array  # [S, n, K] int32: the caption of each item
-    extra: dict[str, Array]  # [S, n, K, ...]: what else the model reads for each item
+    extra: dict[str, Array]  # [S, n, K, ...]: further inputs of the model for each item
     shows: Array  # [S, n, b, 2, L] int32: the item that each step shows
     target: Array  # [S, n, b] float32: P(second is better)
     weight: Array  # [S, n, b] float32: 1, or 0 for padding
@@ -41,16 +41,16 @@ def make_batches(
     least_items: int = 0,
     sided: np.ndarray | None = None,
 ) -> Batches:
-    """Cuts rows into batches.
+    """Splits rows into batches.
 
     Args:
       rows: row numbers of the dataset, in the order of the epoch. [M]
       ids: the caption of every step of both moments. [N, 2, L]
       target: P(second is better) of every pair. [N]
       batch_size: pairs per batch, over all devices.
-      num_devices: n; divides the batch size.
-      extra: by name, functions from rows to arrays ([m] -> [m, 2, L, ...]); if given, repeated captions are not merged.
-      least_items: K is at least this.
+      num_devices: n; must divide the batch size.
+      extra: functions by name from rows to arrays ([m] -> [m, 2, L, ...]); with these, repeated captions stay separate.
+      least_items: minimum of K.
       sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
     """
     steps = -(-len(rows) // batch_size)

@@ -2,8 +2,8 @@
 
     learnt,count:0.05,rnd:0.1,my_package.my_module:MyBonus:0.2
 
-A source is named with its coefficient; that of `learnt` is `--config.policy.intrinsic_coefficient`. To add a source to
-the program: its module, and a line in SOURCES with the values that it reads from the config. Nothing here loads JAX.
+The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. To add a source to the
+program, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from motif_jax.system.errors import find_refusal
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
-MOST = 1e6  # the largest coefficient, in either direction
+MOST = 1e6  # limit for the absolute value of coefficients
 
 
 class Known(NamedTuple):
-    """A source of the program."""
+    """A built-in source."""
 
     path: str  # module:Class
     table: Table  # its values, by their names in `config.policy`
-    words: str  # what pages call it, at the end of "trained on"
+    words: str  # its name on pages, after "trained on"
 
 
 @dataclass(frozen=True)
 class CountValues:
-    """The source count: the n-th time in an episode is worth 1 / n^exponent."""
+    """The source count: the n-th appearance in an episode is worth 1 / n^exponent."""
 
     of: str = value(
         "event_message", Text(longest=100), "observation to count: event_message, position, crop, ...", decides=True
@@ -46,7 +46,7 @@ class CountValues:
 
 @dataclass(frozen=True)
 class DistillationValues:
-    """The source rnd: random network distillation, which rewards what is new."""
+    """The source rnd: random network distillation, which rewards novel observations."""
 
     learning_rate: float = value(
         1e-4, Number(0, 1, above=True), "learning rate of its predictor, which takes one step per update", decides=True
@@ -70,13 +70,13 @@ VALUES: Table = {name: one for known in SOURCES.values() for name, one in known.
 class Choice(NamedTuple):
     """One entry of the list."""
 
-    name: str  # in metrics, results and checkpoints: the key of SOURCES, or the name of a class
+    name: str  # for metrics, results and checkpoints: the key of SOURCES, or the name of a class
     path: str  # module:Class
     coefficient: float
 
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[Choice]:
-    """Parses the list; `learnt` is left out if its coefficient is 0, as then it need not be there."""
+    """Parses the list; leaves out `learnt` if its coefficient is 0, because a learnt reward is optional then."""
     found: dict[str, Choice] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         choice = _parse(part, learnt_coefficient)
@@ -121,21 +121,21 @@ def _parse(part: str, learnt_coefficient: float) -> Choice:
 
 
 def find_class(path: str) -> type[RewardSource]:
-    """The class that `module:Class` names; raises UserError if there is none. It may load JAX."""
+    """Imports the class of `module:Class`, which may load JAX; raises UserError if it does not exist."""
     found = load_class(path, "reward source", FLAG)
     if not (isinstance(found, type) and issubclass(found, RewardSource)):
-        raise UserError(f"{shown(path)} is no class that derives from RewardSource ({FLAG})")
+        raise UserError(f"{shown(path)} is not a subclass of RewardSource ({FLAG})")
     return found
 
 
 def find_own_class(choice: Choice) -> None:
-    """Raises UserError if a source of the user's own cannot be imported; the program's are not imported for this."""
+    """Raises UserError if a user's source cannot be imported; does not import built-in ones."""
     if choice.path not in PATHS:
         find_class(choice.path)
 
 
 def user_code(path: str) -> contextlib.AbstractContextManager[None]:
-    """Around code of a source: errors in one of the user's own become UserCodeError; the program's pass as they are."""
+    """A context for calls of a source: errors in a user's source become UserCodeError, others pass unchanged."""
 
     def explain(error: BaseException) -> UserError | None:
         own = path not in PATHS and not find_refusal(error)

@@ -1,11 +1,11 @@
-"""An episodic count bonus: what the episode has shown n times is worth 1 / n^exponent, so the first time is worth 1.
+"""An episodic count bonus: the n-th appearance of an observation in an episode is worth 1 / n^exponent.
 
-What is counted is one observation (`--config.policy.count.of`). Messages (`event_message`) are counted by the game
-itself. Of any other observation, a hash of its bytes is counted here, for each game from the start of its episode. An
-observation with the prefix `event_` is what a step led to. Others show what the player sees next; a step that ends an
-episode is then worth 0, because the next episode's first frame is no merit of it.
+`--config.policy.count.of` names the observation. The game itself counts messages (`event_message`); other observations
+are counted here by their bytes, per episode. An observation with the prefix `event_` is the result of the step. For
+other observations, the next one counts; then the last step of an episode is worth 0, because the next frame belongs to
+another episode.
 
-The learner restarts all episodes when it is resumed, so there is nothing to save.
+A resumed run begins new episodes, so there is no state to save.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FLAG = "--config.policy.count.of"
 
 
 class CountBonus(RewardSource):
-    """1 / n^exponent, where n is how often the episode has shown what a step led to, this time included."""
+    """1 / n^exponent, where n counts the appearances of the step's observation in the episode, this one included."""
 
     def __init__(self, of: str, exponent: float):
         """Counts the observation `of`."""
         self._of, self._exponent = of, exponent
         self._is_event = of.startswith("event_")
         self.observations = (EVENT_COUNT,) if of == MESSAGE else (of,)
-        self._seen: dict[int, dict[bytes, int]] = {}  # in the current episode of each game
+        self._seen: dict[int, dict[bytes, int]] = {}  # counts in the current episode of each game
 
     @classmethod
     def make(cls, setting: Setting) -> CountBonus:
@@ -58,7 +58,7 @@ class CountBonus(RewardSource):
         return np.where(counts > 0, worth, 0.0)
 
     def _count(self, rollouts: Arrays) -> np.ndarray:
-        """How often each game's episode has shown what each step led to; 0 where that is not known. [T, B]"""
+        """The count n of each step; 0 for a last step without a next frame of its episode. [T, B]"""
         steps, games = rollouts["reward"].shape
         shown = rollouts[self._of] if self._is_event else rollouts[self._of][1:]
         ended = rollouts["terminated"] | rollouts["truncated"]

@@ -1,12 +1,12 @@
-"""Random network distillation (Burda et al. 2018, arXiv 1810.12894): novelty is what a network fails to predict.
+"""Random network distillation (Burda et al. 2018, arXiv 1810.12894): novelty as the error of a prediction.
 
-    x = clip((features - mean) / sqrt(variance), -5, 5)      mean and variance of all that was seen
+    x = clip((features - mean) / sqrt(variance), -5, 5)      running mean and variance of the features
     error = mean((predictor(x) - target(x))^2)               the target is a random network that never changes
     bonus = error / sqrt(variance of all errors)
 
-The predictor learns to give the target's outputs where the agent has been, so there the bonus falls. As in the paper,
-features and bonus are divided by running standard deviations. Unlike there, the bonus' is that of the errors rather
-than that of discounted sums of them, and the target, a smaller network, reads features instead of pixels.
+The predictor learns the target's outputs where the agent has been, so the bonus falls there. As in the paper, features
+and bonus are divided by running standard deviations. Unlike in the paper, the bonus uses the deviation of errors, not
+of their discounted sums, and the target is a smaller network that reads features, not pixels.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from motif_jax.networks.novelty import NoveltyNetwork, features, random_cells, s
 from motif_jax.rewards.moments import DeviceMoments, add_values, no_moments
 from motif_jax.structs import ArraySpec
 
-LIMIT = 5.0  # of normalised features
-FLOOR = 1e-8  # of variances
+LIMIT = 5.0  # maximum absolute value of normalised features
+FLOOR = 1e-8  # added to variances
 Specs = Mapping[str, ArraySpec]
 
 
 class Fixed(NamedTuple):
-    """What never changes."""
+    """Constants of a run."""
 
     cells: jax.Array  # [CELLS, CELL_SIZE]
-    target: Any  # parameters
+    target: Any  # parameters of the target network
 
 
 class NoveltyState(NamedTuple):
-    """Everything that novelty is computed from, and what training needs beside."""
+    """The state of novelty and of its training."""
 
     fixed: Fixed
-    params: Any  # of the predictor
+    params: Any  # parameters of the predictor
     optimizer: Any
     features: DeviceMoments  # [D]
     errors: DeviceMoments  # []
-    updates: jax.Array  # int32
+    updates: jax.Array  # number of updates, int32
 
 
 class Novelty(NamedTuple):
     """The pure functions, for one set of observations and sizes."""
 
-    init: Callable[[jax.Array], NoveltyState]  # from a key
-    bonus: Callable[[NoveltyState, Mapping[str, jax.Array]], jax.Array]  # moments [N, ...] -> [N]
+    init: Callable[[jax.Array], NoveltyState]  # from a random key
+    bonus: Callable[[NoveltyState, Mapping[str, jax.Array]], jax.Array]  # observations [N, ...] -> [N]
     update: Callable[..., tuple[NoveltyState, dict[str, jax.Array]]]  # (state, observations [T + 1, B, ...])
 
 
 def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) -> Novelty:
-    """Makes the functions; `update` is for `parallel.map_update(update, mesh, batch_axis=1)`."""
+    """Makes the functions; `update` is for `mesh.map_update(update, mesh, batch_axis=1)`."""
     inputs = sum(size_of(name, spec) for name, spec in specs.items())
     optimizer = optax.adam(learning_rate)
     target_sizes, predictor_sizes = (inputs, hidden, outputs), (inputs, hidden, hidden, outputs)
@@ -85,7 +85,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
     def bonus(state: NoveltyState, observations: Mapping[str, jax.Array]) -> jax.Array:
         x = normalise(state.features, features(specs, state.fixed.cells, observations))
         found = errors_of(state.params, state.fixed, x) * jax.lax.rsqrt(state.errors.variance + FLOOR)
-        return jnp.where(state.updates > 0, found, 0.0)  # nothing can be normalised before something was seen
+        return jnp.where(state.updates > 0, found, 0.0)  # there are no moments before the first update
 
     def update(state: NoveltyState, observations: Mapping[str, jax.Array]) -> tuple[NoveltyState, dict[str, jax.Array]]:
         flat = {name: observations[name][1:].reshape(-1, *spec.shape) for name, spec in specs.items()}

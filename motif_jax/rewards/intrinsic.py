@@ -1,7 +1,7 @@
 """The agent's reward: the game's reward and the learnt one (Motif, section 3; defaults from the released code).
 
     z = (R - mean) / sqrt(variance)                       the learnt reward over the training data, normalised
-    f = z / n^beta where z > threshold, else 0            n: times that the message was seen in this episode
+    f = z / n^beta where z > threshold, else 0            n: appearances of the message in this episode
     r = extrinsic * clip(scale * r_game) + intrinsic * f
 
 Plain arithmetic: works on NumPy and on JAX arrays.
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 
 class Mix(NamedTuple):
-    """How the game's reward and the learnt reward are combined."""
+    """Coefficients of the game's reward and the learnt reward."""
 
     extrinsic: float = 1.0  # coefficients
     intrinsic: float = 0.1
-    scale: float = 1.0  # of the game's reward, before it is clipped to [-clip, clip]
+    scale: float = 1.0  # factor of the game's reward, before it is clipped to [-clip, clip]
     clip: float = 10.0
     threshold: float = float("-inf")  # normalised rewards up to this count as 0
     count_exponent: float = 3.0  # beta
@@ -28,7 +28,7 @@ def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
 
     Args:
       z: normalised reward of each step's message. [...]
-      counts: times that the message was seen in its episode, this time included, so at least 1. [...]
+      counts: appearances of the message in its episode, this one included, so at least 1. [...]
       mix: threshold and exponent.
     """
     return (z > mix.threshold) * z / counts**mix.count_exponent

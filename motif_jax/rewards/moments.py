@@ -1,10 +1,10 @@
-"""Running mean and variance, merged batch by batch (Chan et al. 1983): on the devices, and on the host in NumPy.
+"""Running mean and variance, merged batch by batch (Chan et al. 1983), on the devices and on the host.
 
     share    = n_batch / n_all
     mean     = mean + share * (mean_batch - mean)
     variance = variance + share * (variance_batch - variance) + share * (1 - share) * (mean_batch - mean)^2
 
-Written with shares, no sum grows without bound, so float32 does for any number of steps.
+With shares instead of sums no number grows without bound, so float32 suffices for any number of steps.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from motif_jax.devices.mesh import total
 class DeviceMoments(NamedTuple):
     """Mean and variance of all values so far, as arrays on the devices."""
 
-    number: jax.Array  # of values; () float32
+    number: jax.Array  # number of values; () float32
     mean: jax.Array  # [...]
     variance: jax.Array  # [...], divided by the number
 
 
 def no_moments(shape: tuple[int, ...] = ()) -> DeviceMoments:
-    """Before the first value."""
+    """The moments before the first value."""
     return DeviceMoments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
 
 
 def add_values(moments: DeviceMoments, values: jax.Array) -> DeviceMoments:
-    """Adds a batch of values, those of all devices, inside a function that `mesh.map_update` maps. [N, ...]"""
+    """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device"""
     here = jnp.float32(len(values))
     new = total(here)
     mean = total(values.sum(0)) / new
@@ -61,7 +61,7 @@ class HostMoments(NamedTuple):
         return cls(float(values.size), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
 
     def merge(self, other: HostMoments) -> HostMoments:
-        """Mean and variance of the values of both."""
+        """Mean and variance of the values of both together."""
         number = self.number + other.number
         if not number:
             return self
@@ -70,7 +70,7 @@ class HostMoments(NamedTuple):
         return HostMoments(number, self.mean + share * shift, variance)
 
     def normalise(self, values: np.ndarray) -> np.ndarray:
-        """Scales to mean 0 and variance 1 over all values seen; zeros until two different values were seen."""
+        """Scales to mean 0 and variance 1 over all values so far; zeros until two of these differ."""
         if not self.variance > 0:
             return np.zeros_like(values)
         return (values - self.mean) / self.variance**0.5

@@ -1,8 +1,8 @@
-"""Random network distillation as a reward source: what the agent has not seen yet is worth much (distillation.py).
+"""Random network distillation as a reward source: novel observations have a high reward (distillation.py).
 
-It reads the observations that the policy reads. The reward of a step is the novelty of what the player sees next; a
-step that ends an episode is worth 0, because the next frame is another episode's. The predictor learns from every batch
-once, after the policy has, on the learner's devices. Rewards are computed on one of them from the last snapshot.
+It reads the policy's observations. The reward of a step is the novelty of the next observation; the last step of an
+episode is worth 0, because the next frame belongs to another episode. The predictor learns from every batch once, after
+the policy, on the learner's devices. Rewards are computed on one of these from the last snapshot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from motif_jax.rewards.distillation import NoveltyState, make_novelty
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
-CHUNK = 4096  # moments whose novelty is computed at a time
+CHUNK = 4096  # observations per call
 SEED = 81  # so that its networks are not those of the policy
 
 
@@ -33,12 +33,12 @@ class RandomDistillation(RewardSource):
     learns = True
 
     def __init__(self, facts: Facts, key: jax.Array, mesh: Mesh | None):
-        """Makes fresh networks.
+        """Makes new networks.
 
         Args:
           facts: `observations` (their specs, as `kinds.to_record` writes them), `hidden`, `outputs`, `learning_rate`.
-          key: of their initialisation.
-          mesh: the learner's devices; without them it cannot `advance`.
+          key: for the initial parameters.
+          mesh: the learner's devices; needed for `advance`.
         """
         self._facts, self._mesh = facts, mesh
         specs = dict(sorted(from_record(facts["observations"]).items()))
@@ -46,7 +46,7 @@ class RandomDistillation(RewardSource):
         novelty = make_novelty(specs, facts["hidden"], facts["outputs"], facts["learning_rate"])
         self._bonus = jax.jit(novelty.bonus)
         self._update = map_update(novelty.update, mesh, batch_axis=1) if mesh is not None else None
-        self._metrics: dict[str, jax.Array] = {}  # of the last update
+        self._metrics: dict[str, jax.Array] = {}  # metrics of the last update
         self._begin(jax.jit(novelty.init)(key))
 
     @classmethod
@@ -65,10 +65,10 @@ class RandomDistillation(RewardSource):
         return source
 
     def _begin(self, state: NoveltyState) -> None:
-        """Goes on from a state."""
+        """Takes a state, and makes the snapshot."""
         if self._mesh is not None:
             self._state = replicate(state, self._mesh)
-            state = local_copy(self._state)  # because an update is given the memory of the state before it
+            state = local_copy(self._state)  # because updates donate the memory of the state
         self._snapshot = state
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
@@ -92,7 +92,7 @@ class RandomDistillation(RewardSource):
         self._snapshot = local_copy(self._state)
 
     def _check_finite(self) -> None:
-        """Raises a UserError if the last update went wrong; it is computed by now, so nothing waits for it."""
+        """Raises UserError if the last update was not finite; it has been computed by now, so this does not wait."""
         if self._metrics and not self._metrics["finite"]:
             raise UserError(
                 f"the loss of random network distillation is not finite after {int(self._snapshot.updates):,} updates: "
@@ -113,7 +113,7 @@ class RandomDistillation(RewardSource):
             self._begin(rebuild(self._snapshot, leaves_by_path(arrays), Path("sources/rnd")))
         except UserError as error:
             raise UserError(
-                f"the networks of the reward source 'rnd' in the checkpoint are others: {error} (--config.policy.rnd, "
+                f"the networks of the reward source 'rnd' in the checkpoint differ: {error} (--config.policy.rnd, "
                 "--workdir)"
             ) from error
 

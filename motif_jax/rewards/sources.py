@@ -1,7 +1,7 @@
-"""The reward sources of a training run or of a checkpoint, as one thing: their rewards, their state, and their figures.
+"""The reward sources of a training run or a checkpoint as one object: their rewards, state and figures.
 
-In a checkpoint, `sources/NAME` has the arrays of each, and the fact `sources` a dictionary by name: the `class`, the
-`coefficient`, and the source's own `facts`.
+A checkpoint has the arrays of each source in `sources/NAME`, and a fact `sources` with its `class`, `coefficient` and
+`facts` by name.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from motif_jax.structs import UserError
 
 
 class Weighted(NamedTuple):
-    """A source with its place in the list."""
+    """A source with its name and coefficient."""
 
-    name: str  # in metrics, results and checkpoints
+    name: str  # for metrics, results and checkpoints
     path: str  # module:Class
     coefficient: float
     source: RewardSource
 
 
 class Saved(NamedTuple):
-    """A source as a checkpoint holds it."""
+    """A source in a checkpoint."""
 
     path: str
     coefficient: float
@@ -38,7 +38,7 @@ class Saved(NamedTuple):
 
 
 class RewardSources:
-    """Some sources, each with its coefficient; iterating gives `Weighted`."""
+    """A list of `Weighted` sources."""
 
     def __init__(self, sources: Iterable[Weighted] = ()):
         self._all = tuple(sources)
@@ -50,7 +50,7 @@ class RewardSources:
         return len(self._all)
 
     def get(self, name: str) -> Any:
-        """The source of a name; None if it is not in the list."""
+        """The source with this name; None if it is not in the list."""
         return next((one.source for one in self if one.name == name), None)
 
     @property
@@ -60,11 +60,11 @@ class RewardSources:
 
     @property
     def observations(self) -> set[str]:
-        """Names of the observations that rollouts must record for all of them."""
+        """Names of the observations that rollouts must record for the sources."""
         return {name for found in self._ask(lambda source: source.observations).values() for name in found}
 
     def _ask(self, question: Callable[[Any], Any]) -> dict[str, Any]:
-        """What each source answers, by its name; what goes wrong in a source of the user's own is named as such."""
+        """The result of `question` for each source, by name; errors in a user's source name the source."""
         found = {}
         for one in self:
             with user_code(one.path):
@@ -74,11 +74,11 @@ class RewardSources:
     # ---- rewards
 
     def moments(self, rollouts: Arrays) -> dict[str, Arrays]:
-        """What each source's rewards are made of, by its name. [T, B, ...] each"""
+        """The moments of each source, by name; `shape` makes rewards of them. [T, B, ...] each"""
         return self._ask(lambda source: source.moments(rollouts))
 
     def shape(self, moments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Each source's rewards, before coefficients, from `moments`. [T, B] each"""
+        """The rewards of each source, before coefficients, by name. [T, B] each"""
         found = {}
         for one in self:
             with user_code(one.path):
@@ -86,20 +86,20 @@ class RewardSources:
         return found
 
     def total(self, moments: Mapping[str, Any]) -> Any:
-        """The sum of all sources' rewards with their coefficients, on the device; None without any source. [T, B]"""
+        """The sum of all rewards times coefficients, on the device; None without sources. [T, B]"""
         shaped = self.shape(moments)
         parts = [one.coefficient * shaped[one.name] for one in self]
         return functools.reduce(lambda one, other: one + other, parts) if parts else None
 
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
-        """Raises UserError, with the source's name, if rewards are not of this shape and finite."""
+        """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
         for name, array in rewards.items():
             if (found := np.shape(array)) != shape:
                 raise UserError(
-                    f"the reward source {name!r} gives rewards of shape {found}, where {shape} is due ({FLAG})"
+                    f"the reward source {name!r} must return rewards of shape {shape}, not {found} ({FLAG})"
                 )
             if not np.isfinite(array).all():
-                raise UserError(f"the reward source {name!r} gives a reward that is not finite ({FLAG})")
+                raise UserError(f"the reward source {name!r} returned a reward that is not finite ({FLAG})")
 
     # ---- the learner's thread
 
@@ -113,7 +113,7 @@ class RewardSources:
         return {f"reward/{name}": value for figures in found for name, value in figures}
 
     def failures(self) -> list[str]:
-        """Why rewards of sources were worth nothing, a sentence each."""
+        """One sentence per source whose rewards cannot be used."""
         found = []
         for one in self:
             with user_code(one.path):
@@ -121,45 +121,47 @@ class RewardSources:
         return found
 
     def about(self) -> dict[str, Facts]:
-        """What evaluation and report say of each source but the learnt reward, which has keys of its own there."""
+        """Facts for evaluation and report, by source; the learnt reward has its own keys there."""
         found = self._ask(lambda source: source.about())
         return {name: facts for name, facts in found.items() if name != LEARNT}
 
     def close(self) -> None:
-        """Closes all of them."""
+        """Closes all sources."""
         self._ask(lambda source: source.close())
 
     # ---- checkpoints
 
     def arrays(self) -> dict[str, Any]:
-        """Arrays of each source that has any, by its name."""
+        """The arrays of the sources, by name; sources without arrays are left out."""
         found = self._ask(lambda source: source.arrays())
         return {name: arrays for name, arrays in found.items() if leaves_by_path(arrays)}
 
     def learning(self) -> dict[str, Any]:
-        """The same of those sources that learn during training."""
+        """The arrays of the sources that learn during training, by name."""
         found = self._ask(lambda source: source.arrays() if source.learns else None)
         return {name: arrays for name, arrays in found.items() if arrays is not None}
 
     def facts(self) -> dict[str, Facts]:
-        """What `saved_sources` reads, by name."""
+        """The fact `sources` for a checkpoint, which `saved_sources` reads."""
         found = self._ask(lambda source: source.facts())
         return {one.name: {"class": one.path, "coefficient": one.coefficient, "facts": found[one.name]} for one in self}
 
     def restore(self, saved: Mapping[str, Saved]) -> None:
-        """Goes on from a checkpoint, or raises UserError if that has other sources."""
+        """Restores the sources from a checkpoint; raises UserError if it has other sources."""
         learnt = [names for names in (set(saved), {one.name for one in self}) if LEARNT in names]
         if len(learnt) == 1:
             raise UserError(OTHER_REWARD)
         for name in sorted(saved.keys() ^ {one.name for one in self}):
-            here = "had no" if name not in saved else "had the"
-            raise UserError(f"this policy's training {here} reward source {name!r}: choose another --workdir ({FLAG})")
+            here = "did not use" if name not in saved else "used"
+            raise UserError(
+                f"this policy's training {here} the reward source {name!r}: choose another --workdir ({FLAG})"
+            )
         for one in self:
             with user_code(one.path):
                 one.source.restore(saved[one.name].arrays, saved[one.name].facts)
 
     def take_over(self, learning: Mapping[str, Any]) -> None:
-        """Goes on from what `learning` returned on another host, as nested dictionaries."""
+        """Restores the result of `learning` on another host, as nested dictionaries."""
         for one in self:
             if one.name in learning:
                 with user_code(one.path):
@@ -187,7 +189,7 @@ def make_sources(setting: Setting) -> RewardSources:
 
 
 def saved_sources(facts: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Saved]:
-    """The sources in a checkpoint of a policy, by name: its facts, and all of its arrays."""
+    """The sources in a checkpoint, by name, from its facts and its arrays (`whole`)."""
     arrays = whole.get("sources", {})
     return {
         name: Saved(one["class"], one["coefficient"], one["facts"], arrays.get(name, {}))
@@ -198,8 +200,8 @@ def saved_sources(facts: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[st
 def sources_from(facts: Mapping[str, Any], whole: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
     """Rebuilds the sources of a policy from its checkpoint alone.
 
-    A checkpoint may come from anywhere, so classes that it names are imported only if the program has them, or if they
-    are among those that the user `trusted`; others are left out.
+    Checkpoints are not trusted: only built-in classes, and those that the user has `trusted`, are imported; other
+    sources are left out.
     """
     known = PATHS | set(trusted)
     return RewardSources(
@@ -210,6 +212,6 @@ def sources_from(facts: Mapping[str, Any], whole: Mapping[str, Any], trusted: It
 
 
 def source_from(saved: Saved) -> RewardSource:
-    """One source from a checkpoint."""
+    """Rebuilds one source from a checkpoint."""
     with user_code(saved.path):
         return find_class(saved.path).rebuild(saved.arrays, saved.facts)

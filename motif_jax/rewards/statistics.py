@@ -1,4 +1,4 @@
-"""Statistics of a reward over the data: moments, quantiles, agreement. In NumPy: it is one pass over a table."""
+"""Statistics of a reward over the data: mean, variance, quantiles, agreement with preferences. In NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from motif_jax.config.table import LARGEST, shown
 from motif_jax.structs import UserError
 
-Z95 = 1.96  # deviations of a normal distribution that hold 95 % of it, to either side
+Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
@@ -36,7 +36,7 @@ class RewardStatistics(NamedTuple):
 
 
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
-    """The statistics of a record from `source`, which must be finite numbers."""
+    """Reads the statistics of a record from `source`; raises UserError if they are not finite."""
     found = RewardStatistics(**record)
     numbers = {"mean": found.mean, "variance": found.variance, **found.quantiles}
     for name, number in numbers.items():
@@ -50,8 +50,8 @@ def summarise_values(values: np.ndarray, counts: np.ndarray, decimals: int | Non
 
     Args:
       values: raw reward of each distinct caption (or of each moment, with counts of one). [U]
-      counts: how often it occurs in the training pairs; 0 leaves it out. [U]
-      decimals: quantiles are rounded to this; the published system prints two.
+      counts: how often each occurs in the training pairs; 0 excludes it. [U]
+      decimals: round quantiles to this number of decimals; the published system prints two.
     """
     seen = counts > 0
     values, counts = values[seen].astype(np.float64), counts[seen].astype(np.float64)
@@ -87,7 +87,7 @@ def compare(rewards: np.ndarray, target: np.ndarray, sided: np.ndarray | None = 
 
 
 def share_interval(share: float, number: float) -> tuple[float, float]:
-    """The 95 % interval (Wilson's) of a share that was found in so many independent trials."""
+    """Wilson's 95 % interval of a share that was found in `number` independent trials."""
     scale = 1 + Z95**2 / number
     middle = (share + Z95**2 / (2 * number)) / scale
     half = Z95 / scale * (share * (1 - share) / number + Z95**2 / (4 * number**2)) ** 0.5
@@ -95,21 +95,21 @@ def share_interval(share: float, number: float) -> tuple[float, float]:
 
 
 def independent_questions(ids: np.ndarray) -> tuple[int, float]:
-    """How many different questions some pairs ask, and how many independent trials they are worth (Kish).
+    """The number of different questions in the pairs, and the effective number of independent trials (Kish).
 
-    A reward answers pairs that show the same two captions alike, so these are one trial.
+    A reward gives pairs with the same two captions the same answer, so they are one trial.
 
     Args:
-      ids: captions of both moments of each pair, step by step. [M, 2, L]
+      ids: captions of each step of both moments of each pair. [M, 2, L]
     """
     _, moments = np.unique(ids.reshape(-1, ids.shape[2]), axis=0, return_inverse=True)
-    pairs = np.sort(moments.reshape(-1, 2), axis=1)  # a pair in the other order is the same question
+    pairs = np.sort(moments.reshape(-1, 2), axis=1)  # the order within a pair does not matter
     counts = np.unique(pairs, axis=0, return_counts=True)[1].astype(np.float64)
     return len(counts), float(counts.sum() ** 2 / (counts**2).sum())
 
 
 def calibration(rewards: np.ndarray, target: np.ndarray) -> list[dict[str, Any]]:
-    """Mean predicted and annotated P(second is better), in ten bins of equal width, if not empty."""
+    """Mean predicted and annotated P(second is better), in the non-empty ones of ten bins of equal width."""
     predicted = 1 / (1 + np.exp((rewards[:, 0] - rewards[:, 1]).astype(np.float64)))
     places = np.minimum((predicted * 10).astype(int), 9)
     return [

@@ -1,7 +1,4 @@
-"""A cache of the rewards of messages: the network runs only for messages that are not in it yet.
-
-Messages repeat, so while an agent is trained nearly all of them are known.
-"""
+"""A cache of the rewards of messages. Messages repeat, so during training nearly all of them are in it."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ CAPACITY = 1 << 19  # messages: 128 MiB
 
 
 class RewardTable:
-    """Maps messages to rewards, and caches them; call it with messages. It is not thread-safe."""
+    """Maps messages to rewards with a cache; call it with messages. Not thread-safe."""
 
     def __init__(
         self,
@@ -24,14 +21,14 @@ class RewardTable:
         *,
         capacity: int = CAPACITY,
     ):
-        """Fills the table with the messages that are known beforehand.
+        """Fills the table with known messages.
 
         Args:
           value: the network, [K, 256] uint8 -> [K] float32.
-          messages: [U, 256] uint8
-          capacity: number of messages; if it would be exceeded, all but `messages` are removed.
+          messages: known messages. [U, 256] uint8
+          capacity: maximum number of messages; before it is exceeded, all but `messages` are removed.
         """
-        self.misses = 0  # messages for which the network had to run
+        self.misses = 0  # number of messages for which the network had to run
         self._value, self._capacity, self._beforehand = value, max(capacity, len(messages)), messages
         self._index, self._values = CaptionIndex(), np.zeros(0, np.float32)
         self._forget()
@@ -62,7 +59,7 @@ class RewardTable:
         self._values = np.append(self._values, values[added].astype(np.float32))
 
     def _forget(self) -> None:
-        """Removes all messages except those given at the start."""
+        """Removes all messages except the known ones."""
         self._index.clear()
         self._values = self._values[:0]
         if len(self._beforehand):

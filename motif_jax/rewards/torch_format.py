@@ -1,6 +1,6 @@
-"""Reads and writes the published system's reward checkpoints, by mapping its state dict to our parameters.
+"""Reads and writes reward checkpoints of the published system, by mapping its state dict to our parameters.
 
-Reading is safe: torch loads arrays and plain containers only, and refuses anything that would run code.
+Reading is safe: torch loads only arrays and plain containers, and refuses anything that would run code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINEARS = {  # ours: theirs
     ("head",): "reward_fn.1",
 }
 ACTIONS = 23
-LARGEST = 2**32  # bytes of a checkpoint; published ones have some millions
+LARGEST = 2**32  # maximum bytes of a checkpoint; published ones have a few million
 MOMENTS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
 UNUSED = ("critic_linear.", "action_parameterization.")  # parts of their state dict that the reward does not use
 
@@ -64,7 +64,7 @@ def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
             found[*path, "kernel"] = state.pop(f"{name}.weight").T
             found[*path, "bias"] = state.pop(f"{name}.bias")
     except KeyError as error:
-        raise UserError(f"this is no reward that reads messages alone: it has no {error} ({FLAG})") from None
+        raise UserError(f"this is not a reward that reads only messages: it has no {error} ({FLAG})") from None
     if state:
         raise UserError(f"this reward reads more than messages: it also has {sorted(state)[0]!r} ({FLAG})")
     return found
@@ -79,7 +79,7 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
         size = file.stat().st_size
         if size > LARGEST:
             raise ValueError(f"it has more than {LARGEST:,} bytes")
-        if zipfile.is_zipfile(file):  # the format of current PyTorch, which does not verify the checksums itself
+        if zipfile.is_zipfile(file):  # the current format; PyTorch does not verify its checksums
             with zipfile.ZipFile(file) as archive:
                 if sum(member.file_size for member in archive.infolist()) > size:
                     raise ValueError("its parts are compressed, which PyTorch does not do")
@@ -125,7 +125,7 @@ def write_experiment(
     write_whole(file, lambda out: torch.save(checkpoint, out))
     levels, values = zip(*sorted(statistics["quantiles"].items()), strict=True)
     row = ",".join(repr(float(value)) for value in values)
-    lines = [",".join(levels), *[row] * (epoch + 1)]  # as many rows as epochs; the last is the one that is read
+    lines = [",".join(levels), *[row] * (epoch + 1)]  # one row per epoch; the published system reads the last one
     write_whole(table, lambda out: out.write(("\n".join(lines) + "\n").encode()))
     return file
 
@@ -135,19 +135,19 @@ class Quantiles(NamedTuple):
 
     epoch: int  # 0 before any training
     values: dict[str, float]  # by level
-    doubt: str  # why this may be the row of another epoch than the checkpoint's; "" if it is not
+    doubt: str  # why this may be the row of another epoch; "" if it is certain
 
 
 def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
     """The row of `../reward_metrics/train_norm_quantiles.csv` that belongs to a checkpoint.
 
-    The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. So the
-    row of a checkpoint is its rank among the checkpoints beside it, if there are as many as rows. Otherwise it is the
-    last one, which the published system takes for every checkpoint.
+    The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. If there
+    are as many checkpoints as rows, the rank of a checkpoint is the number of its row. Otherwise this takes the last
+    row, as the published system does for every checkpoint.
 
     Args:
       checkpoint: the path of a `checkpoint_N.pth`.
-      num_iter: the `num_iter` in that checkpoint, which must be N.
+      num_iter: the `num_iter` in that checkpoint, equal to N.
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     try:
@@ -162,25 +162,25 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
         epoch = steps.index(num_iter)
     elif any(row != rows[-1] for row in rows):
         doubt = (
-            f"{str(table)!r} has {len(rows)} rows, and beside {str(checkpoint)!r}, of optimiser step {num_iter}, lie "
-            f"{len(steps)} checkpoints, so its row is not known: the last one is taken, as in the published system"
+            f"{str(table)!r} has {len(rows)} rows, but the directory of {str(checkpoint)!r} (step {num_iter:,}) has "
+            f"{len(steps)} checkpoints, so its row is unknown: the last one is used, as in the published system"
         )
     return Quantiles(epoch, {f"{level:.2f}": value for level, value in zip(levels, rows[epoch], strict=True)}, doubt)
 
 
 def _read_table(table: Path) -> tuple[list[float], list[list[float]]]:
-    """Levels, and the rows of the last run: every run appends a line of levels and then its rows."""
+    """Levels, and the rows of the last run; every run appends a line of levels and then its rows."""
     levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
     runs = [number for number, row in enumerate(rows, 1) if row == levels]
     rows = rows[runs[-1] :] if runs else rows
     if not rows or any(len(row) != len(levels) or not np.isfinite(row).all() for row in rows):
-        raise ValueError(f"after the levels, every line must be {len(levels)} finite numbers, and one must be there")
+        raise ValueError(f"after the levels there must be lines of {len(levels)} finite numbers")
     return levels, rows
 
 
 def _torch() -> Any:
     if importlib.util.find_spec("torch") is None:
-        raise UserError(f"PyTorch checkpoints need PyTorch: pip install torch, its build for CPUs will do ({FLAG})")
+        raise UserError(f"PyTorch checkpoints need PyTorch: pip install torch (the CPU build is enough) ({FLAG})")
     import torch
 
     return torch

@@ -97,9 +97,7 @@ def test_as_a_policy_its_logits_are_values_and_the_value_is_the_largest():
 
 @pytest.mark.quick
 def test_what_it_cannot_read_is_refused():
-    with pytest.raises(
-        UserError, match=r"has 41 tokens, but at most 40 are possible \(--config.policy.drrn.max_tokens, or fewer"
-    ):
+    with pytest.raises(UserError, match=r"has 41 tokens, but at most 40 .* \(--config.policy.drrn.max_tokens,"):
         make_policy_model(options(), None).encode(as_prompts([" ".join(["wall"] * 41)], 400))
     with pytest.raises(UserError, match=r"'take' and 'leave' have the same tokens for this network \(--config.env\)"):
         make_policy_model(options(("take", "leave")), None)

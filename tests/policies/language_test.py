@@ -193,9 +193,7 @@ def test_prompts_become_rows_of_tokens_that_are_padded_to_few_lengths():
     assert prompts({"prompt": np.zeros((2, 5, 80), np.uint8)})["tokens"].shape == (2, 5, 32)
     long = as_prompts([" ".join(["wall"] * 33)], 400)
     assert prompts(long)["tokens"].shape == (1, 64)
-    with pytest.raises(
-        UserError, match=r"has 41 tokens, but at most 40 are possible \(--config.policy.language.max_tokens,"
-    ):
+    with pytest.raises(UserError, match=r"has 41 tokens, but at most 40 .* \(--config.policy.language.max_tokens,"):
         prompts(as_prompts([" ".join(["wall"] * 41)], 400))
 
 

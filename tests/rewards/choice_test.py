@@ -77,7 +77,7 @@ def test_own_sources_are_imported_before_anything_starts(own):
     assert sources.shape(sources.moments({"reward": np.zeros((2, 3))}))["Steps"].tolist() == [[1] * 3] * 2
     for name, said in (
         ("own_rewards:Nobody", r"cannot use the reward source 'own_rewards:Nobody' .* has no class 'Nobody'"),
-        ("own_rewards:Other", "'own_rewards:Other' is no class that derives from RewardSource"),
+        ("own_rewards:Other", "'own_rewards:Other' is not a subclass of RewardSource"),
         (
             "no_such_rewards:It",
             r"cannot use the reward source 'no_such_rewards:It' .*: No module named 'no_such_rewards'",
@@ -111,9 +111,9 @@ def test_a_policy_without_any_reward_is_refused():
 def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name():
     source = RewardSources([Weighted("mine", "mine:Mine", 1.0, RewardSource())])
     source.check({"mine": np.zeros((2, 3))}, (2, 3))
-    with pytest.raises(UserError, match=r"'mine' gives rewards of shape \(2,\), where \(2, 3\) is due"):
+    with pytest.raises(UserError, match=r"'mine' must return rewards of shape \(2, 3\), not \(2,\)"):
         source.check({"mine": np.zeros(2)}, (2, 3))
-    with pytest.raises(UserError, match="'mine' gives a reward that is not finite"):
+    with pytest.raises(UserError, match="'mine' returned a reward that is not finite"):
         source.check({"mine": np.full((2, 3), np.nan)}, (2, 3))
     with pytest.raises(UserCodeError, match="'mine:Mine' failed with .*RewardSource has no method `rewards`"):
         source.moments({})

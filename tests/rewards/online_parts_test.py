@@ -356,7 +356,7 @@ def test_a_file_that_holds_no_vectors_is_refused(tmp_path, text, said):
 
 
 def test_vectors_that_know_no_word_of_the_goal_are_refused(tmp_path, vectors):
-    with pytest.raises(UserError, match=r"none of the words of the goal 'My silver is all' has a vector"):
+    with pytest.raises(UserError, match=r"no word of the goal 'My silver is all' has a vector"):
         make_words(tmp_path, vectors, goal="silver")
 
 
@@ -364,7 +364,7 @@ def test_other_vectors_than_training_began_with_are_refused(tmp_path, vectors):
     source = make_words(tmp_path, vectors)
     source.rewards(batch_of("A newt."))
     (tmp_path / "tiny.vec").write_text(VECTORS.replace("newt 1 0", "newt 1 2"))
-    with pytest.raises(UserError, match=r"the vectors of words, as that of '\w+', are others than training had"):
+    with pytest.raises(UserError, match=r"word vectors, such as that of '\w+', have changed"):
         make_words(tmp_path, vectors).restore(source.arrays(), source.facts())
 
 

@@ -219,9 +219,7 @@ def test_it_goes_on_from_arrays_and_facts_to_the_bit():
 
 def test_networks_of_another_size_are_refused():
     one = make_source(hidden=8)
-    with pytest.raises(
-        UserError, match=r"of the reward source 'rnd' in the checkpoint are others: .*--config.policy.rnd"
-    ):
+    with pytest.raises(UserError, match=r"of the reward source 'rnd' in the checkpoint differ: .*--config.policy.rnd"):
         make_source().restore(one.arrays(), one.facts())
 
 

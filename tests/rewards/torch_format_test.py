@@ -107,7 +107,7 @@ def test_where_the_row_is_not_known_the_last_one_is_taken_and_this_is_said(publi
     reward = take(tmp_path / "ours", file)
     assert reward.statistics.quantile(0.5) == last / 100
     assert reward.facts["epoch"] == last
-    assert "its row is not known: the last one is taken" in capsys.readouterr().out
+    assert "its row is unknown: the last one is used" in capsys.readouterr().out
 
 
 def test_a_published_reward_gives_the_same_values_here_and_back(published, tmp_path, capsys):
@@ -173,7 +173,7 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
     with pytest.raises(UserError, match="cannot read"):
         read_checkpoint(bad)
     torch.save(facts | {"model": {name: state[name] for name in list(state)[:4]}}, bad)
-    with pytest.raises(UserError, match=r"reads messages alone: it has no"):
+    with pytest.raises(UserError, match=r"reads only messages: it has no"):
         read_checkpoint(bad)
     torch.save(facts | {"model": state | {"encoder.blstats.weight": torch.zeros(1)}}, bad)
     with pytest.raises(UserError, match="reads more than messages: it also has 'encoder.blstats.weight'"):

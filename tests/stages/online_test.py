@@ -199,7 +199,7 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys,
             annotate__server__url=chat.url, online__patience_s=0.3, annotate__server__start_s=LONG_S,
         )  # fmt: skip
     printed = capsys.readouterr().out
-    assert "training goes on without new labels" in printed
+    assert "training continues without new labels" in printed
     assert "the judge answers again" in printed
     assert rows[-1]["reward/online_failures"] > 0
     assert rows[-1]["env_steps"] == 64 * 60
@@ -260,7 +260,7 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
     ({"online__labels_per_1000_steps": -1.0}, "labels_per_1000_steps must be .* not -1.0"),
     ({"online__kind": "words"}, r"needs a file of word vectors \(--config.policy.online.vectors\)"),
     ({"online__kind": "words", "online__vectors": "/none.vec"}, "there is no file '/none.vec'"),
-    ({"online__order": "uncertain"}, "only a network can be uncertain, and 'retrieval' has none"),
+    ({"online__order": "uncertain"}, "the order uncertain needs a network, which 'retrieval' lacks"),
     ({"online__init_from": "/none"}, r"there is no directory '/none' \(--config.policy.online.init_from\)"),
     ({"annotate__backend": "score"}, r"the backend 'score' labels the pairs of a dataset.*--config.annotate.backend"),
     ({"annotate__backend": "server", "annotate__server__url": "nowhere"}, "'nowhere' is not an address"),
@@ -306,7 +306,7 @@ def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(UserError, match=r"640 steps were trained with the goals 'defaultgoal@0'.*online.goals"):
         run(tmp_path / "run", online__goals="gold@0", train_for_env_steps=1280)
-    with pytest.raises(UserError, match=r"the labels in the checkpoint are of the judge .*--config.annotate"):
+    with pytest.raises(UserError, match=r"the labels in the checkpoint come from judge .*--config.annotate"):
         run(tmp_path / "run", annotate__backend="judge", train_for_env_steps=1280)
     rows = run(tmp_path / "run", online__goals="defaultgoal@0,gold@700", train_for_env_steps=1280)
     assert rows[-1]["env_steps"] == 1280

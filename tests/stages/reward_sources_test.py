@@ -113,9 +113,9 @@ def test_other_sources_or_values_are_another_experiment(trained, tmp_path):
         with pytest.raises(UserError, match=said):
             experiment.check_same_experiment(settings(**values), trained, file, train_policy.STAGE)
     # What a checkpoint says itself, where no record stands in the way:
-    with pytest.raises(UserError, match=r"training had the reward source 'Stairs'.*--config.policy.sources"):
+    with pytest.raises(UserError, match=r"training used the reward source 'Stairs'.*--config.policy.sources"):
         run(tmp_path / "run", sources="count:0.05,rnd:0.1", train_for_env_steps=640)
-    with pytest.raises(UserError, match=r"networks of the reward source 'rnd' in the checkpoint are others.*--workdir"):
+    with pytest.raises(UserError, match=r"networks of the reward source 'rnd' in the checkpoint differ.*--workdir"):
         run(tmp_path / "run", rnd__hidden=64, train_for_env_steps=640)
     with pytest.raises(UserError, match="no reward in"):  # the learnt one, without its file
         run(tmp_path / "other", sources="learnt,count:1", intrinsic_coefficient=0.1)
@@ -163,9 +163,9 @@ def test_a_crash_in_own_code_arrives_as_one_sentence_with_its_traceback(tmp_path
         run(tmp_path / "later", sources="own_sources:FailingLater:1")
     with reading(tmp_path / "later/policy/checkpoints") as checkpoints:  # nothing that was learnt is lost
         assert checkpoints.readable("last")[2]["progress"]["updates"] == 3
-    with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):
+    with pytest.raises(UserError, match="the reward source 'Endless' returned a reward that is not finite"):
         run(tmp_path / "two", sources="own_sources:Endless:1")
-    with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):
+    with pytest.raises(UserError, match="the reward source 'Endless' returned a reward that is not finite"):
         run(tmp_path / "three", sources="own_sources:Endless:1", synchronous=False)  # from the hand-off thread
 
 

@@ -1,4 +1,4 @@
-"""A reward that is learnt while the agent plays, from a judge that is asked on the side (ONI, arXiv 2410.23022).
+"""A reward that is learnt during training from a judge's labels (ONI, arXiv 2410.23022).
 
-Captions of new rollouts come in; labels of a judge are looked up, or taught to a small network, and become rewards.
+Captions of rollouts come in. The labels are looked up, or a small network learns them, and they become rewards.
 """

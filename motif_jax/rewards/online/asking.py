@@ -1,7 +1,7 @@
-"""The first host's part: plans questions for the judge, fetches answers, records them, and says when the judge is down.
+"""Plans questions for the judge, fetches and records answers, and reports a judge that is down. Only on the first host.
 
-The judge never holds up training. While it is down, or next to none of its answers can be read, one line a minute says
-so. `policy/opinions.jsonl` records each answer: the captions, the judge, the step, and how long the answer took.
+The judge never delays training. While it is down, or fewer than 5 % of its answers can be parsed, one line a minute
+says so. `policy/opinions.jsonl` records each answer: the captions, the judge, the step, and how long the answer took.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Asking:
         self._judge: Stream | Direct = judges.open(goal, 0, at_once=True)
         self.tally = Tally()
         self.readable = Readable("train_policy")
-        self._came = 0  # answers fetched at once, the last time
+        self._came = 0  # number of answers at the last fetch
         self._down_s = self._said_s = 0.0
 
     def go_on(self, goal: str, asked: int, step: int) -> None:
-        """Continues from a checkpoint, about this goal; `asked`: questions until this step."""
+        """Continues from a checkpoint, with this goal and the number of questions `asked` until this step."""
         self._begin_log(step)
         self._judge.taken = asked
         self.turn(goal)
 
     def turn(self, goal: str) -> None:
-        """From now on the judge is asked about this goal; what is under way about another is given up."""
+        """Switches to another goal, and drops open questions about the previous one."""
         if goal != self._goal:
             asked = self._judge.taken - self._judge.under_way
             self._judge.close()
@@ -60,18 +60,18 @@ class Asking:
             self.tally.forget()
 
     def _begin_log(self, step: int) -> None:
-        """Removes what a run that was killed has recorded after the checkpoint from which training goes on."""
+        """Removes rows that a killed run wrote after the checkpoint from which training resumes."""
         if not self._begun:
             self._log.cut_after(step)
             self._begun = True
 
     @property
     def is_immediate(self) -> bool:
-        """Whether all that is planned is answered when `plan` returns."""
+        """Whether all planned questions are answered when `plan` returns."""
         return self._judge.immediate
 
     def answers(self, step: int) -> list[Answered]:
-        """What has come back since the last call; it is recorded as of this step."""
+        """Answers since the last call; they are recorded with this step."""
         self._watch()
         self._begin_log(0)
         found = self._judge.answers()
@@ -83,7 +83,7 @@ class Asking:
         return found
 
     def plan(self, store: Store, ordered: np.ndarray, steps: int) -> None:
-        """Plans what to ask next, at this step: questions of the store that wait, the most urgent first."""
+        """Passes the waiting questions to the judge, the most urgent first, within the budget at this step."""
         self.tally.wait(ordered)
         most = limit(self._section.labels_per_1000_steps, steps)
         if not self._judge.immediate:
@@ -94,7 +94,7 @@ class Asking:
             raise UserError(f"{failed}; a synchronous run waits for its judge (--config.policy.synchronous)") from None
 
     def _watch(self) -> None:
-        """Says once a minute that the judge is down, and when it is back."""
+        """Prints once a minute that the judge is down, and once that it is back."""
         patience_s, silent_s = self._section.patience_s, self._judge.silent_s
         now = time.monotonic()
         if silent_s <= patience_s:
@@ -102,19 +102,19 @@ class Asking:
                 print_line(f"train_policy: the judge answers again, after {self._down_s:,.0f} seconds")
             self._down_s = 0.0
             return
-        reason = self._judge.problem or "its answers do not come"
+        reason = self._judge.problem or "it does not answer"
         if self._section.when_down == "stop":
-            raise UserError(f"the judge has said nothing for {silent_s:,.0f} s: {reason} ({SECTION}.when_down=stop)")
+            raise UserError(f"the judge has not answered for {silent_s:,.0f} s: {reason} ({SECTION}.when_down=stop)")
         if not self._down_s or now - self._said_s > SAY_EVERY_S:
             self._said_s = now
             print_line(
-                f"train_policy: the judge has said nothing for {silent_s:,.0f} s, and training goes on without new "
+                f"train_policy: the judge has not answered for {silent_s:,.0f} s; training continues without new "
                 f"labels: {reason}"
             )
         self._down_s = silent_s
 
     def figures(self) -> dict[str, float]:
-        """Since the last call."""
+        """Figures since the last call."""
         judge = self._judge
         return self.tally.figures() | {
             "under_way": float(judge.under_way),
@@ -124,7 +124,7 @@ class Asking:
         }
 
     def close(self) -> None:
-        """Ends the judge."""
+        """Closes the judge and the log."""
         self._judge.close()
         self._log.close()
 
@@ -134,13 +134,13 @@ NO_LIMIT = 2**62
 
 
 def in_order(store: Store, kind: Kind, order: str) -> np.ndarray:
-    """The questions that wait for an answer, the most urgent first.
+    """The waiting questions, the most urgent first.
 
     Args:
       store: questions and captions.
-      kind: knows how certain it is of an answer.
-      order: "recency": those last seen first, and of pairs the last made; "count": those seen most often, and of pairs
-        the rarer of both counts; "uncertain": those whose answer is the least certain.
+      kind: estimates the uncertainty of an answer.
+      order: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
+        pair has the smaller count of its captions; "uncertain": the least certain answer first.
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]
@@ -155,7 +155,7 @@ def in_order(store: Store, kind: Kind, order: str) -> np.ndarray:
 
 
 def items(store: Store, ordered: np.ndarray) -> list[Item]:
-    """Questions in words."""
+    """Questions with the texts of their captions."""
     columns = (store.questions[name][ordered].tolist() for name in ("first", "second", "attempts"))
     return [
         Item(number, attempt, Question(store.text(first), store.text(second) if second >= 0 else None))
@@ -164,18 +164,18 @@ def items(store: Store, ordered: np.ndarray) -> list[Item]:
 
 
 def limit(labels_per_1000_steps: float, steps: int) -> int:
-    """How many questions the judge may have been asked by this step; without a limit if the budget is 0."""
+    """The maximum number of questions until this step; NO_LIMIT if the budget is 0."""
     return int(labels_per_1000_steps * steps / 1000) if labels_per_1000_steps else NO_LIMIT
 
 
 def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Captions to compare. [number] rows, twice
+    """Draws pairs of captions. Returns their rows in the store, [number] twice.
 
     Args:
       store: captions.
-      number: of pairs.
-      sample: "count": each caption as often as it was seen; "distinct": each as often as any other.
-      seed: what the choice depends on.
+      number: number of pairs.
+      sample: "count": in proportion to how often a caption was seen; "distinct": uniformly.
+      seed: for the random numbers.
     """
     rng = np.random.default_rng(seed)
     if not len(store.captions):
@@ -189,10 +189,10 @@ def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) 
 
 
 class Tally:
-    """Counts what happens; `figures` gives the counts since its last call."""
+    """Counters of questions and answers; `figures` returns and resets them."""
 
     def __init__(self) -> None:
-        self._first_seen_s: dict[int, float] = {}  # when each question that has no answer began to wait
+        self._first_seen_s: dict[int, float] = {}  # when each open question began to wait
         self._clear()
 
     def _clear(self) -> None:
@@ -202,12 +202,12 @@ class Tally:
         self._asked = self._cached = self._unreadable = self._tokens = 0
 
     def batch(self, steps: int, labelled: int) -> None:
-        """Steps of a batch, and how many of them show a caption with a label."""
+        """Counts the steps of a batch, and those whose caption has a label."""
         self._steps += steps
         self._labelled += labelled
 
     def wait(self, questions: Iterable[int]) -> None:
-        """These questions were wanted for the first time, or again."""
+        """Notes the start of waiting for new questions."""
         now = time.monotonic()
         for question in questions:
             self._first_seen_s.setdefault(question, now)
@@ -227,11 +227,11 @@ class Tally:
                 self._ages.append(now - self._first_seen_s.pop(one.item.number))
 
     def forget(self) -> None:
-        """Questions that wait are dropped."""
+        """Drops the waiting questions."""
         self._first_seen_s.clear()
 
     def figures(self) -> dict[str, float]:
-        """Since the last call; ages are seconds from the first sight of a caption to a label that pays."""
+        """Figures since the last call; ages are seconds from the first sight of a caption to its label."""
         found: dict[str, float] = {
             "asked": self._asked,
             "cached": self._cached,
@@ -247,19 +247,19 @@ class Tally:
         return {name: float(value) for name, value in found.items()}
 
 
-LONGEST = 300  # characters of what was said
+LONGEST = 300  # characters kept of an answer
 
 
 class OpinionLog:
-    """Appends answers to a file, which is opened with the first of them; `cut_after` goes before that."""
+    """Appends answers to a file. The first answer opens it; `cut_after` must come before."""
 
     def __init__(self, path: Path, judge: str):
-        """`judge`: who answers."""
+        """`judge`: the name of the judge."""
         self._path, self._judge = path, judge
         self._file: IO[Any] | None = None
 
     def write(self, answered: Iterable[Answered], goal: str, step: int) -> None:
-        """Appends answers about a goal that came in the update which ended at this step."""
+        """Appends answers about a goal; they came in the update that ended at this step."""
         lines = []
         for one in answered:
             question, said = one.item.question, one.answer.said
@@ -276,7 +276,7 @@ class OpinionLog:
             self._file.flush()
 
     def cut_after(self, step: int) -> None:
-        """Removes what came later than the checkpoint from which training goes on."""
+        """Removes rows after the step of the checkpoint from which training resumes."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         drop_rows_after(self._path, step)
 

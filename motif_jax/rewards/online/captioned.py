@@ -1,4 +1,4 @@
-"""What online rewards share: a step is rewarded for the message that it led to, divided by a power of its count."""
+"""The base class of online rewards: the worth of the message that a step led to, divided by a power of its count."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from motif_jax.rewards.source import Arrays, Facts, RewardSource
 
 
 class Captioned(RewardSource):
-    """worth(message) / n^exponent, where n is how often the episode has shown the message, this time included."""
+    """worth(message) / n^exponent, where n counts the message's appearances in the episode, this one included."""
 
     def __init__(self, count_exponent: float, one_step_late: bool):
-        """`one_step_late`: as published, a step is rewarded for the message shown before its action."""
+        """`one_step_late`: as published, reward a step for the message before its action."""
         self._exponent, prefix = float(count_exponent), "" if one_step_late else "event_"
         self._message, self._count = f"{prefix}message", f"{prefix}message_count"
         self.observations = (self._message, self._count)
 
     def worth(self, messages: np.ndarray) -> np.ndarray:
-        """The worth of messages, before it is divided. [N, 256] uint8 -> [N] float32"""
+        """The worth of messages, before the division by counts. [N, 256] uint8 -> [N] float32"""
         raise NotImplementedError
 
     def moments(self, rollouts: Arrays) -> Arrays:
@@ -41,6 +41,6 @@ class Captioned(RewardSource):
 
 
 def captioned_facts(config: ConfigDict) -> Facts:
-    """What the rewards depend on beside the worth of messages."""
+    """Facts that rewards depend on, beside the worth of messages."""
     section = config.policy
     return {"count_exponent": section.count_exponent, "one_step_late": bool(section.reference_alignment)}

@@ -1,7 +1,7 @@
-"""What the hosts of a run tell each other at an update, so that all have the same store and learn the same lessons.
+"""Exchanges findings between the hosts of a run at each update, so that all have the same store and learn the same.
 
-Each host tells what its games have shown, and the first one the answers of the judge, which it alone asks. All add this
-to their stores in the order of the hosts. One message has a fixed size; what does not fit is told at the next update.
+Each host sends the captions of its games; the first host, which alone asks the judge, also sends the answers. All hosts
+add these to their stores in the order of the hosts. A message has a fixed size; the rest waits for the next update.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.store import Seen
 from motif_jax.structs import UserError
 
-MOST = {"rows": 1024, "messages": 64, "answers": 256}  # per host and update, where there are several hosts
+MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and update, with several hosts
 
 
 class Findings(NamedTuple):
-    """What a host has to tell."""
+    """The news of a host."""
 
     seen: Seen
-    scores: HostMoments  # of all steps
+    scores: HostMoments  # moments of the scores of all steps
     steps: int
-    labelled: int  # steps that show a caption with a label
-    questions: np.ndarray  # those that were answered. [A] int64
-    yes: np.ndarray  # the answers; NaN: none could be read. [A] float64
+    labelled: int  # steps whose caption has a label
+    questions: np.ndarray  # answered questions. [A] int64
+    yes: np.ndarray  # the answers; NaN: could not be parsed. [A] float64
 
 
 NONE = np.zeros(0, np.int64)
@@ -37,7 +37,7 @@ NOTHING = Findings(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), HostM
 
 
 def join(parts: Sequence[Findings]) -> Findings:
-    """All of them as one, each caption once."""
+    """Merges findings; each caption occurs once in the result."""
     scores = HostMoments()
     for part in parts:
         scores = scores.merge(part.scores)
@@ -66,18 +66,17 @@ def _sums(places: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
 
 
 class Exchange:
-    """Tells all hosts; every host calls `share` at the same point of each update."""
+    """Exchanges findings; every host calls `share` at the same point of each update."""
 
     def __init__(self) -> None:
-        """Nothing is left over from an earlier update."""
-        self._rest = NOTHING
+        self._rest = NOTHING  # findings for the next message
 
     def forget_answers(self) -> None:
-        """For another goal: what is left over is about the one before."""
+        """Drops unsent answers, which are about the previous goal."""
         self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
 
     def share(self, mine: Findings, hosts: Any) -> list[Findings]:
-        """What all hosts tell, in their order."""
+        """The findings of all hosts, in their order."""
         if hosts is None or hosts.count == 1:
             return [mine]
         now, self._rest = cut(join([self._rest, mine]))
@@ -85,7 +84,7 @@ class Exchange:
 
 
 def cut(findings: Findings) -> tuple[Findings, Findings]:
-    """The part that fits into a message, and the rest."""
+    """Splits findings into the part that fits into a message, and the rest."""
     rows, messages, answers = MOST["rows"], MOST["messages"], MOST["answers"]
     seen = findings.seen
     first = Seen(seen.rows[:rows], seen.counts[:rows], seen.messages[:messages], seen.times[:messages])
@@ -97,7 +96,7 @@ def cut(findings: Findings) -> tuple[Findings, Findings]:
 
 
 def pack(findings: Findings) -> np.ndarray:
-    """A message of a fixed size. -> [N] int32"""
+    """Findings as a message of fixed size. -> [N] int32"""
     seen = findings.seen
     head = np.array(
         [len(seen.rows), len(seen.messages), len(findings.questions), findings.steps, findings.labelled], np.int64
@@ -116,7 +115,7 @@ def pack(findings: Findings) -> np.ndarray:
 
 
 def unpack(words: np.ndarray) -> Findings:
-    """What `pack` was given."""
+    """The inverse of `pack`."""
     data, place = np.ascontiguousarray(words).tobytes(), 0
 
     def take(kind: type, *shape: int) -> np.ndarray:
@@ -139,10 +138,10 @@ def unpack(words: np.ndarray) -> Findings:
 
 
 def check_same(arrays: Any) -> None:
-    """Raises UserError, on all hosts, if they have not all learnt the same."""
+    """Raises UserError, on all hosts, if their checksums of the arrays differ."""
     sums = from_every_host(np.frombuffer(bytes.fromhex(sum_of_arrays(arrays)), np.int32))
     if others := np.flatnonzero((sums != sums[0]).any(1)).tolist():
         raise UserError(
-            f"host {others[0]} has learnt another online reward than host 0: give the same command again on all hosts, "
-            "to go on from the last checkpoint (--config.distributed)"
+            f"host {others[0]} has learnt another online reward than host 0: run the same command again on all hosts, "
+            "to resume from the last checkpoint (--config.distributed)"
         )

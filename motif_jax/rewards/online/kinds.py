@@ -1,11 +1,11 @@
-"""The kinds of online rewards that ask a judge: ways to turn its labels into the worth of captions.
+"""The kinds of online rewards that turn a judge's labels into the worth of captions.
 
     retrieval        worth = 1 where the judge called the caption helpful, else 0 (ONI-Retrieval)
     classification   worth = 1 where P(helpful) > threshold, else 0       cross-entropy on the judge's labels
     ranking          z = (score - mean) / sqrt(variance); worth = z where z > floor, else 0       Bradley-Terry on pairs
 
-Mean and variance are those of the scores of all steps so far (`normalise`; without it, worth = score, as released).
-Before the first lesson of classification and ranking, everything is worth 0.
+Mean and variance are running moments of the scores of all steps (`normalise`; without it, worth = score, as released).
+Before the first lesson of classification and ranking, all captions are worth 0.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ class Kind(Protocol):
 
         Args:
           store: all labels.
-          news: how many labels came since the last call.
+          news: number of new labels since the last call.
           scores: moments of the scores of all steps since then.
         """
 
     def view(self, store: Store) -> Any:
-        """What `score` and `worth` need; it never changes."""
+        """An immutable snapshot for `score` and `worth`."""
 
     def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Scores of distinct captions: their messages [D, 256] uint8, and their rows, -1 for unknown ones. -> [D]"""
+        """Scores of distinct captions, from messages [D, 256] uint8 and rows [D] (-1: not in the store). -> [D]"""
 
     def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
-        """The reward of captions with these scores, before it is divided by counts. [D] float32"""
+        """The worth of captions with these scores, before the division by counts. [D] float32"""
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """How far from certain the answer to each question is, between 0 and 1/2. [Q]"""
+        """The uncertainty of the answer to each question, between 0 and 1/2. [Q]"""
 
     def forget(self) -> None:
-        """For another goal: labels are gone."""
+        """Called when the goal changes and the labels are dropped."""
 
     def arrays(self) -> Arrays:
-        """What it has learnt, for checkpoints."""
+        """The learnt state, for checkpoints."""
 
     def restore(self, arrays: Any) -> None:
-        """Goes on from what `arrays` returned."""
+        """Restores the state that `arrays` returned."""
 
     def figures(self) -> dict[str, float]:
         """Figures since the last call."""
@@ -69,7 +69,7 @@ class Retrieval:
     """A caption is worth 1 if the judge has called it helpful, and 0 otherwise."""
 
     def __init__(self, threshold: float):
-        """`threshold`: labels are probabilities where the judge gives any; those above it count as helpful."""
+        """`threshold`: labels above it count as helpful; some judges give probabilities."""
         self._threshold = threshold
         self._view: np.ndarray | None = None
 
@@ -79,7 +79,7 @@ class Retrieval:
             self._view = None
 
     def view(self, store: Store) -> np.ndarray:
-        """The worth of each caption in the store, and 0 for all others, which have the row -1. [U + 1]"""
+        """The worth of each caption in the store; the last entry, 0, is for row -1. [U + 1]"""
         if self._view is None or len(self._view) != len(store.captions) + 1:
             self._view = np.append(store.labels > self._threshold, False).astype(np.float32)
         return self._view
@@ -93,7 +93,7 @@ class Retrieval:
         return scores
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """See `Kind`: it knows nothing of captions without a label."""
+        """See `Kind`: the answer for a caption without a label is fully uncertain."""
         return np.full(len(questions), 0.5)
 
     def forget(self) -> None:
@@ -113,11 +113,11 @@ class Retrieval:
         return {}
 
 
-CLIP = 10.0  # of the norm of ranking's gradients
+CLIP = 10.0  # maximum norm of ranking's gradients
 
 
 class Classification(TaughtKind):
-    """A network says whether a caption is helpful, also of captions that the judge has not seen."""
+    """A network predicts whether a caption is helpful, also for captions that the judge has not seen."""
 
     def __init__(self, teaching: Teaching, threshold: float):
         """`threshold`: probabilities above it are worth 1."""
@@ -137,7 +137,7 @@ class Classification(TaughtKind):
         super().__init__(teaching, Pupil(params, scores, loss, optax.adam(teaching.learning_rate), teaching.seed))
 
     def known(self, store: Store) -> np.ndarray:
-        """See `TaughtKind`: those with a label, or with an earlier reward's opinion."""
+        """See `TaughtKind`: captions with a label, or with an earlier reward's opinion."""
         return np.flatnonzero(store.labels >= 0)
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
@@ -167,17 +167,17 @@ class Classification(TaughtKind):
 
 
 class Ranked(NamedTuple):
-    """What ranking's rewards are computed from."""
+    """The snapshot for ranking's rewards."""
 
     params: Any
-    seen: HostMoments  # scores of all steps
+    seen: HostMoments  # moments of the scores of all steps
 
 
 class Ranking(TaughtKind):
-    """A network gives each caption a score, so that the better of two has the higher one."""
+    """A network gives each caption a score; of two captions the better one has the higher score."""
 
     def __init__(self, teaching: Teaching, floor: float, normalise: bool):
-        """`floor`: normalised scores up to it are worth 0; `normalise` False: the score itself is the worth."""
+        """`floor`: normalised scores up to it are worth 0. Without `normalise`, the worth is the score."""
         options = {"message": teaching.message, "blstats": False, "crop": False, "glyphs": False}
         apply, params = make_reward_model(options, teaching.seed + SEED)
         self._floor, self._normalise, self._seen = floor, normalise, HostMoments()
@@ -197,7 +197,7 @@ class Ranking(TaughtKind):
         super().__init__(teaching, Pupil(params, scores, loss, optimizer, teaching.seed))
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """See `TaughtKind`: each caption once, and which of them the pairs show."""
+        """See `TaughtKind`: each caption once, and the indices of each pair's captions."""
         pairs = np.stack([store.questions["first"][chosen], store.questions["second"][chosen]], 1)
         rows, shows = np.unique(pairs, return_inverse=True)
         return {
@@ -208,7 +208,7 @@ class Ranking(TaughtKind):
         }
 
     def start_from(self, params: Any, seen: HostMoments) -> None:
-        """Begins with the parameters of another network of this form, and the moments of its scores."""
+        """Begins with the parameters of another network of the same architecture, and the moments of its scores."""
         self._pupil.start_from(params)
         self._seen = seen
 

@@ -1,4 +1,4 @@
-"""Makes the parts of an online reward from the config: judge, facts, kind, and the opinion before the first labels."""
+"""Makes the parts of an online reward from the config: judge, facts, kind, and the opinion before labels exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # v
 
 
 def make_facts(config: ConfigDict, judge: Facts) -> Facts:
-    """What rewards depend on beside the arrays; `judge`: `Judges.facts`."""
+    """Facts that rewards depend on, beside the arrays; `judge`: the result of `Judges.facts`."""
     section = config.policy.online
     teaching = {name: config.seed if name == "seed" else section[name] for name in Teaching._fields}
     facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": teaching}
@@ -35,7 +35,7 @@ def make_facts(config: ConfigDict, judge: Facts) -> Facts:
 
 
 def make_kind(facts: Facts) -> Kind:
-    """The kind that the facts name, which has learnt nothing yet."""
+    """A new, untrained kind, as the facts describe it."""
     if facts["kind"] == "retrieval":
         return Retrieval(facts["threshold"])
     if facts["kind"] == "classification":
@@ -47,18 +47,18 @@ class Judges:
     """Opens a judge for each goal."""
 
     def __init__(self, config: ConfigDict):
-        """Reads the config; `open` opens a judge."""
+        """Takes the config of the experiment."""
         self._config, self._texts = config, texts_of(config)
         self._one = not asks_pairs(config.policy.online.kind)
 
     @property
     def name(self) -> str:
-        """Who answers."""
+        """The name of the model or backend."""
         section = self._config.annotate
         return str(section.model or section.backend)
 
     def facts(self) -> dict[str, Any]:
-        """What labels depend on, beside the goal."""
+        """Facts that labels depend on, beside the goal."""
         section = self._config.annotate
         facts: dict[str, Any] = {"backend": section.backend}
         if section.backend in ("lexicon", "judge"):
@@ -70,12 +70,12 @@ class Judges:
         return facts
 
     def open(self, goal: str, taken: int, at_once: bool) -> Stream | Direct:
-        """A judge about a goal.
+        """Opens a judge for a goal.
 
         Args:
           goal: a name, or a sentence.
-          taken: questions of earlier judges, which count towards the budget.
-          at_once: raises UserError if it cannot be reached now; otherwise it is tried again and again.
+          taken: number of earlier questions, which count towards the budget.
+          at_once: raise UserError if the judge cannot be reached now; otherwise retry in the background.
         """
         section = judge_section(self._config, goal)
 
@@ -89,11 +89,11 @@ class Judges:
         return Stream(opened, opened() if at_once else None, taken)
 
 
-WEIGHT = 1000.0  # steps that the moments of the learnt reward count for
+WEIGHT = 1000.0  # the moments of the learnt reward count as this number of steps
 
 
 def starting_opinion(config: ConfigDict, kind: Kind) -> Opinion | None:
-    """Gives ranking its parameters; for other kinds, returns a function from messages to 0 or 1."""
+    """Gives ranking the parameters of `init_from`; for other kinds, returns a function from messages to 0 or 1."""
     section = config.policy.online
     if not section.init_from:
         return None

@@ -1,7 +1,7 @@
-"""A network that is taught from labels while the agent trains: its parameters, its optimizer, its lessons.
+"""A network that learns from labels during training of the agent: parameters, optimizer, lessons (gradient steps).
 
-It lies on one device of each host. With several hosts, each teaches its own copy the same lessons, so the copies stay
-equal without any traffic. Updates do not take the memory of older parameters, so a snapshot may go on using those.
+It is on one device of each host. With several hosts, each gives its own copy the same lessons, so the copies stay equal
+without communication. Updates do not donate the old parameters, so a snapshot may still use them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
 
-LEAST, CHUNK = 64, 1024  # captions that are computed at once, at least and at most, so that few shapes are compiled
-SUMS = ("lessons", "loss", "gradient_norm", "sided", "right")  # `sided`: labels with a side; `right`: of these, hits
+LEAST, CHUNK = 64, 1024  # minimum and maximum number of captions per call, so that few shapes are compiled
+SUMS = ("lessons", "loss", "gradient_norm", "sided", "right")  # `sided`: labels without ties; `right`: hits
 Sums = dict[str, Any]
 SEED = 83  # so that these networks are not those of the policy
 Lesson = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, Sums]]
 
 
 class State(NamedTuple):
-    """What a lesson changes."""
+    """The state that a lesson updates."""
 
     params: Any
     optimizer: Any
@@ -40,11 +40,11 @@ class Pupil:
         """Compiles the functions.
 
         Args:
-          params: at the start.
-          scores: parameters, messages [D, W] -> [D].
-          loss: parameters, arrays of a batch, key -> loss, and `sided` and `right` of SUMS.
-          optimizer: of optax.
-          seed: of dropout.
+          params: initial parameters.
+          scores: (parameters, messages [D, W]) -> [D].
+          loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
+          optimizer: an optax optimizer.
+          seed: for dropout.
         """
         self._state = State(params, optimizer.init(params))
         self.lessons = 0
@@ -63,7 +63,7 @@ class Pupil:
 
     @property
     def params(self) -> Any:
-        """The parameters as they are now; a later lesson makes others."""
+        """The current parameters; lessons replace them and do not change them in place."""
         return self._state.params
 
     def teach(self, batch: Mapping[str, np.ndarray]) -> None:
@@ -72,23 +72,23 @@ class Pupil:
         self.lessons += 1
 
     def scores(self, params: Any, messages: np.ndarray) -> np.ndarray:
-        """The network's output for distinct captions, by parameters of any time. [D, 256] uint8 -> [D]"""
+        """The network's output for distinct captions, with the given parameters. [D, 256] uint8 -> [D]"""
         if not len(messages):
             return np.zeros(0, np.float32)
         parts = [messages[start : start + CHUNK] for start in range(0, len(messages), CHUNK)]
         return np.concatenate([np.asarray(self._scores(params, pad(part)))[: len(part)] for part in parts])
 
     def start_from(self, params: Any) -> None:
-        """Takes over parameters of the same form, which count as one lesson."""
+        """Begins with given parameters, which count as one lesson."""
         self._state = self._state._replace(params=params)
         self.lessons = max(self.lessons, 1)
 
     def arrays(self) -> dict[str, Any]:
-        """For checkpoints."""
+        """The state, for checkpoints."""
         return {**self._state._asdict(), "lessons": np.array([self.lessons], np.int64)}
 
     def restore(self, arrays: Any) -> None:
-        """Goes on from what `arrays` returned."""
+        """Restores the state that `arrays` returned."""
         given = {name: arrays.get(name, {}) for name in State._fields}
         self._state = rebuild(self._state, leaves_by_path(given), Path("sources/online"), "--workdir")
         self.lessons = int(np.asarray(arrays["lessons"])[0])
@@ -111,9 +111,9 @@ class Pupil:
 
 
 def pad(messages: np.ndarray, rows: int = 0) -> np.ndarray:
-    """Messages in an array of one of few shapes, with rows of zeros behind them. [K, 256] -> [K', W] uint8
+    """Pads messages with zeros to one of few shapes. [K, 256] -> [K', W] uint8
 
-    Columns of zeros at the end are left out up to a power of two; there are `rows` rows, by default a power of two.
+    K' is `rows`, by default a power of two. W is a power of two: the columns behind it have only zeros.
     """
     used = np.flatnonzero(np.bitwise_or.reduce(messages, 0))
     width = min(power(used[-1] + 1 if len(used) else 1), messages.shape[1])
@@ -123,12 +123,12 @@ def pad(messages: np.ndarray, rows: int = 0) -> np.ndarray:
 
 
 def power(number: int) -> int:
-    """The next power of two, LEAST at least."""
+    """The next power of two, at least LEAST."""
     return max(LEAST, 1 << int(number - 1).bit_length())
 
 
 class Teaching(NamedTuple):
-    """How a network is taught."""
+    """Values of the config for the training of a network."""
 
     message: str  # encoder
     learning_rate: float
@@ -140,13 +140,13 @@ class Teaching(NamedTuple):
 
 
 class TaughtKind:
-    """What both kinds share: when lessons are given, and from which labels.
+    """Base class of the kinds with a network: when lessons are given, and from which labels.
 
-    While there are few labels, some lessons follow whenever labels come; later, a lesson follows each policy update.
+    Below `switch_at` labels, `lessons_early` lessons follow whenever labels come; later, `lessons_late` lessons follow
+    each update of the policy.
     """
 
     def __init__(self, teaching: Teaching, pupil: Pupil):
-        """`pupil`: the network."""
         self._teaching, self._pupil = teaching, pupil
 
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
@@ -162,21 +162,21 @@ class TaughtKind:
             self._pupil.teach(self.batch(store, chosen))
 
     def known(self, store: Store) -> np.ndarray:
-        """The questions that lessons may be about. [Q]"""
+        """The questions that lessons may use. [Q]"""
         return store.answered
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """The arrays of a lesson about these questions. [Q], Q at most the batch size"""
+        """The arrays of a lesson about these questions [Q]; Q is at most the batch size."""
         raise NotImplementedError
 
     def _fill(self, values: np.ndarray) -> np.ndarray:
-        """Rows of zeros added up to the batch size."""
+        """Pads with rows of zeros to the batch size."""
         found = np.zeros((self._teaching.batch_size, *values.shape[1:]), values.dtype)
         found[: len(values)] = values
         return found
 
     def forget(self) -> None:
-        """See `Kind`: it knows what it was taught until it is taught otherwise."""
+        """See `Kind`: the network keeps its parameters and learns the new labels."""
 
     def arrays(self) -> dict[str, Any]:
         """See `Kind`."""

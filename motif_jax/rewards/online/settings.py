@@ -1,4 +1,4 @@
-"""The values of `config.policy.online`, and the schedule of goals. Loads no JAX."""
+"""The section `policy.online` of the config, and the schedule of goals. Loads no JAX."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, shown, value
 from motif_jax.structs import UserError
 
-NETWORKS = ("classification", "ranking")  # kinds that teach one
-WORDS = "words"  # the kind that asks no judge
+NETWORKS = ("classification", "ranking")  # kinds with a network
+WORDS = "words"  # the kind without a judge
 KINDS = ("retrieval", *NETWORKS, WORDS)
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"
@@ -25,19 +25,19 @@ GOALS = f"{SECTION}.goals"
 
 @dataclass(frozen=True)
 class OnlineValues:
-    """The source online: a reward that is learnt during training, from the judge of the section annotate."""
+    """The source online: a reward that is learnt during training from the judge of the section annotate."""
 
     kind: str = value(
         "retrieval",
         Text(KINDS),
-        "retrieval: labels are looked up; words: likeness to the goal; others: a network",
+        "retrieval: labels are looked up; words: similarity to the goal; others: a network",
         decides=True,
     )
     goals: str = value(
-        "defaultgoal@0", Text(longest=4000), "schedule of goals by steps, such as defaultgoal@0,gold@2000000"
+        "defaultgoal@0", Text(longest=4000), "schedule of goals and steps, such as defaultgoal@0,gold@2000000"
     )
     threshold: float = value(
-        0.5, Number(0, 1, above=True, below=True), "a message above this probability is worth 1", decides=True
+        0.5, Number(0, 1, above=True, below=True), "messages with a higher probability are worth 1", decides=True
     )
     floor: float = value(-0.5, Number(-1e6, 1e6), "ranking, words: scores up to this are worth 0", decides=True)
     normalise: bool = value(
@@ -47,40 +47,38 @@ class OnlineValues:
         decides=True,
         differs="scores of ONI's ranking are normalised before they reward the agent, as was meant",
     )
-    init_from: str = value(
-        "", PATH, "workdir of a learnt reward, which counts until the judge has answered", decides=True
-    )
+    init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
     order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most often seen, or least certain")
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "budget of questions; 0: as fast as the judge answers")
     queue: int = value(
-        2_000, Whole(1, 10_000_000), "most questions that wait; the least urgent are dropped until they are seen again"
+        2_000, Whole(1, 10_000_000), "most waiting questions; the least urgent are dropped until they are seen again"
     )
-    attempts: int = value(3, Whole(1, 100), "times that a question is asked if its answers cannot be read")
+    attempts: int = value(3, Whole(1, 100), "times that a question is asked if its answers cannot be parsed")
     patience_s: float = value(
         30.0, Number(0.1, MANY_SECONDS), "seconds without an answer after which the judge counts as down"
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
     capacity: int = value(
-        1_000_000, Whole(1, 100_000_000), "most distinct captions that are stored; 0.6 kB each", decides=True
+        1_000_000, Whole(1, 100_000_000), "most distinct captions in memory; 0.6 kB each", decides=True
     )
     # classification and ranking
     message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
-    batch_size: int = value(256, Whole(1, 65_536), "captions, or pairs, per lesson", decides=True)
+    batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per lesson", decides=True)
     lessons_early: int = value(32, Whole(0, 100_000), "lessons whenever labels arrive, before switch_at", decides=True)
     lessons_late: int = value(1, Whole(0, 100_000), "lessons per update of the policy, from switch_at on", decides=True)
-    switch_at: int = value(25_000, Whole(0, 10**12), "number of labels", decides=True)
+    switch_at: int = value(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies", decides=True)
     pairs_per_update: int = value(
-        10, Whole(1, 100_000), "ranking: pairs to ask about, per update of the policy", decides=True
+        10, Whole(1, 100_000), "ranking: pairs to ask about per update of the policy", decides=True
     )
     sample: str = value(
-        "count", Text(("count", "distinct")), "ranking: captions as often as they were seen, or each once", decides=True
+        "count", Text(("count", "distinct")), "ranking: draw captions by frequency, or uniformly", decides=True
     )
 
 
 class GoalTurn(NamedTuple):
-    """From this step on, the judge is asked about this goal."""
+    """A goal, and the first step at which the judge is asked about it."""
 
     goal: str
     step: int
@@ -92,8 +90,8 @@ def parse_goals(text: str) -> tuple[GoalTurn, ...]:
     written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in found))
     if not found or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
         raise UserError(
-            f"the goals must be a schedule such as 'defaultgoal@0,gold@2000000', each with the step from which it is "
-            f"pursued, not {shown(text)} ({GOALS})"
+            f"the goals must be a schedule such as 'defaultgoal@0,gold@2000000', each with its first step, not "
+            f"{shown(text)} ({GOALS})"
         )
     steps = [turn.step for turn in found]
     if steps[0] or steps != sorted(set(steps)):
@@ -102,22 +100,22 @@ def parse_goals(text: str) -> tuple[GoalTurn, ...]:
 
 
 def turn_at(turns: tuple[GoalTurn, ...], step: int) -> int:
-    """The number of the goal that is pursued at a step."""
+    """The index of the goal at a step."""
     return max(number for number, turn in enumerate(turns) if turn.step <= step)
 
 
 def check_past(before: str, now: str, steps: int) -> None:
-    """Raises UserError if a schedule of goals differs for steps that are over."""
+    """Raises UserError if two schedules of goals differ for the steps so far."""
     past, changed = ([turn for turn in parse_goals(text) if turn.step <= steps] for text in (before, now))
     if past != changed:
         raise UserError(
-            f"{steps:,} steps were trained with the goals {before!r}: goals of later steps may change, those before "
-            f"may not ({GOALS})"
+            f"{steps:,} steps were trained with the goals {before!r}: goals of later steps may change, goals of past "
+            f"steps may not ({GOALS})"
         )
 
 
 def judge_section(config: ConfigDict, goal: str) -> ConfigDict:
-    """The section `annotate` for a judge that is asked during training, about one goal."""
+    """The section `annotate` for a judge during training, with one goal."""
     section = config.annotate.copy_and_resolve_references()
     section.goal = goal
     section.server.patience_s = float(config.policy.online.patience_s)
@@ -125,12 +123,12 @@ def judge_section(config: ConfigDict, goal: str) -> ConfigDict:
 
 
 def asks_pairs(kind: str) -> bool:
-    """Whether the judge compares two captions rather than judging one."""
+    """Whether questions compare two captions instead of judging one."""
     return kind == "ranking"
 
 
 def check_online(config: ConfigDict, texts: Texts) -> None:
-    """Raises UserError for values that cannot work together, before anything is started."""
+    """Raises UserError for values that do not work together."""
     section, backend = config.policy.online, config.annotate.backend
     turns = parse_goals(section.goals)
     if section.kind == WORDS:
@@ -140,16 +138,16 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
             raise UserError(f"there is no file {section.vectors!r} ({SECTION}.vectors)")
     elif backend not in (*MODELS, "lexicon"):
         raise UserError(
-            f"the backend {backend!r} labels the pairs of a dataset, and cannot be asked during training: choose "
+            f"the backend {backend!r} labels the pairs of a dataset and cannot be asked during training: choose "
             f"{', '.join(MODELS)} or lexicon (--config.annotate.backend)"
         )
     if section.order == "uncertain" and section.kind not in NETWORKS:
-        raise UserError(f"only a network can be uncertain, and {section.kind!r} has none ({SECTION}.order, .kind)")
+        raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
     if backend == "vllm" and len(turns) > 1 and section.kind != WORDS:
         raise UserError(
-            f"a model in this process is loaded for one goal: serve it, for a schedule of goals ({GOALS}; "
+            f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "
             "--config.annotate.backend=server)"
         )
     for turn in turns:

@@ -1,10 +1,10 @@
-"""The reward that is learnt from a judge while the agent plays, as a reward source named `online`.
+"""The reward source `online`: a reward that is learnt from a judge during training.
 
-    hand-off thread     captions of a batch -> rows, by one lookup; worth from the snapshot; what was seen -> deque
-    learner's thread    advance: what was seen -> store; answers -> store; lessons; plan of questions; new snapshot
+    hand-off thread     captions of a batch -> rows, by one lookup; worth from the snapshot; findings -> deque
+    learner's thread    advance: findings -> store; answers -> store; lessons; plan of questions; new snapshot
     judge's thread      questions of the plan -> answers (annotation/stream.py)
 
-A synchronous run asks in the learner's thread instead, so it is the same twice, to the bit.
+A synchronous run asks in the learner's thread instead, so its result is reproducible to the bit.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
-COMPARE_EVERY = 100  # updates between two comparisons of what the hosts have learnt; the first is at once
+COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is at once
 PAIRS = 11  # the number of the pairs' seed
 
 
 class Snapshot(NamedTuple):
-    """What rewards are computed from; immutable."""
+    """The immutable state that rewards are computed from."""
 
     lookup: Lookup
-    view: Any  # of the kind
-    labelled: np.ndarray  # whether each caption has a label; False at the end, for row -1. [U + 1]
+    view: Any  # result of `Kind.view`
+    labelled: np.ndarray  # whether each caption has a label; the last entry, False, is for row -1. [U + 1]
 
 
 class OnlineSource(Captioned):
-    """Rewards captions by what a judge has said of them so far."""
+    """Rewards captions by a judge's answers so far."""
 
     learns = True
 
     def __init__(self, facts: Facts, config: ConfigDict | None = None, asking: Asking | None = None):
-        """Knows nothing yet.
+        """Begins without captions and labels.
 
         Args:
-          facts: what `facts` returns.
-          config: of the experiment; without it the source cannot `advance`.
-          asking: how the judge is asked, on the first host.
+          facts: as returned by `facts`.
+          config: the config of the experiment; without it the source cannot `advance`.
+          asking: asks the judge; only on the first host.
         """
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._config, self._asking = dict(facts), config, asking
@@ -62,7 +62,7 @@ class OnlineSource(Captioned):
         self.kind = make_kind(facts)
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[Findings] | None = None if config is None else collections.deque()
-        self._opinion: Opinion | None = None  # of captions that have no label
+        self._opinion: Opinion | None = None  # labels new captions until the judge answers
         self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
         self._swap()
 
@@ -120,13 +120,13 @@ class OnlineSource(Captioned):
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
         findings = self._exchange.share(join([self._answers(), *passed]), hosts)
-        turns = turn_at(self._turns, self.steps) != self._turn
-        if turns:
-            self._start_turn(turn_at(self._turns, self.steps))
+        turn = turn_at(self._turns, self.steps)
+        if new_goal := turn != self._turn:
+            self._start_turn(turn)
         labels, scores = 0, HostMoments()
         for one in findings:
             labels += self._see(one.seen)
-            labels += 0 if turns else self._take(one)  # those are about the goal before
+            labels += 0 if new_goal else self._take(one)  # after a change of goal, the answers are about the old one
             scores = scores.merge(one.scores)
         assert self._config is not None
         section = self._config.policy.online
@@ -144,14 +144,14 @@ class OnlineSource(Captioned):
             check_same(self.arrays())
 
     def _answers(self) -> Findings:
-        """What the judge has answered; nothing on other hosts than the first."""
+        """The judge's answers since the last call; empty on all hosts but the first."""
         answers = self._asking.answers(self.steps) if self._asking else []
         questions = np.array([one.item.number for one in answers], np.int64)
         yes = np.array([np.nan if one.answer.yes is None else one.answer.yes for one in answers], np.float64)
         return NOTHING._replace(questions=questions, yes=yes)
 
     def _start_turn(self, turn: int) -> None:
-        """The judge is asked about another goal; labels of the goal before no longer count."""
+        """Switches to another goal, and drops the labels of the previous one."""
         self._turn = turn
         self._exchange.forget_answers()
         self.store.forget_labels()
@@ -160,7 +160,7 @@ class OnlineSource(Captioned):
             self._asking.turn(self._turns[turn].goal)
 
     def _see(self, seen: Seen) -> int:
-        """Counts captions and plans questions about them; returns how many pairs had a label already."""
+        """Counts captions and plans questions about them; returns the number of pairs with a known label."""
         rows = self.store.see(seen, self.steps, self._opinion if self._turn == 0 else None)
         if not self.store.pairs:
             self.store.want(rows, self.steps)
@@ -184,7 +184,7 @@ class OnlineSource(Captioned):
         return len(self.store.answered) - before
 
     def _swap(self, labels: int = 1) -> None:
-        """Makes a new snapshot; `labels`: how many are new."""
+        """Makes a new snapshot; `labels`: the number of new labels."""
         if labels or len(self._labelled) != len(self.store.captions) + 1:
             self._labelled = self.store.labelled()
         self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self._labelled)
@@ -210,10 +210,10 @@ class OnlineSource(Captioned):
         return self._facts
 
     def restore(self, arrays: Any, facts: Facts) -> None:
-        """Goes on; refuses another judge, and another goal for steps that are over."""
+        """See `RewardSource`; refuses another judge, and another goal for past steps."""
         if facts["judge"] != self._facts["judge"]:
             raise UserError(
-                f"the labels in the checkpoint are of the judge {facts['judge']}, not {self._facts['judge']}: choose "
+                f"the labels in the checkpoint come from judge {facts['judge']}, not {self._facts['judge']}: choose "
                 "another --workdir (--config.annotate)"
             )
         self._take_arrays(arrays)
@@ -221,7 +221,7 @@ class OnlineSource(Captioned):
         if self._asking:
             self._asking.go_on(self._turns[self._turn].goal, self._asked, self.steps)
 
-    # ---- what is said of it
+    # ---- metrics and report
 
     def figures(self) -> dict[str, float]:
         """See `RewardSource`."""
@@ -240,7 +240,7 @@ class OnlineSource(Captioned):
         return {f"online_{name}": value for name, value in found.items()}
 
     def failure(self) -> str:
-        """See `RewardSource`: next to none of the answers about the present goal could be read."""
+        """See `RewardSource`: too few answers about the current goal could be parsed."""
         answers, read = self.store.answers
         return too_few(read, answers, self._asking.readable.last if self._asking else "")
 

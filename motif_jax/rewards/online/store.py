@@ -1,11 +1,11 @@
-"""What was seen, and what the judge said of it: distinct captions with their counts, questions with their labels.
+"""The store of an online reward: distinct captions with their counts, questions with their labels.
 
-Rows are only ever appended, so a number stands for a caption or a question for ever:
+Rows are only appended, so the number of a caption or a question never changes:
 
-    captions     messages (captions.CaptionIndex); count: how often each was seen; last_step: when it was last seen;
-                 opinion: that of an earlier reward, 0, 1 or NONE
-    questions    first, second: rows of captions, second -1 where it is about one; state; label: P(yes), or NONE;
-                 attempts: how often it was answered; step: from when on it waited for an answer
+    captions     messages (captions.CaptionIndex); count: times it was seen; last_step: when it was last seen;
+                 opinion: the label of an earlier reward, 0, 1 or NONE
+    questions    first, second: rows of captions, second is -1 in questions about one; state; label: P(yes), or NONE;
+                 attempts: number of answers; step: when it began to wait for an answer
 """
 
 from __future__ import annotations
@@ -18,27 +18,25 @@ import numpy as np
 from motif_jax.captions import WIDTH, CaptionIndex, decode
 from motif_jax.rewards.source import Arrays
 
-IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: no answer to it could be read
-
-
-NONE = -1  # in place of a label or an opinion, where there is none
+IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: its answers could not be parsed
+NONE = -1  # in place of a missing label or opinion
 Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
 
 
 class Seen(NamedTuple):
-    """Captions of a batch of rollouts, each once."""
+    """The distinct captions of a batch of rollouts."""
 
-    rows: np.ndarray  # of those that are in the store. [R] int64
+    rows: np.ndarray  # rows of captions in the store. [R] int64
     counts: np.ndarray  # how often the batch shows them. [R] int64
-    messages: np.ndarray  # those that were not in the store then. [K, 256] uint8
-    times: np.ndarray  # how often the batch shows these. [K] int64
+    messages: np.ndarray  # captions that were not in the store. [K, 256] uint8
+    times: np.ndarray  # how often the batch shows them. [K] int64
 
 
 class Columns:
-    """Arrays that grow together; `columns["name"]` is a view of the rows there are."""
+    """Arrays that grow together; `columns["name"]` is a view of the current rows."""
 
     def __init__(self, **empty: Any):
-        """Takes the value of each column in a new row, with its dtype."""
+        """Takes the default value of each column, with its dtype."""
         self._empty = {name: np.asarray(value) for name, value in empty.items()}
         self._arrays = {name: np.zeros(0, value.dtype) for name, value in self._empty.items()}
         self._size = 0
@@ -50,10 +48,10 @@ class Columns:
         return self._arrays[name][: self._size]
 
     def extend(self, number: int, **values: Any) -> np.ndarray:
-        """Adds rows; columns that are not given have their usual value. Returns the numbers of the rows."""
+        """Adds rows; missing columns get their default. Returns the numbers of the rows."""
         first, self._size = self._size, self._size + number
         for name, value in self._empty.items():
-            if self._size > len(self._arrays[name]):  # room for half as many again, so that copies are rare
+            if self._size > len(self._arrays[name]):  # grows by half, so that copies are rare
                 room = np.empty(self._size + self._size // 2 + 64, value.dtype)
                 room[:first] = self._arrays[name][:first]
                 self._arrays[name] = room
@@ -65,7 +63,7 @@ class Columns:
         return {name: self[name].copy() for name in self._empty}
 
     def restore(self, arrays: Any) -> None:
-        """Goes on from what `arrays` returned."""
+        """Restores what `arrays` returned."""
         found = {name: np.asarray(arrays[name]) for name in self._empty}
         self.clear()
         self.extend(len(next(iter(found.values()))), **found)
@@ -76,14 +74,14 @@ class Columns:
 
 
 class Store:
-    """Captions and questions. Only one thread may use it; `captions.lookup` may be given to others."""
+    """Captions and questions. Only one thread may use it; other threads may read `captions.lookup`."""
 
     def __init__(self, pairs: bool, capacity: int):
         """Makes an empty store.
 
         Args:
-          pairs: whether questions are about two captions; otherwise each caption has its question.
-          capacity: of captions, and of questions; what comes after is not stored.
+          pairs: whether questions compare two captions; otherwise each caption has its own question.
+          capacity: maximum number of captions, and of questions; further ones are not stored.
         """
         self.pairs, self.capacity = pairs, capacity
         self.captions, self.of_captions = (
@@ -99,7 +97,7 @@ class Store:
 
     @property
     def is_full(self) -> bool:
-        """Whether new captions are no longer stored."""
+        """Whether there is no room for new captions."""
         return len(self.captions) >= self.capacity
 
     def text(self, row: int) -> str:
@@ -107,11 +105,11 @@ class Store:
         return decode(self.captions.messages[row])
 
     def see(self, seen: Seen, step: int, opinion: Opinion | None = None) -> np.ndarray:
-        """Counts the captions of a batch, adds the new ones with an opinion of them, and returns the rows of all.
+        """Counts the captions of a batch and adds the new ones, with an opinion.
 
-        [R + K]; new ones are the last.
+        Returns the rows of all captions [R + K], with the new ones at the end.
         """
-        later = self.captions.lookup.find(seen.messages)  # of an earlier batch that was not counted yet at that time
+        later = self.captions.lookup.find(seen.messages)  # rows of captions that were stored in the meantime
         new = np.flatnonzero(later < 0)[: max(self.capacity - len(self.captions), 0)]
         new = new[self.captions.add(seen.messages[new])]
         opinions = {"opinion": opinion(seen.messages[new])} if opinion is not None and len(new) else {}
@@ -128,16 +126,15 @@ class Store:
     # ---- questions
 
     def want(self, questions: np.ndarray, step: int) -> None:
-        """Questions that nobody was asked yet now wait for an answer. [Q]"""
+        """Marks idle questions as waiting. [Q]"""
         idle = questions[self.questions["state"][questions] == IDLE]
         self.questions["state"][idle] = WAITING
         self.questions["step"][idle] = step
 
     def add_pairs(self, first: np.ndarray, second: np.ndarray, step: int) -> int:
-        """Adds questions about pairs of captions. [P], [P]
+        """Adds questions about pairs of captions [P], [P]; returns the number of known labels.
 
-        A pair that was answered before gets the same label at once, and one that waits is not added again, nor is a
-        caption compared with itself. Returns the number of labels that were known.
+        An answered pair gets the same label at once. Waiting pairs and pairs of equal captions are skipped.
         """
         known = 0
         for pair in zip(first.tolist(), second.tolist(), strict=True):
@@ -156,7 +153,7 @@ class Store:
 
     @property
     def waiting(self) -> np.ndarray:
-        """Numbers of the questions that wait for an answer, ascending."""
+        """Numbers of the waiting questions, ascending."""
         return np.flatnonzero(self.questions["state"] == WAITING)
 
     @property
@@ -166,12 +163,12 @@ class Store:
 
     @property
     def answers(self) -> tuple[int, int]:
-        """How many answers came to the questions, and how many of these could be read."""
+        """The number of answers, and of those that could be parsed."""
         attempts = self.questions["attempts"]
         return int(attempts.sum()), int(((self.questions["state"] == ANSWERED) & (attempts > 0)).sum())
 
     def labelled(self) -> np.ndarray:
-        """Whether each caption has a label, or stands in a pair with one; the last, for row -1, has not. [U + 1]"""
+        """Whether each caption, or a pair with it, has a label; the last entry, False, is for row -1. [U + 1]"""
         found = np.zeros(len(self.captions) + 1, bool)
         for column in ("first", "second") if self.pairs else ("first",):
             found[self.questions[column][self.answered]] = True
@@ -179,16 +176,16 @@ class Store:
 
     @property
     def labels(self) -> np.ndarray:
-        """P(helpful) of each caption: the judge's or, where it has said nothing, the opinion; else NONE. [U] float32"""
+        """P(helpful) of each caption: the judge's label, otherwise the opinion, otherwise NONE. [U] float32"""
         answered = self.questions["state"] == ANSWERED
         return np.where(answered, self.questions["label"], self.of_captions["opinion"].astype(np.float32))
 
     def drop(self, questions: np.ndarray) -> None:
-        """These no longer wait; they do again when they are seen."""
+        """Marks questions as idle; they wait again when their captions are seen."""
         self.questions["state"][questions] = IDLE
 
     def take(self, question: int, label: float | None, most_attempts: int) -> bool:
-        """Takes the answer to a question that waits; False if it does not. None: no answer could be read."""
+        """Takes the answer to an open question (None: could not be parsed); returns False if it is not open."""
         if not 0 <= question < len(self.questions) or self.questions["state"][question] not in (IDLE, WAITING):
             return False
         self.questions["attempts"][question] += 1
@@ -199,7 +196,7 @@ class Store:
         return True
 
     def forget_labels(self) -> None:
-        """For another goal: nothing was asked. Pairs are gone; captions stay, with their counts."""
+        """Drops all labels, opinions and pairs, for another goal; captions and their counts stay."""
         self.of_captions["opinion"][:] = NONE
         if self.pairs:
             self.questions.clear()
@@ -210,7 +207,7 @@ class Store:
     # ---- checkpoints
 
     def arrays(self) -> dict[str, Arrays]:
-        """All of it; the texts without the zeros behind them."""
+        """The whole store as arrays; texts are packed without padding."""
         texts, lengths = self._packed
         new = self.captions.messages[len(lengths) :]
         if len(new):  # only what was added since the last call
@@ -223,7 +220,7 @@ class Store:
         return {"captions": captions, "questions": self.questions.arrays()}
 
     def restore(self, arrays: Any) -> None:
-        """Goes on from what `arrays` returned."""
+        """Restores what `arrays` returned."""
         captions = arrays["captions"]
         texts, lengths = np.asarray(captions["texts"]), np.asarray(captions["lengths"])
         self._packed = texts.astype(np.uint8), lengths.astype(np.int16)

@@ -1,12 +1,12 @@
-"""The kind `words`: how close a message is to the goal, as bags of words (ELLM-BoW). Nobody is asked.
+"""The kind `words`: similarity of message and goal as bags of words (ELLM-BoW), without a judge.
 
-    worth = cosine(sum of the vectors of the message's words, sum of those of the goal's), where above the floor, else 0
+    c = cosine(sum of the message's word vectors, sum of the goal's);    worth = c where c > floor, else 0
 
-The vectors are read from a file in fastText's text format: a word and its numbers per line, after a line with their
-counts that may be missing. Words are what lies between characters that are neither letters, digits nor apostrophes; a
-word that the file has neither as written nor in small letters counts for nothing, as does an empty message.
+The vectors come from a file in fastText's text format: a word and its numbers per line, after an optional line with the
+counts of words and numbers. Words consist of letters, digits and apostrophes. They are looked up as written, then in
+lower case; unknown words are ignored, and an empty message is worth 0.
 
-A checkpoint holds the vectors of those words that training has met, so it can be evaluated without the file.
+A checkpoint has the vectors of the words that training has met, so it can be evaluated without the file.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from motif_jax.structs import UserError
 from motif_jax.system.foreign import open_regular
 
 FLAG = f"{SECTION}.vectors"
-MOST_WORDS = 1_000_000  # of a file, its first ones: files begin with the most frequent
+MOST_WORDS = 1_000_000  # words read from a file; files begin with the most frequent ones
 LONGEST_LINE = 100_000  # bytes
-MOST = 1e12  # of a number of a vector
+MOST = 1e12  # limit for the numbers of a vector
 Vectors = Mapping[str, np.ndarray]
 
 
 class WordsSource(Captioned):
-    """Rewards messages for words that are close to those of the goal."""
+    """Rewards messages whose words are similar to those of the goal."""
 
     learns = True
 
     def __init__(self, facts: Facts, vectors: Vectors):
-        """`facts` are what `facts` returns; `vectors` are those of words."""
+        """Takes the result of `facts`, and word vectors."""
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._vectors = dict(facts), vectors
         self._turns = parse_goals(facts["goals"])
-        self._used: dict[str, np.ndarray] = {}  # the words that were met
+        self._used: dict[str, np.ndarray] = {}  # vectors of the words that training has met
         self.steps = self._turn = 0
         self._start_turn(0)
 
@@ -60,7 +60,7 @@ class WordsSource(Captioned):
         source = cls(facts, vectors)
         for text in source._facts["sentences"]:
             if not np.any(source.embed(text)):
-                raise UserError(f"none of the words of the goal {text!r} has a vector in {section.vectors!r} ({FLAG})")
+                raise UserError(f"no word of the goal {text!r} has a vector in {section.vectors!r} ({FLAG})")
         return source
 
     @classmethod
@@ -114,11 +114,11 @@ class WordsSource(Captioned):
         return self._facts
 
     def restore(self, arrays: Any, facts: Facts) -> None:
-        """See `RewardSource`; refuses other vectors than those that training began with."""
+        """See `RewardSource`; raises UserError if the vectors have changed since training began."""
         self._used = _unpack(arrays)
         for word, vector in self._used.items():
             if not np.array_equal(self._vectors.get(word, ()), vector):
-                raise UserError(f"the vectors of words, as that of {word!r}, are others than training had ({FLAG})")
+                raise UserError(f"word vectors, such as that of {word!r}, have changed since training began ({FLAG})")
         self.steps, turn = np.asarray(arrays["counters"]).tolist()
         check_past(facts["goals"], self._facts["goals"], self.steps)
         self._start_turn(turn)
@@ -133,7 +133,7 @@ class WordsSource(Captioned):
 
 
 def words_facts(config: ConfigDict) -> Facts:
-    """What rewards of words depend on, beside the vectors."""
+    """Facts that these rewards depend on, beside the vectors."""
     section, texts = config.policy.online, texts_of(config)
     sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
     facts = captioned_facts(config) | {"kind": "words", "goals": section.goals, "floor": section.floor}
@@ -141,13 +141,13 @@ def words_facts(config: ConfigDict) -> Facts:
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """Of the angle between two vectors; 0 if one of them is zero."""
+    """The cosine of the angle between two vectors; 0 if one of them is zero."""
     size = float(np.linalg.norm(one) * np.linalg.norm(other))
     return float(one @ other) / size if size else 0.0
 
 
 def read_vectors(path: Path) -> dict[str, np.ndarray]:
-    """Reads vectors of words, each of the same size. [D] float32"""
+    """Reads word vectors, all of the same size. [D] float32 each"""
     found: dict[str, np.ndarray] = {}
     size = 0
     try:
@@ -155,14 +155,14 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
                 word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
                 if number == 1 and len(numbers) == 1 and word.isdecimal():
-                    continue  # how many words, and the size
+                    continue  # the counts of words and numbers
                 vector = _parse(numbers)
                 size = size or len(vector)
                 if not len(vector) or len(vector) != size:
                     raise UserError(f"line {number:,} of {str(path)!r} is not a word with its numbers ({FLAG})")
                 if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
                     raise UserError(
-                        f"line {number:,} of {str(path)!r} holds a number that is not finite or too large ({FLAG})"
+                        f"line {number:,} of {str(path)!r} has a number that is not finite or too large ({FLAG})"
                     )
                 found.setdefault(word, vector)
                 if len(found) >= MOST_WORDS:
