@@ -50,13 +50,15 @@ def data_script(name: str, value: Any) -> str:
 
 
 def tiles(values: Iterable[tuple[str, str]]) -> str:
-    """A row of tiles with key figures, from pairs (value, name)."""
+    """A row of tiles with key figures, from pairs (value, name), with a link to them as CSV."""
+    values = list(values)
     inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
-    return f'<div class="tiles">{inner}</div>'
+    link = csv_link(Sheet(("figure", "value"), [(what, value) for value, what in values])) if values else ""
+    return f'<div class="tiles">{inner}</div>{link}'
 
 
 def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> str:
-    """One bar cut into parts, with a legend, from (name, share, colour variable)."""
+    """One bar cut into parts, with a legend and a link to the shares as CSV, from (name, share, colour variable)."""
     parts = "".join(
         f'<div style="width:{share:.3%};background:var(--{colour})" title="{esc(name)} {share:.1%}"></div>'
         for name, share, colour in shares
@@ -66,7 +68,8 @@ def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> s
         f'<span><i style="background:var(--{colour})"></i>{esc(name)} {share:.1%}</span>'
         for name, share, colour in shares
     )
-    return f'<div class="bar{" thin" if thin else ""}">{parts}</div><div class="legend">{legend}</div>'
+    link = csv_link(Sheet(("part", "share"), [(name, round(share, 6)) for name, share, _ in shares])) if shares else ""
+    return f'<div class="bar{" thin" if thin else ""}">{parts}</div><div class="legend">{legend}</div>{link}'
 
 
 def table(

@@ -11,7 +11,7 @@ from conftest import get_config
 from report_workdir import write_workdir
 from seeds_test import write_run
 
-from motif_jax.pages.blocks import table
+from motif_jax.pages.blocks import share_bar, table, tiles
 from motif_jax.pages.formats import Interval
 from motif_jax.pages.spreadsheet import Sheet, csv_link, of_intervals
 from motif_jax.stages import report
@@ -22,11 +22,13 @@ LINK = re.compile(r'href="data:text/csv;charset=utf-8,([^"]*)" download')
 FORMULAS = ("=1+1", "+1+1", "-2+3", "@SUM(A1:A9)", "\t=1", " =1", "\N{FULLWIDTH EQUALS SIGN}1", '=HYPERLINK("x","y")',
             "-", "--5", "+")  # fmt: skip
 PAGES = {
-    "gold/report/index.html": {("figure", "of", "mean"), ("reward", "caption", "times"), ("line", "steps")},
-    "gold/annotations/lexicon_msg_gold.html": {("pairs", "first", "second")},
-    "gold/reward/reward.html": {("reward", "caption", "times"), ("column", "count"), ("line", "epoch")},
+    "gold/report/index.html": {("figure", "of", "mean"), ("reward", "caption", "times"), ("line", "steps"),
+                               ("figure", "value"), ("part", "share")},
+    "gold/annotations/lexicon_msg_gold.html": {("pairs", "first", "second"), ("figure", "value"), ("part", "share")},
+    "gold/reward/reward.html": {("reward", "caption", "times"), ("column", "count"), ("line", "epoch"),
+                                ("figure", "value")},
     "seeds/report/index.html": {("figure", "of", "mean"), ("variant", "seed", "steps"), ("line", "steps")},
-}
+}  # fmt: skip
 
 
 def sheets(page: str) -> list[list[list[str]]]:
@@ -72,6 +74,13 @@ def test_figures_are_numbers(made):
     assert rows[1:] == [["score", "a", "-1.5", "-2", "", "", "7"], ["score", "b", "", "", "", "", ""]]
     (rows,) = sheets(table(("what", "n"), [["<b>1,234,567</b>", "&minus; <i>x</i>"], ["-1,000.5", "1,23"]]))
     assert rows[1:] == [["1234567", "\N{MINUS SIGN}  x"], ["-1000.5", "1,23"]]
+    assert sheets(tiles([("1,234", "games"), ("=1", "a formula")])) == [
+        [["figure", "value"], ["games", "1234"], ["a formula", "'=1"]]
+    ]
+    assert sheets(share_bar([("first", 1 / 3, "line"), ("tie", 0.0, "tie")])) == [
+        [["part", "share"], ["first", "0.333333"], ["tie", "0.0"]]
+    ]
+    assert not sheets(tiles([]) + share_bar([]))
 
 
 @pytest.mark.parametrize("text", FORMULAS)

@@ -12,6 +12,7 @@ from motif_jax.actors.recorder import file_of
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.observations import Frames, frame_keys
 from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes import playback
@@ -211,6 +212,14 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
     assert evaluate_summary.read_rows(folder / "episodes.jsonl")[:12] == rows
     assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
     assert load_replay(evaluate_replays.obtain(config, tmp_path / "run", "random", "40", FLAG), "flag").steps
+
+
+def test_games_in_a_vector_that_cannot_record_them_are_reported(tmp_path, capsys, monkeypatch):
+    monkeypatch.delattr(GameVector, "replace_games")
+    evaluate.run(settings("restless_game:Restless", episodes=2), tmp_path)
+    said = capsys.readouterr().out
+    assert "evaluate: no episode was recorded, so replays and events are missing: a world's own Vector" in said
+    assert read_json(tmp_path / "evaluate/random/summary.json")["replays"] == {}
 
 
 @pytest.mark.quick

@@ -210,6 +210,11 @@ def evaluate(
         given_up = play(config, playing, missing, rows, tracks, keep, None if repeatable else keep_frames)
     finally:
         keep()  # also if a signal ends the program
+    if rows and not repeatable and all(row["did"] is None for row in rows.values()):
+        print_line(
+            "evaluate: no episode was recorded, so replays and events are missing: a world's own Vector needs the "
+            "method `replace_games` (docs/own-game.md)"
+        )
     seconds = time.monotonic() - start
     steps = sum(row["steps"] for row in rows.values()) - steps_before
 
