@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import importlib.util
 import itertools
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -42,7 +41,7 @@ from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.batches import make_batch, planner
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
-from motif_jax.transcripts.store import TranscriptWriter
+from motif_jax.transcripts.store import turns_of
 
 ENV: dict[str, Any] = {"world": "wordle", "options": '{"words": "small"}'}
 PLAYER = "repeat*0.6+candidate*0.4"
@@ -63,23 +62,22 @@ RATIOS = {  # what is compared with what
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `transcripts.*`, `offline.*` and `generation.*`."""
     rows, seconds = Rows(), config.benchmark.seconds
-    with tempfile.TemporaryDirectory(dir=workdir) as folder:
-        subject = Subject(Path(folder))
-        counted: dict[str, Callable[[], int]] = {
-            "transcripts.render": subject.render,
-            "transcripts.copy": subject.copy,
-            "offline.update": subject.update,
-            "generation.tokens": partial(subject.generate, AT_ONCE),
-            "generation.tokens.one_at_a_time": partial(subject.generate, 1),
-            "generation.tokens.without_cache": subject.generate_in_full,
-        }
-        if importlib.util.find_spec("torch") and not is_accelerated():
-            counted["offline.torch"] = torch_update(subject.renderer, ROWS * 2, subject.model.config.vocabulary)
-        runs: dict[str, Callable[[], float]] = {}
-        for name, run in counted.items():
-            run()  # compiles
-            runs[name] = partial(rate_of, run, seconds)
-        found = take_turns(runs | {"offline.matrix_product": matrix_product}, config.benchmark.repeats)
+    subject = Subject()
+    counted: dict[str, Callable[[], int]] = {
+        "transcripts.render": subject.render,
+        "transcripts.copy": subject.copy,
+        "offline.update": subject.update,
+        "generation.tokens": partial(subject.generate, AT_ONCE),
+        "generation.tokens.one_at_a_time": partial(subject.generate, 1),
+        "generation.tokens.without_cache": subject.generate_in_full,
+    }
+    if importlib.util.find_spec("torch") and not is_accelerated():
+        counted["offline.torch"] = torch_update(subject.renderer, ROWS * 2, subject.model.config.vocabulary)
+    runs: dict[str, Callable[[], float]] = {}
+    for name, run in counted.items():
+        run()  # compiles
+        runs[name] = partial(rate_of, run, seconds)
+    found = take_turns(runs | {"offline.matrix_product": matrix_product}, config.benchmark.repeats)
     rates = medians(found)
     model = {"width": WIDTH, "layers": LAYERS, "vocabulary": subject.model.config.vocabulary}
     for name in counted:
@@ -103,17 +101,14 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 class Subject:
     """What is measured: transcripts, their batches, a new model with new values, and conversations to continue."""
 
-    def __init__(self, folder: Path):
-        """Plays the games, writes them to `folder`, and makes the model."""
+    def __init__(self) -> None:
+        """Plays the games and makes the model."""
         world = make_world(ENV)
         assert isinstance(world, TextWorld)
-        writer = TranscriptWriter()
         episodes = list(play_episodes(world, PLAYER, range(EPISODES), seed=0))
-        for episode in episodes:
-            writer.add(episode)
-        transcripts = writer.write(folder / "transcripts", {})
-        tokeniser, template = LetterTokeniser.from_texts(transcripts.texts()), TEMPLATES["marks"]
-        self.renderer = Renderer(transcripts, tokeniser, template)
+        turns = turns_of(episodes)
+        tokeniser, template = LetterTokeniser.from_texts(turns.texts), TEMPLATES["marks"]
+        self.renderer = Renderer(turns, tokeniser, template)
         self.plan = planner(
             self.renderer, np.arange(EPISODES), packed=True, max_length=LONGEST, batch_rows=ROWS, seed=0
         )(0)

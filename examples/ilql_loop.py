@@ -15,10 +15,8 @@ resuming, several devices, intervals over seeds. `configs/ilql_quickstart.py` ha
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -46,7 +44,7 @@ from motif_jax.policies.writing import ValueWriter
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows
-from motif_jax.transcripts.store import Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import turns_of
 
 PLAYER = "repeat*0.6+candidate*0.4"  # repeats a guess, or takes a word that fits all colours so far
 WIDTH, BATCH, LONGEST = 64, 32, 80  # of the network; episodes of a batch; tokens of an episode
@@ -64,14 +62,6 @@ class ShortWordle(WordleWorld):
 
 
 # ---- 1. recorded conversations
-
-
-def record_games(world: WordleWorld, count: int, folder: Path) -> Transcripts:
-    """Games of a scripted player, as a store of transcripts: texts of the agent with rewards, answers of the game."""
-    writer = TranscriptWriter()
-    for episode in play_episodes(world, PLAYER, range(count), seed=0):
-        writer.add(episode)
-    return writer.write(folder / "transcripts", {"player": PLAYER})
 
 
 def batches(renderer: Renderer, episodes: int) -> Iterator[Rows]:
@@ -197,12 +187,12 @@ def main() -> None:
     given = parser.parse_args()
 
     world = ShortWordle()
-    with tempfile.TemporaryDirectory() as folder:
-        transcripts = record_games(world, given.games, Path(folder))
-        recorded = float(transcripts.returns().mean())
-        print(f"{given.games:,} recorded games of {PLAYER}: mean return {recorded:.2f}")
-        tokeniser, template = LetterTokeniser.from_texts(transcripts.texts()), TEMPLATES["marks"]
-        renderer, live = Renderer(transcripts, tokeniser, template), LiveRenderer(tokeniser, template)
+    games = list(play_episodes(world, PLAYER, range(given.games), seed=0))  # texts of the agent, with rewards; answers
+    recorded = float(np.mean([game.episode_return for game in games]))
+    print(f"{given.games:,} recorded games of {PLAYER}: mean return {recorded:.2f}")
+    turns, template = turns_of(games), TEMPLATES["marks"]
+    tokeniser = LetterTokeniser.from_texts(turns.texts)
+    renderer, live = Renderer(turns, tokeniser, template), LiveRenderer(tokeniser, template)
     network, rows = Network(tokeniser), batches(renderer, given.games)
     policy = clone(network, rows, given.clone)
     learnt, target = learn_values(network, policy, recorded / 2, rows, given.values)

@@ -20,7 +20,7 @@ import numpy as np
 
 from motif_jax.structs import UserError
 from motif_jax.tokens import END_TOKEN, Tokeniser
-from motif_jax.transcripts.store import Transcripts
+from motif_jax.transcripts.store import Turns
 
 Array = Any  # a NumPy array, or a JAX array once it is on the devices
 FLAG = "--config.transcripts.template"
@@ -60,41 +60,31 @@ class Rows(NamedTuple):
     end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
 
 
-class Spoken(NamedTuple):
-    """The turns of a store, without the environment's empty texts."""
-
-    text: np.ndarray  # [M] int32
-    is_action: np.ndarray  # [M] bool
-    reward: np.ndarray  # [M] float32
-    starts: np.ndarray  # [E] int64
-    ends: np.ndarray  # [E] int64
-    terminal: np.ndarray  # [E] bool
-
-
-def spoken(transcripts: Transcripts, texts: list[str]) -> Spoken:
-    """Drops the environment's empty texts from a store with these `texts`."""
-    found = transcripts
-    if "" not in texts:
-        return Spoken(found.text, found.is_action, found.reward, found.starts, found.ends, found.terminal)
-    kept = found.is_action | (found.text != texts.index(""))
+def spoken(turns: Turns) -> Turns:
+    """Drops the environment's empty texts."""
+    if "" not in turns.texts:
+        return turns
+    kept = turns.is_action | (turns.text != turns.texts.index(""))
     before = np.concatenate([[0], np.cumsum(kept)])
-    starts, ends = before[found.starts], before[found.ends]
-    return Spoken(found.text[kept], found.is_action[kept], found.reward[kept], starts, ends, found.terminal)
+    starts, ends = before[turns.starts], before[turns.ends]
+    said = {"text": turns.text[kept], "is_action": turns.is_action[kept], "reward": turns.reward[kept]}
+    return turns._replace(**said, starts=starts, ends=ends)
 
 
 class Renderer:
-    """The tokens of all texts of a store; `rows` concatenates them to episodes on demand."""
+    """The tokens of all texts that are said; `rows` concatenates them to episodes on demand."""
 
     def __init__(
         self,
-        transcripts: Transcripts,
+        turns: Turns,
         tokeniser: Tokeniser,
         template: Template,
         flag: str = FLAG,
     ):
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text."""
-        texts = list(transcripts.texts())
-        self._turns, self._encode, self._flag = spoken(transcripts, texts), tokeniser.encode, flag
+        texts = turns.texts
+        turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only
+        self._encode, self._flag = tokeniser.encode, flag
         marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
@@ -107,7 +97,6 @@ class Renderer:
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._mark = len(texts)  # index of the first mark's piece
         self._check_pieces(texts, template)
-        turns = self._turns
         counts = turns.ends - turns.starts
         sizes = self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action]
         before = np.concatenate([[0], np.cumsum(sizes)])

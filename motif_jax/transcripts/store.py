@@ -20,9 +20,9 @@ import hashlib
 import os
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,18 @@ INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
 MAX_INFO = 100
 OWN = rf"(texts|turns|episodes|info)/[a-z0-9_]+\.npy|{RECORD}"  # names of a store's files
 LARGEST = 3e38  # fits float32
+
+
+class Turns(NamedTuple):
+    """What is said in episodes, one turn after another."""
+
+    texts: list[str]  # each distinct one once. [U]
+    text: np.ndarray  # the text of each turn. [M] int32
+    is_action: np.ndarray  # whether the agent says it. [M] bool
+    reward: np.ndarray  # [M] float32
+    starts: np.ndarray  # the first turn of each episode. [E] int64
+    ends: np.ndarray  # the turn after its last. [E] int64
+    terminal: np.ndarray  # whether it ended by itself. [E] bool
 
 
 class Transcripts:
@@ -101,7 +113,11 @@ class Transcripts:
     @functools.cached_property
     def starts(self) -> np.ndarray:
         """The first turn of each episode. [E] int64"""
-        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])[: len(self.ends)]
+        return starts_of(self.ends)
+
+    def turns(self) -> Turns:
+        """All turns, with their texts in memory."""
+        return Turns([*self.texts()], self.text, self.is_action, self.reward, self.starts, self.ends, self.terminal)
 
     def returns(self) -> np.ndarray:
         """The sum of each episode's rewards. [E] float64"""
@@ -208,6 +224,14 @@ class TranscriptWriter:
         self._ends.append(len(self._text))
         self._terminal.append(episode.terminal)
 
+    def turns(self) -> Turns:
+        """The turns of all episodes so far."""
+        ends = np.array(self._ends, np.int64)
+        return Turns(
+            [*self._ids], np.array(self._text, np.int32), np.frombuffer(bytes(self._is_action), bool),
+            np.array(self._reward, np.float32), starts_of(ends), ends, np.frombuffer(bytes(self._terminal), bool),
+        )  # fmt: skip
+
     def write(self, path: Path, provenance: dict[str, Any], flag: str = FLAG) -> Transcripts:
         """Writes all episodes, and opens the store.
 
@@ -220,28 +244,42 @@ class TranscriptWriter:
             raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")
         if not self._ends:
             raise UserError(f"there is no episode to write to {str(path)!r} ({flag})")
-        texts = [text.encode() for text in self._ids]
+        turns = self.turns()
+        texts = [text.encode() for text in turns.texts]
         arrays: dict[str, np.ndarray] = {
             "texts/bytes": np.frombuffer(b"".join(texts), np.uint8),
             "texts/ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
-            "turns/text": np.array(self._text, np.int32),
-            "turns/is_action": np.frombuffer(bytes(self._is_action), bool),
-            "turns/reward": np.array(self._reward, np.float32),
-            "episodes/ends": np.array(self._ends, np.int64),
-            "episodes/terminal": np.frombuffer(bytes(self._terminal), bool),
+            "turns/text": turns.text,
+            "turns/is_action": turns.is_action,
+            "turns/reward": turns.reward,
+            "episodes/ends": turns.ends,
+            "episodes/terminal": turns.terminal,
         }
         arrays |= {f"info/{name}": np.array(values, np.float64) for name, values in (self._info or {}).items()}
         partial = path.with_name(f"{path.name}.partial")
         make_anew(partial, OWN)
         for name, values in arrays.items():
             write_array(partial / f"{name}.npy", values)
-        agent = arrays["turns/is_action"]
-        counts = {"episodes": len(self._ends), "turns": len(agent), "actions": int(agent.sum()), "texts": len(texts)}
+        agent = turns.is_action
+        counts = {"episodes": len(self), "turns": len(agent), "actions": int(agent.sum()), "texts": len(texts)}
         sums = {name: _sum(values) for name, values in arrays.items()}
         record = {"version": VERSION, **counts, "info": [*(self._info or {})], "provenance": provenance, "sha256": sums}
         write_json(partial / RECORD, record)
         os.replace(partial, path)
         return Transcripts(path, flag)
+
+
+def turns_of(episodes: Iterable[Episode]) -> Turns:
+    """The turns of episodes that need no files."""
+    writer = TranscriptWriter()
+    for episode in episodes:
+        writer.add(episode)
+    return writer.turns()
+
+
+def starts_of(ends: np.ndarray) -> np.ndarray:
+    """The first turn of each episode, from the ends of all. [E] int64"""
+    return np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
 
 
 def _sum(values: np.ndarray) -> str:

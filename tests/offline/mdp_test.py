@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 import slow_mdp
-from talks import Letters, wordle_game, write
+from talks import Letters, wordle_game
 from tiny_decoder import random_rows
 
 from motif_jax.offline import mdp
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
 
 
-def rows_of(tmp_path, episode, width=40):
-    return Renderer(write(tmp_path / "store", [episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), width)
+def rows_of(episode, width=40):
+    return Renderer(turns_of([episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), width)
 
 
 def told(steps, row=0):
@@ -26,26 +27,26 @@ def told(steps, row=0):
     }
 
 
-def test_two_guesses_of_wordle(tmp_path):
+def test_two_guesses_of_wordle():
     """26 tokens; A = 0..5, 12..17; S = A + [25]; rewards 0 except -1 at 5; terminal at the end."""
-    found = told(mdp.token_steps(rows_of(tmp_path, wordle_game())))
+    found = told(mdp.token_steps(rows_of(wordle_game())))
     assert list(found) == [*range(6), *range(12, 18)]
     assert [following for following, _, _ in found.values()] == [1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17, 25]
     assert {place: reward for place, (_, reward, _) in found.items() if reward} == {5: -1.0}
     assert [place for place, (_, _, terminal) in found.items() if terminal] == [17]
 
 
-def test_two_guesses_as_utterances(tmp_path):
+def test_two_guesses_as_utterances():
     """Q is read at </a>, 6 and 18; V at 0 and 12."""
-    steps = mdp.utterance_steps(rows_of(tmp_path, wordle_game()))
+    steps = mdp.utterance_steps(rows_of(wordle_game()))
     assert told(steps) == {6: (12, -1.0, False), 18: (25, 0.0, True)}
     assert steps.state[0, [6, 18]].tolist() == [0, 12]
     assert steps.next_step[0, 6] == 18
 
 
-def test_actions_that_follow_each_other(tmp_path):
+def test_actions_that_follow_each_other():
     """<a> a </a> b </a>: the second starts where the first ends."""
-    rows = rows_of(tmp_path, Episode((Turn("a", 1.0), Turn("b", 2.0)), False))
+    rows = rows_of(Episode((Turn("a", 1.0), Turn("b", 2.0)), False))
     assert told(mdp.token_steps(rows)) == {
         0: (1, 0.0, False), 1: (2, 1.0, False), 2: (3, 0.0, False), 3: (4, 2.0, False),
     }  # fmt: skip
@@ -54,8 +55,8 @@ def test_actions_that_follow_each_other(tmp_path):
     assert steps.state[0, [2, 4]].tolist() == [0, 2]
 
 
-def test_an_empty_episode_has_no_decision(tmp_path):
-    rows = rows_of(tmp_path, Episode((), True))
+def test_an_empty_episode_has_no_decision():
+    rows = rows_of(Episode((), True))
     assert told(mdp.token_steps(rows)) == told(mdp.utterance_steps(rows)) == {}
 
 
@@ -66,8 +67,8 @@ def test_an_empty_episode_has_no_decision(tmp_path):
     (13, 6, (12, -1.0, False)),  # cut before the next guess
     (14, 7, (13, 0.0, False)),
 ])  # fmt: skip
-def test_what_is_cut_off_is_bootstrapped_from_the_last_state_that_is_left(tmp_path, width, decisions, last):
-    found = told(mdp.token_steps(rows_of(tmp_path, wordle_game(), width)))
+def test_what_is_cut_off_is_bootstrapped_from_the_last_state_that_is_left(width, decisions, last):
+    found = told(mdp.token_steps(rows_of(wordle_game(), width)))
     assert len(found) == decisions
     assert list(found.values())[-1] == last
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from talks import Letters, write
+from talks import Letters
 from tiny_decoder import hidden_states, logits, new_params
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate
@@ -15,6 +15,7 @@ from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.offline.values import Language
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.usefixtures("optimised")
 
@@ -28,15 +29,15 @@ def test_shares_of_states_in_which_the_expert_is_ranked_higher():
         rank_shares(better, worse[:1])
 
 
-def two_words(tmp_path):
+def two_words():
     episode = Episode((Turn("ab", 1.0), Turn("x"), Turn("cde", 2.0)), True)  # <a> a b </a> x </s> c d e </a> </eod>
-    return Renderer(write(tmp_path / "store", [episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), 12)
+    return Renderer(turns_of([episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), 12)
 
 
 @pytest.mark.quick
-def test_values_of_the_last_tokens_of_an_utterance(tmp_path):
+def test_values_of_the_last_tokens_of_an_utterance():
     """The second is chosen at 5, 6, 7, 8; the first at 0, 1, 2."""
-    rows, values = two_words(tmp_path), np.arange(12.0)[None]
+    rows, values = two_words(), np.arange(12.0)[None]
     assert last_values(values, rows, 1, 4).tolist() == [[5, 6, 7, 8]]
     assert last_values(values, rows, 0, 2).tolist() == [[1, 2]]
     for utterance, count in ((2, 1), (0, 9)):
@@ -45,8 +46,8 @@ def test_values_of_the_last_tokens_of_an_utterance(tmp_path):
 
 
 @pytest.mark.quick
-def test_top_advantages_are_means_over_the_tokens_of_an_utterance(tmp_path):
-    rows = two_words(tmp_path)
+def test_top_advantages_are_means_over_the_tokens_of_an_utterance():
+    rows = two_words()
     q = np.zeros((1, 12))
     q[0, :3], q[0, 5:9] = [1, 2, 3], [4, 0, 0, 0]  # means 2 and 1
     best, other = top_advantages(Chosen(q, np.full((1, 12), 0.5)), rows, 5)
@@ -65,11 +66,11 @@ def risky_games():
 
 
 @pytest.mark.slow
-def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future(tmp_path):
+def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future():
     """On average "a" is worth -3/4. With t = 0.95, V after it solves t/8 (1 - v) = (1 - t) 7/8 (1 + v): v = 0.46."""
     tokeniser = Letters()
     language = Language(hidden_states, logits, 16, tokeniser.size)
-    renderer = Renderer(write(tmp_path / "store", risky_games()), tokeniser, TEMPLATES["marks"])
+    renderer = Renderer(turns_of(risky_games()), tokeniser, TEMPLATES["marks"])
     rows = renderer.rows(np.arange(16), 8)
     mesh, found = make_mesh(1), {}
     for name in ("ilql", "single_step"):

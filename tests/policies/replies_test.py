@@ -12,20 +12,19 @@ from motif_jax.policies.replies import make_replies
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.batches import make_batch, planner
 from motif_jax.transcripts.render import TEMPLATES, Renderer
-from motif_jax.transcripts.store import TranscriptWriter
+from motif_jax.transcripts.store import turns_of
 
 COUNT, LENGTH, MOST = 3, 4, 12
 
 
 @pytest.fixture(scope="module")
-def sampled(tmp_path_factory):
+def sampled():
     """Rows with several episodes each, and the replies that were sampled for them."""
-    writer, model = TranscriptWriter(), make_value_model()
+    episodes, model = [], make_value_model()
     for number in range(6):
         turns = [Turn("abc"[: 1 + number % 3], -1.0), Turn("<b><g>"), Turn("de", -1.0), Turn("<y>"), Turn("a", 0.0)]
-        writer.add(Episode(tuple(turns[: 1 + 2 * (number % 3)]), terminal=True))
-    store = writer.write(tmp_path_factory.mktemp("replies") / "transcripts", {})
-    renderer = Renderer(store, TOKENISER, TEMPLATES["marks"])
+        episodes.append(Episode(tuple(turns[: 1 + 2 * (number % 3)]), terminal=True))
+    renderer = Renderer(turns_of(episodes), TOKENISER, TEMPLATES["marks"])
     plan = planner(renderer, np.arange(6), packed=True, max_length=40, batch_rows=2, seed=0)(0)
     rows = make_batch(renderer, plan, 0)
     sample = jax.jit(make_replies(model.graph, jnp.asarray(model.allowed), model.renderer.stop, COUNT, LENGTH, MOST))

@@ -28,7 +28,7 @@ def recorded(tmp_path_factory):
         writer.add(game)
     store = writer.write(tmp_path_factory.mktemp("store") / "transcripts", {})
     tokeniser = LetterTokeniser.from_texts(store.texts())
-    return store, Renderer(store, tokeniser, TEMPLATES["marks"]), tokeniser, games
+    return store, Renderer(store.turns(), tokeniser, TEMPLATES["marks"]), tokeniser, games
 
 
 def test_ranks_compare_the_expert_with_its_branches_in_the_same_moment(recorded):
@@ -67,7 +67,7 @@ def test_a_branch_that_says_what_the_expert_said_is_no_pair(tmp_path):
         shared = int(game.info["shared"])
         said += [(expert.turns[shared].text, game.turns[shared].text)] if game.info["branch"] else []
     store = writer.write(tmp_path / "store", {})
-    renderer = Renderer(store, LetterTokeniser.from_texts(store.texts()), TEMPLATES["marks"])
+    renderer = Renderer(store.turns(), LetterTokeniser.from_texts(store.texts()), TEMPLATES["marks"])
     found = ranks({}, renderer, store, WIDTH)
     different = sum(one != other for one, other in said)
     assert 0 < sum(row["pairs"] for row in found.values()) == different < len(said)
@@ -116,4 +116,4 @@ def test_without_branches_nothing_is_ranked(tmp_path, recorded):
     writer = TranscriptWriter()
     writer.add(recorded[3][0]._replace(info={}))
     store = writer.write(tmp_path / "store", {})
-    assert ranks({}, Renderer(store, recorded[2], TEMPLATES["marks"]), store, WIDTH) == {}
+    assert ranks({}, Renderer(store.turns(), recorded[2], TEMPLATES["marks"]), store, WIDTH) == {}

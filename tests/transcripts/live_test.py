@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from talks import Letters, random_episode, wordle_game, write
+from talks import Letters, random_episode, wordle_game
 
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
 
@@ -22,21 +23,20 @@ def live_tokens(live, turns):
 
 
 @pytest.mark.parametrize("name", ["marks", "lines"])
-def test_tokens_are_those_of_the_recorded_conversation(tmp_path, name):
+def test_tokens_are_those_of_the_recorded_conversation(name):
     """Empty texts of the environment among them, at the beginning and later: then it says nothing, as worlds do."""
     turns = [Turn(""), Turn("ab", 1.0), Turn(""), Turn("c", 0.0), Turn("d"), Turn("", 0.0)]
     episodes = [random_episode(np.random.default_rng(seed)) for seed in range(40)]
     episodes += [Episode(tuple(turns[first:]), True) for first in range(len(turns) + 1)]
-    store = write(tmp_path / "store", episodes)
-    live, renderer = LiveRenderer(Letters(), TEMPLATES[name]), Renderer(store, Letters(), TEMPLATES[name])
+    live, renderer = LiveRenderer(Letters(), TEMPLATES[name]), Renderer(turns_of(episodes), Letters(), TEMPLATES[name])
     for number, (turns, terminal, _) in enumerate(episodes):
         recorded = renderer.tokens(number)
         assert live_tokens(live, turns) == recorded[: len(recorded) - (terminal and name == "marks")]
         assert recorded  # so that there is a token to decode from
 
 
-def test_the_agent_emits_its_letters_and_the_end_of_its_texts(tmp_path):
-    renderer = Renderer(write(tmp_path / "store", [wordle_game()]), Letters(), TEMPLATES["marks"])
+def test_the_agent_emits_its_letters_and_the_end_of_its_texts():
+    renderer = Renderer(turns_of([wordle_game()]), Letters(), TEMPLATES["marks"])
     assert sorted(Letters().decode([token]) for token in renderer.emitted()) == ["</a>", *"abcdeinr"]
     assert np.array_equal(renderer.emitted(), np.sort(renderer.emitted()))
 
@@ -47,12 +47,12 @@ def test_texts_without_one_token_at_their_end_are_refused():
 
 
 @pytest.mark.parametrize("name", ["marks", "lines"])
-def test_a_text_with_the_name_of_a_mark_ends_nothing(tmp_path, name):
+def test_a_text_with_the_name_of_a_mark_ends_nothing(name):
     said = ["</a>", "a</eod>b", "<s><a></s>"]
     turns = [turn for text in said for turn in (Turn(text), Turn(f"x{text}", 1.0))]
-    store = write(tmp_path / "store", [Episode(tuple(turns), True)])
-    tokeniser = LetterTokeniser.from_texts([*store.texts(), "\n"])
-    live, renderer = LiveRenderer(tokeniser, TEMPLATES[name]), Renderer(store, tokeniser, TEMPLATES[name])
+    whole = turns_of([Episode(tuple(turns), True)])
+    tokeniser = LetterTokeniser.from_texts([*whole.texts, "\n"])
+    live, renderer = LiveRenderer(tokeniser, TEMPLATES[name]), Renderer(whole, tokeniser, TEMPLATES[name])
     recorded, rows = renderer.tokens(0), renderer.rows(np.array([0]), 200)
     assert live_tokens(live, turns) == recorded[: len(recorded) - (name == "marks")]
     assert recorded.count(live.stop) == (3 if name == "marks" else 6)

@@ -7,6 +7,7 @@ from talks import Greedy, Letters, random_store, wordle_game, write
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_buckets, plan_packed, planner
 from motif_jax.transcripts.render import CUT, TEMPLATES, TERMINAL, UNFINISHED, Renderer, Template
+from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
 MARKS = TEMPLATES["marks"]
@@ -34,9 +35,9 @@ def slow_tokens(episode, tokeniser, template):
     return tokens, agent, reward
 
 
-def test_the_worked_example_of_ilql(tmp_path):
+def test_the_worked_example_of_ilql():
     """26 tokens: <a> 0, letters 1-5, </a> 6, colours 7-11, </s> 12, letters 13-17, </a> 18, ..., </eod> 25."""
-    renderer = Renderer(write(tmp_path / "store", [wordle_game()]), Letters(), MARKS)
+    renderer = Renderer(turns_of([wordle_game()]), Letters(), MARKS)
     rows = renderer.rows(np.array([0]), 32)
     assert renderer.lengths.tolist() == [26]
     text = Letters().decode(rows.tokens[0, :26])
@@ -53,7 +54,7 @@ def test_the_worked_example_of_ilql(tmp_path):
 def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
     store, tokeniser = random_store(tmp_path / "store"), Letters()
     store = with_tokens(store, tmp_path / "kept", tokeniser, template)
-    renderer = Renderer(store, tokeniser, template)
+    renderer = Renderer(store.turns(), tokeniser, template)
     order = np.random.default_rng(0).permutation(len(store))
     rows = renderer.rows(order, width)
     for row, index in enumerate(order):
@@ -77,7 +78,7 @@ def with_tokens(store, path, tokeniser, template):
     return write(path, [one for one in episodes if slow_tokens(one, tokeniser, template)[0]])
 
 
-def test_each_text_is_tokenised_a_few_times_however_many_episodes_say_it(tmp_path):
+def test_each_text_is_tokenised_a_few_times_however_many_episodes_say_it():
     calls = []
 
     class Counting(Letters):
@@ -85,16 +86,16 @@ def test_each_text_is_tokenised_a_few_times_however_many_episodes_say_it(tmp_pat
             calls.append(text)
             return super().encode(text)
 
-    Renderer(write(tmp_path / "store", [wordle_game()] * 500), Counting(), MARKS)
+    Renderer(turns_of([wordle_game()] * 500), Counting(), MARKS)
     assert len(calls) < 100
 
 
 # ---- what is refused
 
 
-def refusal(tmp_path, tokeniser, template, *turns):
+def refusal(tokeniser, template, *turns):
     with pytest.raises(UserError) as caught:
-        Renderer(write(tmp_path / "store", [Episode(turns, True)]), tokeniser, template)
+        Renderer(turns_of([Episode(turns, True)]), tokeniser, template)
     assert "--config.transcripts.template" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
@@ -106,38 +107,37 @@ def refusal(tmp_path, tokeniser, template, *turns):
     (Template("a", "", "", "", ""), [Turn("bx", 1.0)]),
     (Template("", "x", "b", "", ""), [Turn("x"), Turn("a", 1.0)]),
 ])  # fmt: skip
-def test_pieces_that_the_tokeniser_would_join_are_refused(tmp_path, template, turns):
-    assert "other tokens together than apart" in refusal(tmp_path, Greedy(), template, *turns)
+def test_pieces_that_the_tokeniser_would_join_are_refused(template, turns):
+    assert "other tokens together than apart" in refusal(Greedy(), template, *turns)
 
 
-def test_the_same_tokeniser_works_with_marks_that_it_keeps_apart(tmp_path):
+def test_the_same_tokeniser_works_with_marks_that_it_keeps_apart():
     episode = Episode((Turn("xa"), Turn("bx", 1.0)), True)
-    Renderer(write(tmp_path / "store", [episode]), Greedy(), MARKS)
+    Renderer(turns_of([episode]), Greedy(), MARKS)
 
 
-def test_what_no_pair_of_pieces_shows_the_whole_text_does(tmp_path):
+def test_what_no_pair_of_pieces_shows_the_whole_text_does():
     class Three(Letters):  # "abc" is one token, and neither "ab" nor "bc" is
         def encode(self, text, marks=False):
             return super().encode(text.replace("abc", "z"))
 
     turns = Turn("a"), Turn("b"), Turn("c")
-    assert "as a whole" in refusal(tmp_path, Three(), TEMPLATES["none"], *turns)
+    assert "as a whole" in refusal(Three(), TEMPLATES["none"], *turns)
 
 
-def test_a_template_must_leave_the_agent_something_to_choose(tmp_path):
-    assert "no mark to begin with" in refusal(tmp_path, Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
-    tmp_path = tmp_path / "other"
-    assert "no mark for its end" in refusal(tmp_path, Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
+def test_a_template_must_leave_the_agent_something_to_choose():
+    assert "no mark to begin with" in refusal(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
+    assert "no mark for its end" in refusal(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
 
 
-def test_an_episode_without_tokens_is_refused(tmp_path):
-    assert "has no token" in refusal(tmp_path, Letters(), TEMPLATES["none"], Turn(""))
+def test_an_episode_without_tokens_is_refused():
+    assert "has no token" in refusal(Letters(), TEMPLATES["none"], Turn(""))
 
 
-def test_tokens_that_the_tokeniser_should_not_have_are_refused(tmp_path):
+def test_tokens_that_the_tokeniser_should_not_have_are_refused():
     tokeniser = Letters()
     tokeniser.size = 3
-    assert "the tokeniser has 3" in refusal(tmp_path, tokeniser, MARKS, Turn("z"))
+    assert "the tokeniser has 3" in refusal(tokeniser, MARKS, Turn("z"))
 
 
 # ---- batches
@@ -145,7 +145,7 @@ def test_tokens_that_the_tokeniser_should_not_have_are_refused(tmp_path):
 
 @pytest.fixture
 def renderer(tmp_path):
-    return Renderer(random_store(tmp_path / "store", 100), Letters(), MARKS)
+    return Renderer(random_store(tmp_path / "store", 100).turns(), Letters(), MARKS)
 
 
 def seen(plan):

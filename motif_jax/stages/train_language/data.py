@@ -118,7 +118,7 @@ def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Re
             "this one"
         )
     check_words(tokeniser, template)
-    return Renderer(transcripts, tokeniser, TEMPLATES[template])
+    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template])
 
 
 def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
