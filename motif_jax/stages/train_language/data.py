@@ -133,17 +133,6 @@ def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
             )
 
 
-def describe_cut(renderer: Renderer, max_length: int) -> str:
-    """How many episodes are longer than a row; "" if none is."""
-    long = int((renderer.lengths > max_length).sum())
-    if not long:
-        return ""
-    return (
-        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens, and are cut (the "
-        f"longest has {int(renderer.lengths.max()):,})"
-    )
-
-
 def describe_early_ends(renderer: Renderer, stop: int) -> str:
     """How many texts of the agent would end early, by the token `stop` within them, if they were written; "" if none.
 
@@ -156,22 +145,6 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
         f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark in them, and what is "
         "written ends there"
     )
-
-
-def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:
-    """Episodes to train on, and to validate with; which are which depends on the seed alone. Ascending, [N] and [M]"""
-    order = np.random.default_rng((seed, 1)).permutation(count)
-    held = min(max(1, round(count * validation_share)), count - 1)
-    if not held:
-        raise UserError(f"{count} episodes are too few to train and to validate ({flag})")
-    return np.sort(order[held:]), np.sort(order[:held])
-
-
-def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np.ndarray:
-    """Those with the highest returns, at least one; of equal ones the first. Ascending"""
-    count = max(1, round(len(episodes) * share))
-    order = np.argsort(-returns[episodes], kind="stable")
-    return np.sort(episodes[order[:count]])
 
 
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}

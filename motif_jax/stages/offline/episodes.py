@@ -1,0 +1,48 @@
+"""Which episodes are learnt from, and which ones validate."""
+
+from __future__ import annotations
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.offline.recipes import Recipe
+from motif_jax.structs import UserError
+from motif_jax.transcripts.render import Renderer
+from motif_jax.transcripts.store import Transcripts
+
+FLAG = "--config.transcripts.path"
+
+
+def choose_episodes(
+    section: ConfigDict, recipe: Recipe, transcripts: Transcripts, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the episodes to learn from, the best ones if the recipe is selective, and to validate with."""
+    learnt, held = split_episodes(len(transcripts), section.validation_share, seed, FLAG)
+    return best_episodes(learnt, transcripts.returns(), section.best_share) if recipe.selective else learnt, held
+
+
+def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:
+    """Episodes to train on, and to validate with; which are which depends on the seed alone. Ascending, [N] and [M]"""
+    order = np.random.default_rng((seed, 1)).permutation(count)
+    held = min(max(1, round(count * validation_share)), count - 1)
+    if not held:
+        raise UserError(f"{count} episodes are too few to train and to validate ({flag})")
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np.ndarray:
+    """Those with the highest returns, at least one; of equal ones the first. Ascending"""
+    count = max(1, round(len(episodes) * share))
+    order = np.argsort(-returns[episodes], kind="stable")
+    return np.sort(episodes[order[:count]])
+
+
+def describe_cut(renderer: Renderer, max_length: int) -> str:
+    """How many episodes are longer than a row; "" if none is."""
+    long = int((renderer.lengths > max_length).sum())
+    if not long:
+        return ""
+    return (
+        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens, and are cut (the "
+        f"longest has {int(renderer.lengths.max()):,})"
+    )
