@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import fcntl
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +57,9 @@ for helpers in (
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes of pytest-xdist inherit that of the first
     COMPILED = tempfile.TemporaryDirectory(prefix="motif_jax-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+if "MADE_ONCE" not in os.environ:  # what one process of pytest-xdist has made for all of them
+    MADE = tempfile.TemporaryDirectory(prefix="motif_jax-made-")
+    os.environ["MADE_ONCE"] = MADE.name
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Most programs of the tests run a few times on small arrays, so compiling takes longer than running: it is done without
 # optimisation, here and in the processes that tests start.
@@ -106,6 +111,19 @@ def wait_for(condition: Callable[[], Found]) -> Found:
 def get_config(file: str = "motif.py", argument: str = "score"):
     """A config of ours."""
     return runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """A directory that the first test in need of it makes, in whatever process; other tests read it, or copy it."""
+    folder = Path(os.environ["MADE_ONCE"], name)
+    complete = folder.with_suffix(".complete")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not complete.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that failed to make it
+            make(folder)
+            complete.touch()
+    return folder
 
 
 def children() -> set[int]:

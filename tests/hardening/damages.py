@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import pickle
 import random
-import tempfile
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, made_once
 
 from motif_jax import experiment
 from motif_jax.structs import UserError
 
-FOLDER = tempfile.TemporaryDirectory(prefix="whole-")  # until this process ends
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 ANNOTATION = "lexicon_msg_defaultgoal"
 SMALL = {
@@ -38,13 +35,14 @@ def run(workdir: Path, stage: str, **values) -> None:
     experiment.run(config, workdir, [stage])
 
 
-@functools.cache
 def make_whole() -> Path:
     """The workdir, made once for all."""
-    workdir = Path(FOLDER.name) / "run"
-    for stage in ("collect", "annotate", "train_reward", "train_policy"):
-        run(workdir, stage)
-    return workdir
+
+    def make(workdir: Path) -> None:
+        for stage in ("collect", "annotate", "train_reward", "train_policy"):
+            run(workdir, stage)
+
+    return made_once("whole", make)
 
 
 # ---- the damages

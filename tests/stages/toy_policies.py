@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from conftest import get_config
+from conftest import get_config, made_once
 
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
@@ -19,7 +17,6 @@ from motif_jax.rewards.model import make_reward_model, make_value
 from motif_jax.rewards.statistics import summarise_values
 from motif_jax.stages import train_policy
 
-FOLDER = tempfile.TemporaryDirectory(prefix="toy-policies-")  # until this process ends
 TASK = "easy_game:StairsInTheEast"
 TRAINING = {
     "network": "small", "num_workers": 0, "synchronous": True, "warmup_steps": 0, "tensorboard": False,
@@ -38,23 +35,27 @@ class Policies(NamedTuple):
     worth_of_stairs: float  # normalised learnt reward; nothing else is worth anything
 
 
-@functools.cache
 def policies() -> Policies:
-    """Makes them; half a minute at most, nearly all of it compilation."""
-    good, weak = Path(FOLDER.name) / "good", Path(FOLDER.name) / "weak"
-    worth = write_reward(good / "reward/checkpoints")
+    """Makes them, if no other test has; half a minute at most, nearly all of it compilation."""
+    home = made_once("toy-policies", make_policies)
+    return Policies(home / "good", home / "weak", float((home / "worth").read_text()))
+
+
+def make_policies(home: Path) -> None:
+    """Both workdirs, and what the stairs are worth."""
+    worth = write_reward(home / "good/reward/checkpoints")
+    (home / "worth").write_text(repr(worth))
     config = get_config(argument=TASK)
     config.policy.update(TRAINING)
     train_policy.check(config)
-    train_policy.run(config, good)
+    train_policy.run(config, home / "good")
     options = {"network": "small", "num_actions": 23, "dtype": "float32"}
-    checkpoints = Checkpoints(weak / "policy/checkpoints")
+    checkpoints = Checkpoints(home / "weak/policy/checkpoints")
     for seed, step in enumerate((64, 128)):
         params = policy_setup.make_policy_model(options, seed).params
         facts = {"model": options, "config": json.loads(config.to_json()), "sources": {}}
         checkpoints.save(step, {"learner": {"params": params}}, facts)
     checkpoints.close()
-    return Policies(good, weak, worth)
 
 
 def write_reward(directory: Path) -> float:

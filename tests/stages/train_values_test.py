@@ -145,7 +145,7 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
     with pytest.raises(KeyboardInterrupt):
         learning.train(config, tmp_path / "run", folder)
     monkeypatch.undo()
-    assert not train_values.is_complete(config, tmp_path / "run")
+    assert not train_values.STAGE.is_complete(config, tmp_path / "run")
     experiment.run(config, tmp_path / "run", ["train_values"])
     assert {name: read_json(folder / name) for name in wanted} == wanted
 

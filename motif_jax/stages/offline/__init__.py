@@ -1,4 +1,5 @@
 """The loop of all offline training: epochs over token batches, evaluation, checkpoints, resuming.
 
-A stage that learns from transcripts makes an `epochs.Job` from its `batches` and passes it to `epochs.run_offline`.
+A stage that learns from transcripts declares itself by `declaration.declare`, chooses `episodes`, makes an `epochs.Job`
+of its `batches` and gives it to `epochs.run_offline`.
 """

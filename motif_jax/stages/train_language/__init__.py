@@ -15,12 +15,12 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.language.settings import FOLDER, check_model, model_folder
+from motif_jax.language.settings import FOLDER, MODEL, check_model
 from motif_jax.offline.settings import Learning, Running, check_num_parts
-from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.offline.declaration import declare
 from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, wordle_of
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
 
 IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual")
@@ -77,21 +77,6 @@ TABLES: Tables = {
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 
 
-def artefacts(workdir: Path) -> list[Path]:
-    """The directory of the language model."""
-    return with_result(workdir / FOLDER, "summary.json")
-
-
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the model exists and was trained for the epochs of the config."""
-    try:
-        done = read_json(workdir / FOLDER / "summary.json")
-        epoch = int(done["epoch"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return epoch >= config.train_language.num_epochs and (model_folder(workdir) / "config.json").is_file()
-
-
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that cannot work."""
     check_values(config, READS)
@@ -123,17 +108,12 @@ def run(config: ConfigDict, workdir: Path) -> None:
     train(config, workdir, workdir / FOLDER)
 
 
-STAGE = Stage(
+STAGE = declare(
+    "train_language",
+    FOLDER,
+    f"{MODEL}/config.json",
     tables=TABLES,
     reads=READS,
-    identity=("", "transcripts", "language", "train_language"),
     check=check,
-    is_complete=is_complete,
     run=run,
-    makes=("language",),
-    writes="--config.train_language.keep_checkpoints",
-    memory="--config.train_language.batch_size, .max_length",
-    device_memory="--config.train_language.num_parts, .chunk, .max_length, .batch_size",
-    artefacts=artefacts,
-    shared=is_distributed,
 )

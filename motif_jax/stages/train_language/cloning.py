@@ -22,14 +22,9 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import settings_of
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.stages.offline.batches import check_sizes, make_batches, make_validation
+from motif_jax.stages.offline.episodes import choose_episodes, describe_cut
 from motif_jax.stages.offline.epochs import Job, Outcome, Work, run_offline
-from motif_jax.stages.train_language.data import (
-    best_episodes,
-    describe_cut,
-    make_renderer,
-    open_transcripts,
-    split_episodes,
-)
+from motif_jax.stages.train_language.data import make_renderer, open_transcripts
 from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, write_model
 from motif_jax.system.files import record, write_json
 from motif_jax.system.machine import describe
@@ -64,9 +59,7 @@ def make_job(
     if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
         print_line(f"{STAGE}: {cut} (--config.train_language.max_length)")
     recipe = recipe_of(section.recipe)
-    learnt, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
-    if recipe.selective:
-        learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
+    learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count)
 
     total_steps = section.num_epochs * batches.num_steps(0)  # other epochs may have a few more or less

@@ -127,17 +127,6 @@ def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
             )
 
 
-def describe_cut(renderer: Renderer, max_length: int) -> str:
-    """A sentence about episodes that are longer than a row; "" without any."""
-    long = int((renderer.lengths > max_length).sum())
-    if not long:
-        return ""
-    return (
-        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens and are truncated (the "
-        f"longest has {int(renderer.lengths.max()):,})"
-    )
-
-
 def describe_early_ends(renderer: Renderer, stop: int) -> str:
     """A sentence about texts of the agent with the token `stop` inside, where writing would end; "" without any.
 
@@ -150,22 +139,6 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
         f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark inside, where "
         "writing would end"
     )
-
-
-def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the episodes for training and for validation, ascending; only the seed decides. [N], [M]"""
-    order = np.random.default_rng((seed, 1)).permutation(count)
-    held = min(max(1, round(count * validation_share)), count - 1)
-    if not held:
-        raise UserError(f"{count} episodes are too few to train and to validate ({flag})")
-    return np.sort(order[held:]), np.sort(order[:held])
-
-
-def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np.ndarray:
-    """The share of the episodes with the highest returns, at least one, ascending; the first of equal ones."""
-    count = max(1, round(len(episodes) * share))
-    order = np.argsort(-returns[episodes], kind="stable")
-    return np.sort(episodes[order[:count]])
 
 
 def check_template(language: ConfigDict, template: str, flag: str, directory: str = "", writes: bool = False) -> None:

@@ -34,11 +34,11 @@ from motif_jax.offline.recipes import Recipe, names, recipe_of
 from motif_jax.offline.settings import Learning, Running, ValueTerms, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
-from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.offline.declaration import declare
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_language.data import check_template
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
 
 REPLIES = Use("chai", lambda recipe, _: recipe.values == "reply")
@@ -89,19 +89,6 @@ def unused(config: ConfigDict) -> list[str]:
     """The values that the recipe does not use, which may change within a workdir."""
     section = config.train_values
     return [f"train_values.{name}" for name in unused_values(recipe_of(section.recipe), section)]
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """The directory of the values."""
-    return with_result(workdir / FOLDER, "summary.json")
-
-
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the values were trained for the epochs of the config."""
-    try:
-        return int(read_json(workdir / FOLDER / "summary.json")["epoch"]) >= config.train_values.num_epochs
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def check(config: ConfigDict) -> None:
@@ -174,19 +161,13 @@ def run(config: ConfigDict, workdir: Path) -> None:
     train(config, workdir, workdir / FOLDER)
 
 
-STAGE = Stage(
+STAGE = declare(
+    "train_values",
+    FOLDER,
     tables=TABLES,
     reads=READS,
-    identity=("", "transcripts", "language", "train_values"),
     check=check,
-    is_complete=is_complete,
     run=run,
-    makes=("values",),
-    writes="--config.train_values.keep_checkpoints",
-    memory="--config.train_values.batch_size, .max_length",
-    device_memory="--config.train_values.num_parts, .chunk, .max_length, .batch_size",
-    artefacts=artefacts,
-    shared=is_distributed,
     more_identity=more_identity,
     unused=unused,
 )

@@ -33,15 +33,13 @@ from motif_jax.policies.replies import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.offline.batches import ReplySource, check_sizes, make_batches, make_validation
+from motif_jax.stages.offline.episodes import choose_episodes, describe_cut
 from motif_jax.stages.offline.epochs import RANK, Job, Outcome, Work, run_offline
 from motif_jax.stages.train_language.data import (
-    best_episodes,
     check_known,
-    describe_cut,
     describe_early_ends,
     make_renderer,
     open_transcripts,
-    split_episodes,
 )
 from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, new_params, write_model
 from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
@@ -103,9 +101,7 @@ def make_job(
         print_line(f"{STAGE}: {early} (--config.transcripts.template)")
     if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
         print_line(f"{STAGE}: {cut} (--config.train_values.max_length)")
-    learnt, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
-    if recipe.selective:
-        learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
+    learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
     replies = reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
 
@@ -190,9 +186,10 @@ def write_found(
 ) -> None:
     """Writes the texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
     section = config.train_values
-    if recipe_of(section.recipe).values != "token":
+    recipe = recipe_of(section.recipe)
+    if recipe.values != "token":
         return
-    _, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
+    _, held = choose_episodes(section, recipe, transcripts, config.seed)
     bounds = section.value_min, section.value_max
     readers = make_readers(parts.language, jax.device_get(outcome.state), bounds)
     width = min(section.max_length, int(renderer.lengths.max()))
