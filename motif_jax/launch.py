@@ -78,7 +78,7 @@ def define_flags(into: flags.FlagValues = FLAGS) -> None:
 
 
 def command() -> int:
-    """Runs `motif-jax` (program.py) or `python -m motif_jax.launch`; returns the exit status."""
+    """Runs `motif-jax` (system/startup.py) or `python -m motif_jax.launch`; returns the exit status."""
     define_flags()
     return startup.run_program(main)
 

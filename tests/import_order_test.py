@@ -96,8 +96,9 @@ def place_of(module: str) -> tuple[str, str]:
 @pytest.mark.quick
 def test_every_room_and_stage_has_its_arrows():
     rooms = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
-    assert rooms == ARROWS.keys() | {"stages"}
-    assert {file.parent.name for file in PACKAGE.glob("stages/*/__init__.py")} == STAGES.keys()
+    assert rooms == ARROWS.keys() | {"stages"}, "the rooms of motif_jax/ and ARROWS of this file"
+    stages = {file.parent.name for file in PACKAGE.glob("stages/*/__init__.py")}
+    assert stages == STAGES.keys(), "the packages of motif_jax/stages/ and STAGES of this file"
     assert {file.name for file in PACKAGE.glob("stages/*.py")} == {"__init__.py"}
     list(graphlib.TopologicalSorter(ARROWS).static_order())  # raises at a circle
     list(graphlib.TopologicalSorter(STAGES).static_order())

@@ -85,6 +85,8 @@ def make_world(env: Mapping[str, Any]) -> World:
         return BabyAIWorld(BabyAISettings.of(env))
     if name == "toy":
         return ToyWorld(env["max_episode_steps"]) if "max_episode_steps" in env else ToyWorld()
+    if name != "nethack":
+        raise NotImplementedError(f"make_world does not make the world {name!r}")
     return NetHackWorld(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
 
 
@@ -118,9 +120,11 @@ def _text_world(name: str) -> Any:
             from motif_jax.envs.guessing.world import GuessingWorld
 
             return GuessingWorld
-    from motif_jax.envs.comments.world import CommentsWorld
+        case "comments":
+            from motif_jax.envs.comments.world import CommentsWorld
 
-    return CommentsWorld
+            return CommentsWorld
+    raise NotImplementedError(f"_text_world does not import the world {name!r}")
 
 
 def _make_own(name: str, options: dict[str, Any], env: Mapping[str, Any]) -> World:

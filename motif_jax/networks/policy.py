@@ -18,11 +18,12 @@ from jax.typing import DTypeLike
 from motif_jax.networks.core import Core
 from motif_jax.networks.film import FilmEncoder
 from motif_jax.networks.general import GeneralEncoder
-from motif_jax.networks.kinds import BY_SPECS, GENERAL
+from motif_jax.networks.kinds import BY_SPECS, FILM, GENERAL
 from motif_jax.networks.presets import PRESETS
 from motif_jax.structs import ArraySpec, UserError
 
 GENERAL_CORE = 128
+ENCODERS = {GENERAL: GeneralEncoder, FILM: FilmEncoder}  # of the networks BY_SPECS
 
 
 class PolicyNetwork(nnx.Module):
@@ -54,8 +55,7 @@ class PolicyNetwork(nnx.Module):
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
         if preset in BY_SPECS:
-            kind = GeneralEncoder if preset == GENERAL else FilmEncoder
-            general = kind(specs or {}, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+            general = ENCODERS[preset](specs or {}, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features, self.core_size = general.reads, general.features, GENERAL_CORE
             self.encoder: Any = general
         elif preset in PRESETS:

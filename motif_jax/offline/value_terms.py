@@ -46,9 +46,11 @@ def value_terms(language: Language, recipe: Recipe, settings: Settings, weights:
         following = value
     elif recipe.q_target == "max":
         following = of_target["max"]
-    else:  # "soft"
+    elif recipe.q_target == "soft":
         following = of_target["soft"]
         reward += _log_policy(language, weights, rows, action)
+    else:
+        raise NotImplementedError(f"value_terms has no q_target {recipe.q_target!r} (recipe {recipe.name!r})")
     following = jnp.take_along_axis(following, steps.next_state, 1)
     y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
     v = jnp.take_along_axis(value, steps.state, 1)

@@ -50,7 +50,7 @@ def play_games(
 
 
 class WritingPlayer:
-    """An `inference.Policy` whose actions are texts."""
+    """An `inference.BatchedPolicy` whose actions are texts."""
 
     reads: tuple[str, ...] = ("heard",)
 
@@ -70,13 +70,13 @@ class WritingPlayer:
         self._key, self._calls = jax.random.key(seed), 0
 
     def room(self, count: int) -> int:
-        """See `inference.Policy`; the writer pads by itself."""
+        """See `inference.BatchedPolicy`; the writer pads by itself."""
         return count
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """See `inference.Policy`."""
+        """See `inference.BatchedPolicy`."""
         renderer = self._writer.model.renderer
         for row, game in enumerate(games.tolist()):
             heard = to_text(observations["heard"][row].tolist())

@@ -31,7 +31,7 @@ GROUPS = 2  # per worker: one plays while the other waits for actions
 
 
 class Mixture:
-    """An `inference.Policy` that asks each group's own policy."""
+    """An `inference.BatchedPolicy` that asks each group's own policy."""
 
     def __init__(self, config: ConfigDict, partial: Path):
         """Loads the policies that the config names.
@@ -69,13 +69,13 @@ class Mixture:
         return [checkpoint._asdict() for checkpoint in self.checkpoints]
 
     def room(self, count: int) -> int:
-        """See `inference.Policy`."""
+        """See `inference.BatchedPolicy`."""
         return count
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """See `inference.Policy`."""
+        """See `inference.BatchedPolicy`."""
         owners = self._owner[games // self._group_size]  # [B]
         actions = np.empty(len(games), np.int32)
         for owner in np.unique(owners):

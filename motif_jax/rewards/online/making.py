@@ -40,7 +40,9 @@ def make_kind(facts: Facts) -> Kind:
         return Retrieval(facts["threshold"])
     if facts["kind"] == "classification":
         return Classification(Teaching(**facts["teaching"]), facts["threshold"])
-    return Ranking(Teaching(**facts["teaching"]), facts["floor"], facts["normalise"])
+    if facts["kind"] == "ranking":
+        return Ranking(Teaching(**facts["teaching"]), facts["floor"], facts["normalise"])
+    raise NotImplementedError(f"make_kind does not make the kind {facts['kind']!r}")
 
 
 class Judges:

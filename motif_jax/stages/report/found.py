@@ -25,6 +25,7 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.report import parts
+from motif_jax.stages.report.figures import CURVES
 from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines
@@ -55,7 +56,8 @@ SETTINGS: Kinds = {
 }  # fmt: skip
 DONE: Kinds = {"env_steps": count, "seconds": number, "episodes": count}
 KEPT = re.compile(  # metrics of training that are read; the file may be large
-    r"env_steps|seconds|steps_per_s|memory_mib|reward/\w+_share|reward/online_\w+|train/entropy|(episode|time)/.*"
+    r"env_steps|seconds|memory_mib|reward/\w+_share|reward/online_\w+|(episode|time)/.*|"
+    + "|".join(re.escape(metric) for metric, *_ in CURVES)
 )
 
 
