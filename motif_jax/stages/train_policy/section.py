@@ -64,7 +64,7 @@ class Rewards:
         Flag(),
         "messages are rewarded one step late, and an episode's last never",
         decides=True,
-        differs="the learnt reward is credited to the step that caused the message, also to an episode's last",
+        differs="the learnt reward is credited to the step that caused the message, also to an episode's last step",
     )
 
 
