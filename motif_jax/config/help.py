@@ -22,17 +22,17 @@ PAGE = """# All values of the config
 Made by `motif-jax --help=markdown > docs/config.md` from the declarations in the code. A value that decides the result
 cannot change within a workdir. `--help=SECTION` prints the same, with the values of a config file if `--config` names
 one."""
-ALWAYS = (  # differences from the published system that cannot be switched off
-    "a success at the very last permitted step counts",
+ALWAYS = (  # differences from the published system that no value of the config removes
+    "a success at the last permitted step counts",
     "the state of an episode (visited levels, steps without game time) does not leak into the next",
     "the message of a death is kept",
     "the message of descending stairs is kept when a question follows it",
     "running variances divide by the number of values, not by one less, and have no prior value",
     "games have seeds",
     "the game is NetHack 3.6.7 (NLE 1.3) rather than 3.6.6",
-    "prompts are in words of our own (`.annotate.prompt_file` takes others)",
-    "their system text is sent, and a second try has the roles of a conversation",
-    "pairs that show the same two captions are one question, asked once",
+    "prompts are in our own words (`.annotate.prompt_file` takes others)",
+    "the system text of prompts is sent, and a second attempt has the roles of a conversation",
+    "pairs with the same two captions are one question, asked once",
     "epoch 0 of a reward can be chosen",
 )
 

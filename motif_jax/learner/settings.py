@@ -40,7 +40,7 @@ class Settings:
         Number(0, infinite=True),
         "largest change of the value per batch; 0: no limit",
         decides=True,
-        differs="in goal tasks the value loss is not clipped, as their rewards are 50, far from any first value",
+        differs="in goal tasks the value loss is not clipped: goal rewards are 50, so clipping would stall learning",
     )
     value_coefficient: float = value(0.5, Number(0, 1e6), "weight of the value loss", decides=True)
     exploration: str = value(
@@ -61,7 +61,7 @@ class Settings:
         Text(("explicit", "inferred", "never")),
         "value after a rollout; inferred loses every 32nd reward, never is GLAM's",
         decides=True,
-        differs="every 32nd reward, that of a rollout's last step, is not lost",
+        differs="every 32nd reward, that of a rollout's last step, is kept",
     )
     normalise_advantages: bool = value(True, Flag(), "normalise advantages by their mean and deviation", decides=True)
     normalise_over_all: bool = value(
@@ -69,7 +69,7 @@ class Settings:
         Flag(),
         "include samples that are too old in these statistics",
         decides=True,
-        differs="advantages are normalised by the samples that are learnt from, without those that are too old",
+        differs="advantages are normalised over the samples that the learner uses, without those that are too old",
     )
     max_policy_lag: int = value(
         10_000, Whole(1), "samples of policies older than this many updates are not learnt from", decides=True

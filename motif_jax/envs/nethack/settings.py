@@ -73,14 +73,14 @@ class GameSettings:
         Flag(),
         "the time limit counts as the end of the game, rather than as a cut",
         decides=True,
-        differs="an episode that the time limit cuts is no death",
+        differs="an episode that the time limit cuts does not count as a death",
     )
     reference_sober: bool = value(
         False,
         Flag(),
         "hallucinating and levitating counts as sober",
         decides=True,
-        differs="whoever hallucinates is not sober, also together with other conditions",
+        differs="a hallucinating hero is not sober, also together with other conditions",
     )
     reference_extended: bool = value(
         False, Flag(), "the extended actions have the errors of ONI's release", decides=True

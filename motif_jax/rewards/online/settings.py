@@ -45,7 +45,7 @@ class OnlineValues:
         Flag(),
         "ranking: normalise scores by their running mean and variance",
         decides=True,
-        differs="scores of ONI's ranking are normalised before they reward the agent, as was meant",
+        differs="scores of ONI's ranking are normalised before they reward the agent, as the paper means",
     )
     init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)

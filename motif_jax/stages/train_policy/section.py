@@ -69,7 +69,7 @@ class Rewards:
         Flag(),
         "reward messages one step late, and an episode's last never",
         decides=True,
-        differs="the learnt reward is credited to the step that caused the message, also to an episode's last",
+        differs="the learnt reward is credited to the step that caused the message, also to an episode's last step",
     )
 
 
