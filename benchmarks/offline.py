@@ -106,9 +106,9 @@ class Subject:
         world = make_world(ENV)
         assert isinstance(world, TextWorld)
         episodes = list(play_episodes(world, PLAYER, range(EPISODES), seed=0))
-        turns = turns_of(episodes)
-        tokeniser, template = LetterTokeniser.from_texts(turns.texts), TEMPLATES["marks"]
-        self.renderer = Renderer(turns, tokeniser, template)
+        recorded = turns_of(episodes)
+        tokeniser, template = LetterTokeniser.from_texts(recorded.texts), TEMPLATES["marks"]
+        self.renderer = Renderer(recorded, tokeniser, template)
         self.plan = planner(
             self.renderer, np.arange(EPISODES), packed=True, max_length=LONGEST, batch_rows=ROWS, seed=0
         )(0)

@@ -101,6 +101,23 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
 
 
+@pytest.fixture
+def short_pauses(monkeypatch):
+    """Clients of servers try again soon after a failure, and streams of questions as well."""
+    from motif_jax.annotation import stream  # not where only vLLM is tested
+    from motif_jax.system import http
+
+    for module in (http, stream):
+        monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
+        monkeypatch.setattr(module, "MAX_PAUSE_S", 0.05)
+
+
+@pytest.fixture
+def few_tries(monkeypatch, short_pauses):
+    """They give up after two failures of a request."""
+    monkeypatch.setattr("motif_jax.system.http.TRIES", 2)
+
+
 def wait_for(condition: Callable[[], Found]) -> Found:
     """Waits until a condition is true, and returns what it gave. Only pytest's own deadline ends this."""
     while not (found := condition()):

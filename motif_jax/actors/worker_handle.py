@@ -21,6 +21,25 @@ GIVE_UP_AFTER = 3  # deaths of workers in the same episode
 FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 
 
+class Silence:
+    """How long a worker has work, but shows no sign of life."""
+
+    def __init__(self, now: float):
+        self._last_beat, self._looked_at, self._seconds = -1, now, 0.0
+
+    def seconds(self, now: float, beat: int, idle: bool) -> float:
+        """Its length; `beat` counts the signs of life.
+
+        At most LOOK_S counts between two checks: if this process was stopped, or waited for a busy machine, so may the
+        worker.
+        """
+        self._seconds += min(now - self._looked_at, LOOK_S)
+        self._looked_at = now
+        if beat != self._last_beat or (beat and idle):
+            self._last_beat, self._seconds = beat, 0.0
+        return self._seconds
+
+
 class WorkerHandle:
     """The worker with number `index`, and its successors when it dies."""
 
@@ -30,7 +49,7 @@ class WorkerHandle:
         """Starts the first worker, in this process if `inline`."""
         self.index = index
         self.generation = 0  # number of earlier workers
-        self._layout, self._shared, self._inline, self._hang_timeout_s = layout, shared, inline, hang_timeout_s
+        self._layout, self._shared, self._inline, self.hang_timeout_s = layout, shared, inline, hang_timeout_s
         self._flag = flag
         self._failures = 0
         self._held: list[collections.deque[int]] = []  # the worker's slots by group, the current one first
@@ -44,7 +63,7 @@ class WorkerHandle:
             self._layout, self._shared, self.index
         )
         self._sent = 0  # messages sent to this worker
-        self._last_beat, self._looked_at, self._silent_s = -1, time.monotonic(), 0.0
+        self._silence = Silence(time.monotonic())
         self._held = [collections.deque() for _ in range(groups)]
         self._step = [0] * groups
         for group in range(groups):
@@ -86,18 +105,10 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
-        """Whether the worker has work, but has not shown a sign of life for too long.
-
-        At most LOOK_S counts between two checks: if this process was stopped, or waited for a busy machine, so may the
-        worker.
-        """
+        """Whether the worker has work, but has not shown a sign of life for too long."""
         beat = int(self._shared["beat"][self.index])
-        idle = self._shared["handled"][self.index] == self._sent
-        self._silent_s += min(now - self._looked_at, LOOK_S)
-        self._looked_at = now
-        if beat != self._last_beat or (beat and idle):
-            self._last_beat, self._silent_s = beat, 0.0
-        return self._silent_s > (self._hang_timeout_s if beat else START_TIMEOUT_S)
+        idle = bool(self._shared["handled"][self.index] == self._sent)
+        return self._silence.seconds(now, beat, idle) > (self.hang_timeout_s if beat else START_TIMEOUT_S)
 
     def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[Full], int, list[int]]:
         """Kills the worker and starts another one in its place.

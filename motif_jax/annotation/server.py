@@ -108,7 +108,7 @@ class Server:
                     continue
                 if not waiting or (failure is not None and done.empty()):
                     break
-                for future in _finished(done, every=paused):
+                for future in finished(done, every=paused):
                     waiting.discard(future)
                     if (error := future.exception()) is not None:
                         failure = error  # raised after the other finished answers are yielded
@@ -222,7 +222,7 @@ class Server:
         return self._endpoint.without_key(text)
 
 
-def _finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
+def finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
     """Waits for one item and yields it; if `every`, yields all others that are available."""
     yield done.get()
     with contextlib.suppress(queue.Empty):

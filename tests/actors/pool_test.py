@@ -13,7 +13,7 @@ from conftest import LONG_S, ROOT, children, wait_for
 
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker_handle import WorkerHandle
+from motif_jax.actors.worker_handle import Silence
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
@@ -201,14 +201,14 @@ def test_no_episode_is_lost_with_a_worker():
 def replace(pool, hanging: int, policy) -> None:
     """Waits until a process that hangs is replaced. Its silence alone counts: live workers have all their time."""
     handle = pool._handles[pool.processes.index(hanging)]
-    handle._hang_timeout_s = 0.0
+    handle.hang_timeout_s = 0.0
     while hanging in pool.processes:
         requests, fulls = pool.poll(0.5)
         if policy is not None:
             answer(pool, requests, policy)
         for full in fulls:
             pool.release(full)
-    handle._hang_timeout_s = LONG_S
+    handle.hang_timeout_s = LONG_S
 
 
 def test_a_stopped_worker_is_replaced():
@@ -226,13 +226,11 @@ def test_a_stopped_worker_is_replaced():
 @pytest.mark.quick
 def test_only_silence_that_the_pool_has_seen_counts():
     """Driven by hand: a worker that does nothing while the pool was stopped itself does not hang."""
-    shared = {"beat": np.array([7]), "handled": np.array([0])}
-    handle = WorkerHandle.__new__(WorkerHandle)
-    handle.index, handle._shared, handle._sent, handle._hang_timeout_s = 0, shared, 1, 2.5
-    handle._last_beat, handle._looked_at, handle._silent_s = -1, 0.0, 0.0
-    assert [handle.hangs(now) for now in (0.5, 100.0, 200.0, 200.5, 200.6)] == [False] * 4 + [True]
-    shared["beat"][0] += 1
-    assert not handle.hangs(300.0)
+    silence, times = Silence(now=0.0), (0.5, 100.0, 200.0, 200.5, 200.6)
+    assert [silence.seconds(now, beat=7, idle=False) for now in times] == pytest.approx([0.0, 1.0, 2.0, 2.5, 2.6])
+    assert silence.seconds(300.0, beat=8, idle=False) == 0.0
+    assert silence.seconds(300.5, beat=8, idle=False) == 0.5
+    assert silence.seconds(301.0, beat=8, idle=True) == 0.0
 
 
 def test_a_game_that_hangs_once_is_played_again(monkeypatch, tmp_path):

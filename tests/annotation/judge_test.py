@@ -151,13 +151,15 @@ def test_hostile_captions_change_nothing_but_their_own_answers(judge):
 
 
 def test_so_many_questions_are_answered_at_a_time_and_each_takes_its_delay(judge, monkeypatch):
-    together, delays, at_a_time = threading.Barrier(3), [], []
+    together, delays, at_a_time, inside = threading.Barrier(3), [], [], []
 
     def sleep(seconds):
         delays.append(seconds)
+        inside.append(1)
         together.wait()  # until three have come
-        at_a_time.append(3 - server._free._value)
+        at_a_time.append(len(inside))
         together.wait()  # before one of them leaves
+        inside.pop()
 
     monkeypatch.setattr(judge_server.time, "sleep", sleep)
     with judge_server.JudgeServer(judge._start | {"port": 0, "delay_s": 0.2, "at_a_time": 3}) as server:

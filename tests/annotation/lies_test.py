@@ -21,20 +21,14 @@ from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import MAX_SAID, Server
 from motif_jax.structs import UserError
-from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
+
+pytestmark = pytest.mark.usefixtures("few_tries")
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 KEY = "ses\\ame/1'2+3"
 MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as much within a second
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.05)
-    monkeypatch.setattr(http, "TRIES", 2)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import read_label, read_verdict
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import Server, _finished
+from motif_jax.annotation.server import Server, finished
 from motif_jax.annotation.texts import read_texts
 from motif_jax.annotation.verdict_tokens import to_answer
 from motif_jax.structs import UserError
@@ -133,5 +133,5 @@ def test_all_that_has_come_back_is_given_out_at_a_pause():
     done = queue.SimpleQueue()
     for number in range(4):
         done.put(number)
-    assert list(_finished(done, every=False)) == [0]
-    assert list(_finished(done, every=True)) == [1, 2, 3]
+    assert list(finished(done, every=False)) == [0]
+    assert list(finished(done, every=True)) == [1, 2, 3]

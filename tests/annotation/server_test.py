@@ -29,9 +29,7 @@ LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.2)
+def soon_restarted(monkeypatch, short_pauses):
     monkeypatch.setattr(endpoint, "RESTART_S", 0.5)
 
 

@@ -16,19 +16,12 @@ from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
 from motif_jax.annotation.stream import Direct, Item, Stream
 from motif_jax.structs import UserError
-from motif_jax.system import http
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 ITEMS = [Item(number, 0, Question(text)) for number, text in enumerate(EVENTS)]
 NO_LIMIT = 2**62
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(stream, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.05)
-    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.05)
 
 
 class Gated:
@@ -263,7 +256,7 @@ def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
         judge.plan(ITEMS, NO_LIMIT)
         wait_for(lambda: chat.asked)
         judge.close()
-        assert not judge._thread.is_alive()
+        assert all(thread.name != "judge" for thread in threading.enumerate())
 
 
 def test_half_of_a_batch_is_kept_when_the_server_fails_at_the_other_half():

@@ -15,7 +15,6 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import step_specs, to_row
 from motif_jax.structs import UserError
-from motif_jax.system import http
 from motif_jax.transcripts.imports import read_reddit
 
 pytestmark = pytest.mark.quick
@@ -31,8 +30,7 @@ def thanks(number, body):
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+def server(short_pauses):
     with ChatServer(thanks) as chat:
         yield chat
 

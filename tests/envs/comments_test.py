@@ -13,16 +13,9 @@ from motif_jax.envs.comments.world import comments
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
-from motif_jax.system import http
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]
 FLAG = r"\(--config.env.options\)"
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http, "TRIES", 2)
 
 
 def world(**options):

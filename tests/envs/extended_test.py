@@ -374,7 +374,7 @@ def test_a_monk_becomes_skilled_in_martial_arts():
     player.begin(0, seed)
     game.reset(seed, 27)
     for _ in range(2177):
-        game.step(player._now[0].choose(game))
+        game.step(player.choose(0, game))
     assert game.message == b"You are now more skilled in martial arts."
     assert not game._confident
     assert game._kills > 10

@@ -19,23 +19,15 @@ from motif_jax.envs.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_ho
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
-from motif_jax.system import http
 from motif_jax.system.http import HttpClient
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]
 FLAG = r"\(--config.env.options\)"
 MEMORY_MIB = 60  # of replies that never end
 SCENE = Scene("a dog in a park", None, {
     "animal": "dog", "place": "park", "weather": "sunny", "color": "black", "people": "two", "action": "running",
     "time": "midday", "size": "small",
 })  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.05)
-    monkeypatch.setattr(http, "TRIES", 2)
 
 
 @pytest.fixture(autouse=True)

@@ -164,7 +164,7 @@ def descend(game: NetHackGame, episode: int, steps: int = 3000):
     player.begin(0, seed)
     game.reset(seed, episode)
     for _ in range(steps):
-        yield game.step(player._now[0].choose(game))
+        yield game.step(player.choose(0, game))
         if game.end:
             return
 
@@ -212,11 +212,11 @@ def test_oracle_must_stand_beside_the_hero():
     assert nethack.permonst(nethack.glyph_to_mon(ORACLE_GLYPH)).mname == "Oracle"
     game = make_game("oracle")
     game.reset(SEED)
-    assert game._goal_reward(b"") == 0.0
+    assert game.goal_reward(b"") == 0.0
     put_oracle_beside_hero(game, 2, 0)
-    assert game._goal_reward(b"") == 0.0
+    assert game.goal_reward(b"") == 0.0
     put_oracle_beside_hero(game, -1, 1)
-    assert game._goal_reward(b"") == 50.0
+    assert game.goal_reward(b"") == 50.0
     assert game.end == EndStatus.TASK_SUCCESSFUL
 
 
@@ -230,7 +230,7 @@ def test_sober_oracle_is_not_paid_to_who_hallucinates(condition, reference, paid
     game.reset(SEED)
     put_oracle_beside_hero(game, 1, 1)
     game.buffers["blstats"][CONDITION] = condition
-    assert (game._goal_reward(b"") == 50.0) == paid
+    assert (game.goal_reward(b"") == 50.0) == paid
 
 
 @pytest.mark.quick
@@ -281,7 +281,6 @@ def test_nothing_of_an_episode_is_left_in_the_next():
     assert (info.steps, info.episode_return, info.success, info.end_status) == (0, 0.0, False, 0)
     assert game.message_counts == {game.message: 1}
     assert info.named(FIGURES)["scout"] == count_seen(game.buffers["glyphs"])
-    assert game._frozen == 0
 
 
 def test_death_keeps_its_message_and_its_frame():

@@ -30,17 +30,12 @@ from motif_jax.stages.report.data import of_annotations
 from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
 from motif_jax.structs import UserError
-from motif_jax.system import http
 from motif_jax.system.files import read_json
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 STAGE = ("--config=configs/motif.py", "--stage=annotate")
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.2)
 
 
 @pytest.fixture

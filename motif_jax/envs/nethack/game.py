@@ -147,7 +147,7 @@ class NetHackGame(PromptedEngine):
                 elif self._frozen:
                     reward += self._penalty_step
             else:
-                reward = self._goal_reward(message)
+                reward = self.goal_reward(message)
             if not self.end and (self.steps >= self._max_steps or self._frozen >= self._patience):
                 self.end = EndStatus.ABORTED
             if self.end:
@@ -191,7 +191,8 @@ class NetHackGame(PromptedEngine):
         glyphs = self.last_frame["glyphs"] if self.end else self.buffers["glyphs"]
         return sum((self._explored | {self._here: count_seen(glyphs)}).values())
 
-    def _goal_reward(self, message: bytes) -> float:
+    def goal_reward(self, message: bytes) -> float:
+        """What the task pays in this moment, after a message; it may end the episode."""
         task = self.task
         if task.stairs_level:
             reached = DESCEND in message and self._blstats[STAIRS_LEVEL] == task.stairs_level

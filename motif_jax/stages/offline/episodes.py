@@ -10,24 +10,23 @@ from motif_jax.structs import UserError
 from motif_jax.transcripts.render import Renderer
 from motif_jax.transcripts.store import Transcripts
 
-FLAG = "--config.transcripts.path"
-
 
 def choose_episodes(
     section: ConfigDict, recipe: Recipe, transcripts: Transcripts, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the episodes to learn from, the best ones if the recipe is selective, and to validate with."""
-    learnt, held = split_episodes(len(transcripts), section.validation_share, seed, FLAG)
-    return best_episodes(learnt, transcripts.returns(), section.best_share) if recipe.selective else learnt, held
+    """Episodes to learn from, the best ones if the recipe is selective, and to validate with. Ascending, [N] and [M]
 
 
 def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the episodes for training and for validation, ascending; only the seed decides. [N], [M]"""
     order = np.random.default_rng((seed, 1)).permutation(count)
-    held = min(max(1, round(count * validation_share)), count - 1)
-    if not held:
-        raise UserError(f"{count} episodes are too few to train and to validate ({flag})")
-    return np.sort(order[held:]), np.sort(order[:held])
+    num_held = min(max(1, round(count * section.validation_share)), count - 1)
+    if not num_held:
+        raise UserError(f"{count} episodes are too few to train and to validate (--config.transcripts.path)")
+    learnt, held = np.sort(order[num_held:]), np.sort(order[:num_held])
+    if recipe.selective:
+        learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
+    return learnt, held
 
 
 def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np.ndarray:
