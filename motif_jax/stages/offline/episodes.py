@@ -16,9 +16,9 @@ def choose_episodes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Episodes to learn from, the best ones if the recipe is selective, and to validate with. Ascending, [N] and [M]
 
-
-def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the episodes for training and for validation, ascending; only the seed decides. [N], [M]"""
+    The split depends on the seed alone.
+    """
+    count = len(transcripts)
     order = np.random.default_rng((seed, 1)).permutation(count)
     num_held = min(max(1, round(count * section.validation_share)), count - 1)
     if not num_held:
