@@ -118,6 +118,27 @@ def few_tries(monkeypatch, short_pauses):
     monkeypatch.setattr("motif_jax.system.http.TRIES", 2)
 
 
+@pytest.fixture
+def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
+    """`at_batch(3, call)` calls once the policy has learnt from its third batch from now on, before that is counted."""
+    from motif_jax.stages.train_policy.record import Record
+
+    coming: collections.deque[Callable[[], None]] = collections.deque()
+
+    def batch(self, batch, real=Record.batch):
+        if coming:
+            coming.popleft()()
+        real(self, batch)
+
+    monkeypatch.setattr(Record, "batch", batch)
+    return lambda number, call: coming.extend([lambda: None] * (number - 1) + [call])
+
+
+def interrupt() -> None:
+    """As if Ctrl-C were pressed."""
+    raise KeyboardInterrupt
+
+
 def wait_for(condition: Callable[[], Found]) -> Found:
     """Waits until a condition is true, and returns what it gave. Only pytest's own deadline ends this."""
     while not (found := condition()):

@@ -10,7 +10,7 @@ import signal
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, get_config, wait_for
+from conftest import LONG_S, get_config, interrupt, wait_for
 from nethack_texts import NETHACK
 from train_policy_test import TINY, assert_equal_to_the_bit
 
@@ -85,21 +85,14 @@ def test_the_labels_are_those_of_the_lexicon(trained):
 
 
 @pytest.mark.journey
-def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, at_batch):
     for name in ("straight", "killed"):
         shutil.copytree(trained, tmp_path / name)
     run(tmp_path / "straight", train_for_env_steps=1280)
 
-    def batch(self, batch, seen=[0], real=Record.batch):
-        seen[0] += 1
-        if seen[0] == 4:
-            raise KeyboardInterrupt  # between checkpoints
-        real(self, batch)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Record, "batch", batch)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "killed", train_for_env_steps=1280)
+    at_batch(4, interrupt)  # between checkpoints
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "killed", train_for_env_steps=1280)
     run(tmp_path / "killed", train_for_env_steps=1280)
     assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
     run(tmp_path / "again")

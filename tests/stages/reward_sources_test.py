@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, interrupt
 from train_policy_test import TINY, assert_equal_to_the_bit
 
 from motif_jax import experiment
@@ -18,7 +18,6 @@ from motif_jax.policies.model import read_policy
 from motif_jax.rewards.rnd import RandomDistillation
 from motif_jax.rewards.source import Setting
 from motif_jax.stages import evaluate, report, train_policy
-from motif_jax.stages.train_policy.record import Record
 from motif_jax.structs import UserCodeError, UserError
 from motif_jax.system.files import read_json, read_lines
 
@@ -79,21 +78,14 @@ def test_a_checkpoint_has_all_that_is_needed(trained):
     assert sources.learnt is None
 
 
-def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, at_batch):
     for name in ("straight", "killed"):
         shutil.copytree(trained, tmp_path / name)
     run(tmp_path / "straight", train_for_env_steps=640)
 
-    def batch(self, batch, seen=[0], real=Record.batch):
-        seen[0] += 1
-        if seen[0] == 3:
-            raise KeyboardInterrupt  # between checkpoints: what was learnt since the last one is lost
-        real(self, batch)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Record, "batch", batch)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "killed", train_for_env_steps=640)
+    at_batch(3, interrupt)  # between checkpoints: what was learnt since the last one is lost
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "killed", train_for_env_steps=640)
     assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(trained))
     run(tmp_path / "killed", train_for_env_steps=640)
     assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))

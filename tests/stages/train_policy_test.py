@@ -274,16 +274,8 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
     assert (checkpoints / f"unreadable-{torn}").exists()
 
 
-def test_a_signal_in_this_process_leaves_the_state_that_was_learnt(tmp_path, monkeypatch):
-    from motif_jax.stages.train_policy.record import Record
-
-    def batch(self, batch, seen=[0], real=Record.batch):
-        seen[0] += 1
-        if seen[0] == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        real(self, batch)
-
-    monkeypatch.setattr(Record, "batch", batch)
+def test_a_signal_in_this_process_leaves_the_state_that_was_learnt(tmp_path, at_batch):
+    at_batch(3, lambda: os.kill(os.getpid(), signal.SIGINT))
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Stopped, match="stopped by SIGINT after 192 steps"):
         run(tmp_path)
