@@ -220,8 +220,8 @@ def test_an_index_that_lies_is_refused(tmp_path):
         ({}, "neither|cannot|missing"),
         ([], "has no weight_map"),
         (names | {tensor: 5}, "has no weight_map"),
-        (names | {tensor: "../../etc/passwd"}, "no .safetensors file beside it"),
-        (names | {tensor: "/etc/x.safetensors"}, "no .safetensors file beside it"),
+        (names | {tensor: "../../etc/passwd"}, "not a .safetensors file beside it"),
+        (names | {tensor: "/etc/x.safetensors"}, "not a .safetensors file beside it"),
         (names | {"more": file}, "lacks 'more', which model.safetensors.index.json says is in it"),
     ):
         change_json(tmp_path / INDEX, weight_map=changed)

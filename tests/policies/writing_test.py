@@ -280,7 +280,7 @@ def test_each_kind_is_decoded_with_each_beta():
 
 
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"betas": "1,-2"}, "beta must not be negative, not '-2'"),
+    ({"betas": "1,-2"}, "beta must not be negative: '-2'"),
     ({"betas": "one"}, "a number such as 4, not 'one'"),
     ({"betas": "1,,2"}, "a number such as 4, not ''"),
     ({"betas": "nan"}, "a number such as 4"),

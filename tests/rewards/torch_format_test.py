@@ -192,9 +192,9 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
     (None, "No such file"),
     ("pipe", "it is a named pipe, not a file"),
     ("", "not enough values"),
-    ("0.05,0.10\n", "must be 2 finite numbers"),
-    ("0.05,0.10\n1.0\n", "must be 2 finite numbers"),
-    ("0.05,0.10\n1.0,nan\n", "must be 2 finite numbers"),
+    ("0.05,0.10\n", "must be lines of 2 finite numbers"),
+    ("0.05,0.10\n1.0\n", "must be lines of 2 finite numbers"),
+    ("0.05,0.10\n1.0,nan\n", "must be lines of 2 finite numbers"),
     ("0.05,0.10\nx,1\n", "could not convert"),
     ("0.05,0.10\n" + "1.00,2.00\n" * 2_000_000, "more than 16,777,216 bytes"),
 ])  # fmt: skip

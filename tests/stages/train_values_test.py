@@ -299,7 +299,7 @@ def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, mon
     ({"decoding__betas": "1,-2"}, "must not be negative"),
     ({"evaluate__greedy": True}, "--config.decoding.kinds=greedy"),
     ({"train_values__recipe": "bc"}, "only beta 0 can be decoded, not 4"),
-    ({"train_values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values by which"),
+    ({"train_values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values to rank"),
 ])  # fmt: skip
 def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
     config = config_for(tmp_path, **changes)
