@@ -199,5 +199,8 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
-        found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
+        try:
+            found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
+        except ValueError as error:
+            raise UserError(f"{str(file)!r} is damaged: {error} (--workdir)") from None
     return found.hexdigest()
