@@ -30,7 +30,7 @@ from motif_jax.system.files import write_config, write_json
 class AuditSection:
     """Is the reward right?"""
 
-    steps: int = value(300_000, Whole(1, 10**9), "steps of the agent's episodes, and of random play's, to look at")
+    steps: int = value(100_000, Whole(1, 10**9), "steps of the agent's episodes, and of random play's, to look at")
     flips: int = value(400, Whole(0, 100_000), "pairs of captions that the judge is asked about in both orders")
     triples: int = value(300, Whole(0, 100_000), "triples of captions, three questions each")
     repeats: int = value(200, Whole(0, 100_000), "questions that are asked a second time, past the answer cache")
