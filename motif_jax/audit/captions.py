@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 NOTHING = "(no message)"
-SEVERAL = ", "  # between the names of several rules
+SEVERAL = " + "  # between the names of several rules
 
 
 class Captions(NamedTuple):

@@ -20,6 +20,7 @@ TIE = 0.1  # an answer this close to one half is a tie
 FEWEST = 20  # answers
 UNREADABLE, FLIPS, REPEATS, TRIPLES = 0.1, 0.05, 0.05, 0.02  # shares that are reported if passed
 BIASED = 0.75  # share of the changed answers for one position from which the order is to blame
+SUREST = (0.02, 0.98)  # probabilities beyond these count as these
 COIN = 0.25  # circles among triples of a judge that throws a coin
 
 ANSWERED, ORDERS, AGAIN, CIRCLES = "readable answers", "both orders", "repeated questions", "triples"
@@ -118,18 +119,18 @@ def with_asked_worth(captions: Captions, plan: Plan, answers: Answers, degrees: 
     """The captions, with the worth of groups by the answers to `ask_for_worth`: log-odds, or signs."""
     p = answers.mean(plan.worth)
     sign = np.where(np.abs(p - 0.5) <= TIE, 0.0, np.sign(p - 0.5))
-    odds = np.clip(p, 0.02, 0.98)
+    odds = np.clip(p, *SUREST)
+    asked = np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
     worth = captions.worth.copy()
-    worth[captions.group[plan.pool]] = np.where(
-        np.isnan(p), np.nan, np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
-    )
+    worth[captions.group[plan.pool]] = np.where(np.isnan(p), np.nan, asked)
+    worth[captions.group[captions.shows_nothing]] = 0.0
     return captions._replace(worth=worth, neutral=0.0, degrees=degrees)
 
 
 def check_judge(plan: Plan, answers: Answers) -> list[Check]:
     """How consistent the judge is."""
     if not plan.questions:
-        return [Check(ORDERS, skipped="there are fewer than two captions to ask about")]
+        return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
     return [
         _check_answered(plan, answers), _check_orders(plan, answers), _check_repeats(plan, answers),
         _check_triples(plan, answers),

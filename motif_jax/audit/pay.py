@@ -134,36 +134,38 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
     if not captions.degrees:
         return Check(INFLATED, skipped="this judge gives an order of captions and no degrees")
     known = ~np.isnan(captions.worth) & ~np.isnan(values)
-    frequent = known & (paid.times >= SEEN) & (captions.worth > captions.neutral)
-    frequent &= np.array([SEVERAL not in name for name in captions.names])  # what matches two rules is an exception
-    if not frequent.any():
+    best = find_best(captions, known & (paid.times >= SEEN))
+    if not len(best):
         return Check(INFLATED, skipped=f"no caption that the judge likes was seen {SEEN} times")
-    best_worth, base = captions.worth[frequent].max(), captions.values[nothing]
-    best = np.flatnonzero(frequent & (captions.worth == best_worth))
-    top = float(np.average(values[best], weights=paid.times[best]))
+    base, top = captions.values[nothing], float(np.average(values[best], weights=paid.times[best]))
+    part = (captions.worth - captions.neutral) / (captions.worth[best[0]] - captions.neutral)
+    small = known & (part > 0) & (part < 1) & (paid.share > 0)
     spread, counts = spread_within(captions)
     spread = max(spread, LEAST_SPREAD * abs(top - base))
-    part = (captions.worth - captions.neutral) / (best_worth - captions.neutral)
-    small = known & (part > 0) & (part < 1) & (paid.share > 0)
-    found = []
+    liked, found = quoted(captions.names[best[0]]), []
     for group in np.argsort(-np.where(small, paid.share, -1), kind="stable")[:TESTED]:
         if not small[group]:
             break
-        goal = INFLATION * part[group]
-        beyond = values[group] - (1 - goal) * base - goal * top
+        name, share, goal = quoted(captions.names[group]), float(paid.share[group]), INFLATION * part[group]
+        sentence = f"{liked}, which the judge likes best, is rewarded no better than nothing; {name} is rewarded"
+        if top > base:
+            rewarded = float((values[group] - base) / (top - base))
+            worth = percent(float(part[group]))
+            sentence = f"{name} has {worth} of the worth of {liked} and {percent(rewarded)} of its reward"
+        beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
-        share = float(paid.share[group])
-        rewarded = (values[group] - base) / (top - base) if top > base else np.inf
-        found.append(Suspicion(
-            f"{quoted(captions.names[group])} has {percent(float(part[group]))} of the worth of "
-            f"{quoted(captions.names[best[0]])} and {percent(float(rewarded))} of its reward, and gets "
-            f"{percent(share)} of the pay" if np.isfinite(rewarded) else
-            f"{quoted(captions.names[best[0]])}, which the judge likes best, is rewarded no better than nothing, and "
-            f"{quoted(captions.names[group])} gets {percent(share)} of the pay",
-            "--config.reward.labels=soft", share,
-            max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS)),
-        ))  # fmt: skip
-    return Check(INFLATED, f"{len(found)} kinds of captions beside {quoted(captions.names[best[0]])}", tuple(found))
+        p = max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS))
+        found.append(
+            Suspicion(f"{sentence}, and gets {percent(share)} of the pay", "--config.reward.labels=soft", share, p)
+        )
+    return Check(INFLATED, f"{len(found)} kinds of captions beside {liked}", tuple(found))
+
+
+def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
+    """The groups that the judge likes best, all of the same worth; what matches several rules is an exception."""
+    single = np.array([SEVERAL not in name for name in captions.names])
+    liked = np.flatnonzero(frequent & single & (captions.worth > captions.neutral))
+    return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
 
 
 def spread_within(captions: Captions) -> tuple[float, np.ndarray]:

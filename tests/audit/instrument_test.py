@@ -13,7 +13,7 @@ from motif_jax.audit.findings import LEVEL, Check, Suspicion, binomial_tail, con
 pytestmark = pytest.mark.quick
 SEEDS = 10
 ERRORS = {  # by the check that must find it
-    "answers at random": (Wrong(flips=0.1), {"both orders", "repeated questions"}),
+    "answers at random": (Wrong(flips=0.1), {"both orders"}),
     "the same wrong answer each time": (Wrong(stubborn_flips=0.1), {"triples"}),
     "ties at random": (Wrong(ties=0.1), {"both orders"}),
     "the first is preferred": (Wrong(first_bias=0.1), {"both orders"}),

@@ -75,7 +75,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     answers = ask(config, plan, workdir / "audit" / "answers.json", make)
 
     # ---- what they show
-    record = record_of(config, players, evidence, examine(evidence, plan, answers))
+    record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers))
     write_json(workdir / "audit" / FILE, record | {"stamp": stamp})
     tell(record, workdir / "audit" / FILE)
 

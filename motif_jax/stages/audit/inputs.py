@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.audit.captions import Captions, group_captions
+from motif_jax.audit.captions import SEVERAL, Captions, group_captions
 from motif_jax.audit.examine import Evidence, Labels, Wholes
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.wholes import LINES, episode_text
@@ -143,7 +143,7 @@ def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played
     if backend in RULES:
         lexicon = Lexicon(texts_of(config), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
-        rules = [why if worth else "" for worth, why in valued]
+        rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
         group, names = group_captions(texts, rules)
         worth = np.zeros(len(names))
         worth[group] = [value for value, _ in valued]

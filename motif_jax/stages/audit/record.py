@@ -65,13 +65,16 @@ def stamp_of(config: ConfigDict, workdir: Path) -> str:
 
 
 def record_of(
-    config: ConfigDict, players: Mapping[str, Player], evidence: Evidence, audited: Audited
+    config: ConfigDict, workdir: Path, players: Mapping[str, Player], evidence: Evidence, audited: Audited
 ) -> dict[str, Any]:
     """The content of `audit.json`."""
-    findings = audited.findings
+    findings, judge = audited.findings, label_name(config.annotate)
+    learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
+    if judge not in learnt_from:
+        judge += f", and the reward was learnt from {', '.join(learnt_from)}"
     return {
         "player": players["agent"].name if players else "",
-        "judge": label_name(config.annotate),
+        "judge": judge,
         "findings": [one._asdict() for one in findings.found],
         "nothing_found": [{"check": one.name, "about": one.about} for one in findings.clear],
         "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
