@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from motif_jax.audit.examine import Audited, Evidence
 
 FILE = "audit.json"
-SHOWN = 20  # kinds of captions in the table of pay
+SHOWN = 12  # kinds of captions in the table of pay
 RANDOM = "random"
 
 
@@ -71,7 +71,7 @@ def record_of(
     findings, judge = audited.findings, label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
-        judge += f", and the reward was learnt from {', '.join(learnt_from)}"
+        judge += f" (the reward was learnt from {', '.join(learnt_from)})"
     return {
         "player": players["agent"].name if players else "",
         "judge": judge,

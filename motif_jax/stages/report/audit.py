@@ -56,7 +56,7 @@ def of_audit(audit: Audit) -> list[str]:
             for one in audit.paid
         ]  # fmt: skip
         head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
-        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5), kind="figures")]
+        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
     return body
 
 
