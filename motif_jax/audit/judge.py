@@ -118,11 +118,9 @@ def ask_for_worth(plan: Plan, captions: Captions) -> None:
 def with_asked_worth(captions: Captions, plan: Plan, answers: Answers, degrees: bool) -> Captions:
     """The captions, with the worth of groups by the answers to `ask_for_worth`: log-odds, or signs."""
     p = answers.mean(plan.worth)
-    sign = np.where(np.abs(p - 0.5) <= TIE, 0.0, np.sign(p - 0.5))
-    odds = np.clip(p, *SUREST)
-    asked = np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
+    sign, odds = verdicts(p), np.clip(p, *SUREST)
     worth = captions.worth.copy()
-    worth[captions.group[plan.pool]] = np.where(np.isnan(p), np.nan, asked)
+    worth[captions.group[plan.pool]] = np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
     worth[captions.group[captions.shows_nothing]] = 0.0
     return captions._replace(worth=worth, neutral=0.0, degrees=degrees)
 
@@ -161,9 +159,7 @@ def _check_orders(plan: Plan, answers: Answers) -> Check:
         return Check(ORDERS, skipped=f"{int(read.sum())} pairs have answers in both orders, and {FEWEST} are needed")
     changed = read & (own != -turned)
     share = float(changed.sum() / read.sum())
-    first, second = (int((changed & (own + turned == side)).sum()) for side in (-2, 2))
-    half = [int((changed & (own + turned == side)).sum()) for side in (-1, 1)]  # a tie in one order
-    first, second = first + half[0], second + half[1]
+    first, second = int((changed & (own + turned < 0)).sum()), int((changed & (own + turned > 0)).sum())
     sided = max(first, second) / max(first + second, 1)
     sentence = f"{_rate(share, int(read.sum()))} of {int(read.sum())} pairs get another answer in the other order"
     advice = "--config.annotate.both_orders=1, --config.annotate.sampling.temperature=0, or another model"

@@ -54,7 +54,8 @@ class Paid(NamedTuple):
 
     def together(self, groups: np.ndarray) -> tuple[float, float]:
         """The share of several groups ([G] bool), and its standard error."""
-        return ratio(self.by_episode[:, groups[self.columns]].sum(1), self.total)
+        share, error = ratio(self.by_episode[:, groups[self.columns]].sum(1), self.total)
+        return float(share), float(error)
 
 
 def share_out(steps: Steps, captions: Captions) -> Paid:
@@ -103,7 +104,7 @@ def check_neutral(captions: Captions, paid: Paid) -> Check:
             f"time, and the judge calls it {what}",
             THRESHOLD, share, above(share, error, NEUTRAL_GROUP),
         ))  # fmt: skip
-    share, error = map(float, paid.together(dull))
+    share, error = paid.together(dull)
     found.append(Suspicion(
         f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
         f"{THRESHOLD}, or --config.reward.labels=soft", share, above(share, error, NEUTRAL_PAY),

@@ -165,6 +165,13 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
     assert len(record["not_looked_at"]) < 9
 
 
+def test_a_damaged_record_ends_the_report_with_one_sentence(tmp_path):
+    assert find_audit(tmp_path) is None
+    write_json(tmp_path / "audit/audit.json", {"player": "random", "judge": "rules", "findings": [{"check": "loops"}]})
+    with pytest.raises(UserError, match=r"audit.json' is damaged \(KeyError: 'sentence'\)"):
+        find_audit(tmp_path)
+
+
 def test_an_empty_workdir_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"there is nothing in .* to audit yet: run --stage=train_reward or"):
         audit.run(settings(), tmp_path)
