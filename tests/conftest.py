@@ -47,6 +47,7 @@ for helpers in (
     "transcripts",
     "offline",
     "policies",
+    "audit",
 ):
     sys.path.insert(0, str(Path(__file__).parent / helpers))
 

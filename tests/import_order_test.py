@@ -33,6 +33,7 @@ ARROWS = {
     "replays": set(),
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
+    "audit": {"rewards"},
 }
 # Stages wire any rooms; what they may take from each other:
 STAGES = {
@@ -44,6 +45,7 @@ STAGES = {
     "train_language": {"offline"},
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
+    "audit": {"annotate", "evaluate"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
     "export": {"annotate", "collect", "evaluate", "report", "train_policy", "train_reward"},

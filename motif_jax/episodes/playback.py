@@ -6,7 +6,8 @@ So evaluation transfers no screens, keeps a few bytes per step (`Track`), and ch
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +103,37 @@ class EventCounter:
         return EpisodeEvents(self._game.cause, self._happenings.count(captions))
 
 
+def messages_of(
+    env: Mapping[str, Any], seed: int, rows: Iterable[Mapping[str, Any]], tracks: Mapping[int, Track]
+) -> Iterator[list[bytes] | None]:
+    """Plays episodes back for their messages: the first, and what each step led to. [T + 1]; None if playback differs.
+
+    Args:
+      env, seed: the config's section and the seed of the episodes.
+      rows: their lines of `episodes.jsonl`.
+      tracks: the steps of each, by its number.
+    """
+    with reported(env):
+        world = make_world(env)
+        with contextlib.closing(world.game(shown=False)) as game:
+            for row in rows:
+                begin(game, seed, row["episode"])
+                messages = [caption_of(game)]
+                for action in tracks[row["episode"]].action.tolist():
+                    if game.end:
+                        break
+                    game.step(action)
+                    messages.append(caption_of(game))
+                same = len(messages) == row["steps"] + 1 and is_same(row, game.info(), world.figures)
+                yield messages if same else None
+
+
+def is_same(row: Mapping[str, Any], info: EpisodeInfo, figures: Iterable[str]) -> bool:
+    """Whether an episode that was played back has ended as its line of `episodes.jsonl` says."""
+    found = figures_of(info, figures)
+    return all(row[name] in (value, None) for name, value in found.items())  # None: the world lacked this figure
+
+
 def begin(game: Game, seed: int, episode: int) -> None:
     """Starts an episode of evaluation."""
     game.reset(game_seed(seed, SeedStream.EVALUATE, episode), episode)
@@ -142,8 +174,7 @@ def _make_replay(
         info = game.info()
     finally:
         game.close()
-    found = figures_of(info, world.figures)
-    if any(row[name] not in (value, None) for name, value in found.items()):  # None: the world lacked this figure
+    if not is_same(row, info, world.figures):
         return None
     packed = frames.packed()
     assert packed is not None  # None only happens with a limit

@@ -47,6 +47,7 @@ NAMES = (
     "train_language",
     "train_values",
     "evaluate",
+    "audit",
     "report",
     "visualize",
     "export",

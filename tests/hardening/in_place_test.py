@@ -24,7 +24,7 @@ AGAIN = {  # what makes a stage that is complete open its files again
     "collect": {}, "annotate": {"annotate__ignore_existing": True}, "train_reward": {},
     "train_policy": {"policy__train_for_env_steps": 256, "policy__tensorboard": True},
     "evaluate": {"evaluate__policy": "random", "evaluate__beside": "", "evaluate__episodes": 4,
-                 "evaluate__num_workers": 0}, "report": {},
+                 "evaluate__num_workers": 0}, "audit": {}, "report": {},
     "visualize": {"visualize__policy": "random", "visualize__episode": "5"}, "export": {},
 }  # fmt: skip
 ANEW = {"collect": {"collect__num_pairs": 20}, "annotate": {}}

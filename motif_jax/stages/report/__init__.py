@@ -23,6 +23,7 @@ from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
 from motif_jax.stages import EXPERIMENT, Stage, without_lock
 from motif_jax.stages.evaluate.summary import SUMMARY
+from motif_jax.stages.report.audit import find_audit, of_audit
 from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import first_screen, ran_on
@@ -66,7 +67,7 @@ MADE_OF = (
     "dataset/preference/*/merged.json", "annotations/*/*.json", "annotations/*.html", "annotations/*.json",
     "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", f"evaluate/*/{SUMMARY}",
     "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
-    "values/*.json*",
+    "values/*.json*", "audit/audit.json",
 )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
     """The whole page as HTML; `found` is this workdir, which is also the first of `runs`."""
     replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
+    audit = find_audit(found.path)
     recorded, learning, players = find_recorded(found.path), find_learning(found.path), decoded(found)
     letters = find_letters(found.path, players)
     in_words = bool(recorded) or config.collect.transcripts > 0  # then the stage collect does not make pairs
@@ -135,6 +137,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("Token by token", of_letters(letters) if letters else [], ""),
         ("Evaluation", of_evaluation(found), "evaluate"),
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
+        ("The audit", of_audit(audit) if audit else [], "audit"),
         ("The judge", of_judge(found, judged) if judged else [], ""),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),

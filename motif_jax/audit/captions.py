@@ -1,0 +1,52 @@
+"""Captions in groups: those with the same rules are one group, and so are those that differ only in digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+NOTHING = "(no message)"
+SEVERAL = " + "  # between the names of several rules
+
+
+class Captions(NamedTuple):
+    """U different captions in G groups."""
+
+    texts: list[str]  # [U]
+    values: np.ndarray  # the reward of each, normalised; NaN where unknown. [U] float64
+    group: np.ndarray  # [U] int64
+    names: list[str]  # of the groups. [G]
+    worth: np.ndarray  # of each group, to the judge; NaN where unknown. [G] float64
+    neutral: float = 0.0  # the worth of the neutral moment, which shows no message
+    degrees: bool = True  # whether differences of worth mean something, and not only their signs
+
+    @property
+    def shows_nothing(self) -> int:
+        """The number of the caption of the neutral moment; -1 if it is not among them."""
+        return self.texts.index("") if "" in self.texts else -1
+
+
+def group_captions(texts: Sequence[str], rules: Sequence[str] | None = None) -> tuple[np.ndarray, list[str]]:
+    """Puts captions into groups.
+
+    Args:
+      texts: the captions. [U]
+      rules: the names of the rules that give each caption its worth, "" where none does; None without rules. [U]
+
+    Returns:
+      The group of each caption, [U] int64, and the groups' names.
+    """
+    numbers: dict[tuple[bool, str], int] = {}
+    group = np.empty(len(texts), np.int64)
+    for at, text in enumerate(texts):
+        rule = rules[at] if rules is not None else ""
+        group[at] = numbers.setdefault((bool(rule), rule or without_digits(text)), len(numbers))
+    return group, [name for _, name in numbers]
+
+
+def without_digits(text: str) -> str:
+    """The caption with # for every number."""
+    return re.sub(r"\d+", "#", text) or NOTHING

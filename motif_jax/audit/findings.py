@@ -1,0 +1,113 @@
+"""Findings: what a check suspects, with a p-value; which of all suspicions are reported (Holm), and in which order.
+
+Each check tests the hypothesis that a quantity does not pass its threshold. Over all suspicions of all checks together,
+Holm's procedure keeps the chance of any false alarm at LEVEL. Findings come worst first: by the share of the pay, of
+the episodes or of the answers that they touch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+LEVEL = 0.05  # chance of a false alarm in a whole audit
+EXACT = 2000  # trials up to which binomial tails are summed; beyond, the normal distribution is close enough
+
+
+class Suspicion(NamedTuple):
+    """One thing that may be wrong."""
+
+    sentence: str  # with a number, without a full stop
+    advice: str  # what to try, with a flag
+    size: float  # the share that it touches, 0 to 1
+    p: float  # of what was seen, if the threshold is not passed
+
+
+class Check(NamedTuple):
+    """What one check has seen."""
+
+    name: str
+    about: str = ""  # what was looked at, in a few words
+    suspicions: tuple[Suspicion, ...] = ()
+    skipped: str = ""  # why it could not be made; "": it was made
+
+
+class Finding(NamedTuple):
+    """A suspicion that is reported."""
+
+    check: str
+    sentence: str
+    advice: str
+    size: float
+    p: float  # adjusted for the number of all suspicions
+
+
+class Findings(NamedTuple):
+    """The result of an audit."""
+
+    found: list[Finding]  # worst first
+    clear: list[Check]  # checks that found nothing
+    skipped: list[Check]
+
+
+def conclude(checks: Iterable[Check]) -> Findings:
+    """The findings of all checks together."""
+    checks = list(checks)
+    suspicions = [(check.name, one) for check in checks for one in check.suspicions]
+    adjusted = holm([one.p for _, one in suspicions])
+    found = [
+        Finding(name, one.sentence, one.advice, one.size, p)
+        for (name, one), p in zip(suspicions, adjusted, strict=True)
+        if p <= LEVEL
+    ]
+    found.sort(key=lambda one: (-one.size, one.check, one.sentence))
+    named = {one.check for one in found}
+    clear = [check for check in checks if not check.skipped and check.name not in named]
+    return Findings(found, clear, [check for check in checks if check.skipped])
+
+
+def holm(ps: list[float]) -> list[float]:
+    """Holm's adjusted p-values, in the same order: those up to LEVEL are rejected."""
+    order = sorted(range(len(ps)), key=ps.__getitem__)
+    adjusted, largest = [0.0] * len(ps), 0.0
+    for place, at in enumerate(order):
+        largest = max(largest, min(1.0, (len(ps) - place) * ps[at]))
+        adjusted[at] = largest
+    return adjusted
+
+
+def normal_tail(deviations: float) -> float:
+    """The chance of a standard normal value above this."""
+    return 0.5 * math.erfc(deviations / 2**0.5)
+
+
+def binomial_tail(hits: float, trials: float, share: float) -> float:
+    """The chance of at least this many hits, if each of the trials is a hit with the chance `share`, above 0.
+
+    Numbers that are not whole, as of effective trials, are rounded so that the chance is rather too high.
+    """
+    hits, trials = math.floor(hits), math.ceil(trials)
+    if hits <= 0:
+        return 1.0
+    if trials > EXACT:
+        return normal_tail((hits - 0.5 - trials * share) / (trials * share * (1 - share)) ** 0.5)
+    log, other = math.log(share), math.log1p(-share)
+    ways = math.lgamma(trials + 1)
+    terms = (
+        math.exp(ways - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log + (trials - k) * other)
+        for k in range(hits, trials + 1)
+    )
+    return min(math.fsum(terms), 1.0)
+
+
+def percent(share: float, low: float | None = None, high: float | None = None) -> str:
+    """A share in percent, with its interval."""
+    ends = "" if low is None or high is None else f" [{100 * max(low, 0):.0f}, {100 * min(high, 1):.0f}]"
+    return f"{100 * share:.0f} %{ends}"
+
+
+def quoted(text: str, longest: int = 60) -> str:
+    """A caption or the name of a group in a sentence: one line, cut."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= longest else line[: longest - 3] + "...")

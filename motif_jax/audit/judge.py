@@ -1,0 +1,219 @@
+"""How consistent the judge is: the questions to ask it, and what its answers show.
+
+An answer is P(second is better), NaN where it could not be read. Questions are pairs of texts, in the order shown. The
+same question is asked twice only as a repeat, so a cache of answers must not stand between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.audit.captions import Captions
+from motif_jax.audit.findings import Check, Suspicion, binomial_tail, percent
+from motif_jax.rewards.statistics import share_interval
+
+POOL = 60  # captions that questions are about
+TIE = 0.1  # an answer this close to one half is a tie
+FEWEST = 20  # answers
+UNREADABLE, FLIPS, REPEATS, TRIPLES = 0.1, 0.05, 0.05, 0.02  # shares that are reported if passed
+BIASED = 0.75  # share of the changed answers for one position from which the order is to blame
+SUREST = (0.02, 0.98)  # probabilities beyond these count as these
+COIN = 0.25  # circles among triples of a judge that throws a coin
+
+ANSWERED, ORDERS, AGAIN, CIRCLES = "readable answers", "both orders", "repeated questions", "triples"
+
+
+class Limits(NamedTuple):
+    """How much is asked."""
+
+    flips: int  # pairs, each asked in both orders
+    triples: int  # three questions each
+    repeats: int  # questions that are asked a second time
+
+
+class Plan:
+    """The questions, each once, and which of them belong to what."""
+
+    def __init__(self) -> None:
+        self.questions: list[tuple[str, str]] = []
+        self.flips = self.worth = np.zeros((0, 2), np.int64)  # the question, and its other order. [F, 2], [K, 2]
+        self.wholes = self.flips  # the same of pairs of whole episodes: random play first. [P, 2]
+        self.triples = np.zeros((0, 3), np.int64)  # a or b, b or c, a or c. [R, 3]
+        self.repeats = np.zeros(0, np.int64)  # [S]
+        self.pool = np.zeros(0, np.int64)  # captions that questions are about. [K]
+        self.pairs = self.flips  # the captions of `flips`. [F, 2]
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def add(self, first: str, second: str) -> int:
+        """The number of a question."""
+        number = self._numbers.setdefault((first, second), len(self.questions))
+        if number == len(self.questions):
+            self.questions.append((first, second))
+        return number
+
+    def both(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
+        """The numbers of questions and of their other orders. [., 2]"""
+        numbers = [(self.add(first, second), self.add(second, first)) for first, second in pairs]
+        return np.array(numbers, np.int64).reshape(-1, 2)
+
+
+class Answers(NamedTuple):
+    """The judge's answers to a plan."""
+
+    first: np.ndarray  # to each question, NaN where unreadable. [Q] float64
+    again: np.ndarray  # to the repeats. [S] float64
+
+    def mean(self, both: np.ndarray) -> np.ndarray:
+        """P(second is better) over both orders. [., 2] -> [.]"""
+        return (self.first[both[:, 0]] + 1 - self.first[both[:, 1]]) / 2
+
+
+def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Captions to ask about: those that get most of the pay, the most frequent ones, and some from all over the reward.
+
+    One of each group: its most frequent caption.
+
+    Args:
+      captions: all.
+      pay, times: of each caption. [U]
+    """
+    order = np.lexsort((-times, captions.group))
+    known = np.array([bool(captions.texts[at]) for at in order], bool)  # asking about nothing says little
+    order = order[known]
+    chief = order[np.unique(captions.group[order], return_index=True)[1]]
+    by_pay = chief[np.argsort(-np.bincount(captions.group, pay)[captions.group[chief]], kind="stable")]
+    by_times = chief[np.argsort(-np.bincount(captions.group, times)[captions.group[chief]], kind="stable")]
+    by_value = chief[np.argsort(captions.values[chief], kind="stable")]
+    spread = by_value[np.linspace(0, max(len(by_value) - 1, 0), POOL // 3).astype(int)] if len(by_value) else by_value
+    parts = np.concatenate([by_pay[: POOL // 3], spread, by_times])
+    return parts[np.sort(np.unique(parts, return_index=True)[1])][:POOL]
+
+
+def ask_for_consistency(plan: Plan, captions: Captions, limits: Limits, rng: np.random.Generator) -> None:
+    """Adds questions about captions of the pool: pairs in both orders, triples, and repeats."""
+    pool = plan.pool[np.argsort(captions.values[plan.pool], kind="stable")]
+    pairs = np.stack(np.triu_indices(len(pool), 1), 1)
+    pairs = rng.permuted(pool[rng.permutation(pairs)[: limits.flips]], axis=1)
+    plan.pairs = pairs
+    plan.flips = plan.both((captions.texts[first], captions.texts[second]) for first, second in pairs)
+    plan.repeats = plan.flips[: limits.repeats, 0]
+    # From three thirds of the reward, so that few are ties; each triple once, its captions in any order.
+    thirds = np.array_split(pool, 3)
+    if len(thirds[-1]):
+        drawn = np.unique(np.stack([rng.choice(third, 4 * limits.triples + 1) for third in thirds], 1), axis=0)
+        drawn = rng.permuted(rng.permutation(drawn)[: limits.triples], axis=1)
+        sides = ((0, 1), (1, 2), (0, 2))
+        numbers = [[plan.add(*(captions.texts[at] for at in one[list(two)])) for two in sides] for one in drawn]
+        plan.triples = np.array(numbers, np.int64).reshape(-1, 3)
+
+
+def ask_for_worth(plan: Plan, captions: Captions) -> None:
+    """Adds the questions whether captions of the pool are better than the neutral moment."""
+    plan.worth = plan.both(("", captions.texts[at]) for at in plan.pool)
+
+
+def with_asked_worth(captions: Captions, plan: Plan, answers: Answers, degrees: bool) -> Captions:
+    """The captions, with the worth of groups by the answers to `ask_for_worth`: log-odds, or signs."""
+    p = answers.mean(plan.worth)
+    sign, odds = verdicts(p), np.clip(p, *SUREST)
+    worth = captions.worth.copy()
+    worth[captions.group[plan.pool]] = np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
+    worth[captions.group[captions.shows_nothing]] = 0.0
+    return captions._replace(worth=worth, neutral=0.0, degrees=degrees)
+
+
+def check_judge(plan: Plan, answers: Answers) -> list[Check]:
+    """How consistent the judge is."""
+    if not plan.questions:
+        return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
+    return [
+        _check_answered(plan, answers), _check_orders(plan, answers), _check_repeats(plan, answers),
+        _check_triples(plan, answers),
+    ]  # fmt: skip
+
+
+def _check_answered(plan: Plan, answers: Answers) -> Check:
+    count, unread = len(answers.first), int(np.isnan(answers.first).sum())
+    share = unread / count
+    sentence = f"{unread:,} of {count:,} questions have no readable answer"
+    if unread == count:
+        sentence = f"the judge answers nothing: none of its {count:,} answers can be read"
+    advice = "--config.annotate.prompt_file, .model, or .sampling.max_tokens"
+    suspicion = Suspicion(sentence, advice, share, binomial_tail(unread, count, UNREADABLE))
+    return Check(ANSWERED, f"{count:,} questions", (suspicion,))
+
+
+def verdicts(answers: np.ndarray) -> np.ndarray:
+    """-1: the first, 0: a tie, 1: the second, NaN: unreadable. [.] -> [.]"""
+    sides = np.where(np.abs(answers - 0.5) <= TIE, 0.0, np.sign(answers - 0.5))
+    return np.where(np.isnan(answers), np.nan, sides)
+
+
+def _check_orders(plan: Plan, answers: Answers) -> Check:
+    own, turned = verdicts(answers.first[plan.flips]).T
+    read = ~np.isnan(own) & ~np.isnan(turned)
+    if read.sum() < FEWEST:
+        return Check(ORDERS, skipped=f"{int(read.sum())} pairs have answers in both orders, and {FEWEST} are needed")
+    changed = read & (own != -turned)
+    share = float(changed.sum() / read.sum())
+    first, second = int((changed & (own + turned < 0)).sum()), int((changed & (own + turned > 0)).sum())
+    sided = max(first, second) / max(first + second, 1)
+    sentence = f"{_rate(share, int(read.sum()))} of {int(read.sum())} pairs get another answer in the other order"
+    advice = "--config.annotate.both_orders=1, --config.annotate.sampling.temperature=0, or another model"
+    if first + second >= FEWEST // 2 and sided >= BIASED:
+        place = "first" if first > second else "second"
+        sentence += f", {percent(sided)} of these for the moment that is shown {place}"
+        advice = "--config.annotate.both_orders=1, or --config.annotate.mode=score"
+    p = binomial_tail(int(changed.sum()), int(read.sum()), FLIPS)
+    return Check(ORDERS, f"{int(read.sum())} pairs", (Suspicion(sentence, advice, share, p),))
+
+
+def _check_repeats(plan: Plan, answers: Answers) -> Check:
+    before, after = verdicts(answers.first[plan.repeats]), verdicts(answers.again)
+    read = ~np.isnan(before) & ~np.isnan(after)
+    count = int(read.sum())
+    if count < FEWEST:
+        return Check(AGAIN, skipped=f"{count} questions were answered twice, and {FEWEST} are needed")
+    changed = int((read & (before != after)).sum())
+    sentence = f"{_rate(changed / count, count)} of {count} questions get another answer the second time"
+    advice = "--config.annotate.sampling.temperature=0, or another model, --config.annotate.model"
+    suspicion = Suspicion(sentence, advice, changed / count, binomial_tail(changed, count, REPEATS))
+    return Check(AGAIN, f"{count} questions", (suspicion,))
+
+
+def _check_triples(plan: Plan, answers: Answers) -> Check:
+    """a > b and b > c, and not a > c, for any order of the three; a circle is the worst case."""
+    ab, bc, ac = verdicts(answers.first[plan.triples]).T  # -1: the earlier of the two is better
+    ca = -ac
+    sides = np.stack([ab, bc, ca])
+    read = ~np.isnan(sides).any(0) & ((sides != 0).sum(0) >= 2)
+    # Three verdicts around the circle a, b, c: an order has both directions, or one direction once beside two ties.
+    total = np.nansum(sides[:, read], axis=0)
+    circles, broken = int((np.abs(total) == 3).sum()), int((np.abs(total) >= 2).sum())
+    count = int(read.sum())
+    if count < FEWEST:
+        return Check(CIRCLES, skipped=f"{count} triples of captions have two verdicts, and {FEWEST} are needed")
+    sentence = (
+        f"{_rate(broken / count, count)} of {count} triples of captions are in no order ({circles} circles; a coin "
+        f"makes {percent(COIN)})"
+    )
+    advice = "a clearer --config.annotate.goal, or another model, --config.annotate.model"
+    suspicion = Suspicion(sentence, advice, broken / count, binomial_tail(broken, count, TRIPLES))
+    return Check(CIRCLES, f"{count} triples", (suspicion,))
+
+
+def _rate(share: float, count: int) -> str:
+    return percent(share, *share_interval(share, count))
+
+
+def describe(plan: Plan) -> str:
+    """What will be asked, in words."""
+    parts = [
+        f"{2 * len(plan.flips)} for both orders", f"{plan.triples.size} for triples", f"{len(plan.repeats)} repeats",
+        f"{2 * len(plan.worth)} for the worth of captions", f"{2 * len(plan.wholes)} about whole episodes",
+    ]  # fmt: skip
+    asked = ", ".join(part for part in parts if not part.startswith("0 "))
+    return f"{len(plan.questions) + len(plan.repeats):,} questions ({asked}; some serve twice)"

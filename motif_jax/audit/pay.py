@@ -1,0 +1,213 @@
+"""What an agent is paid for: shares of its pay, pay for neutral captions, inflation, and loops.
+
+Pay is the learnt reward of a step as the agent receives it, before its coefficient. Shares are of the positive pay.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.audit.captions import SEVERAL, Captions, without_digits
+from motif_jax.audit.findings import Check, Suspicion, binomial_tail, normal_tail, percent, quoted
+from motif_jax.rewards.statistics import Z95, share_interval
+
+FEWEST = 20  # episodes; fewer say little about shares
+TESTED = 8  # groups that a check looks at, those that are paid most
+NEUTRAL_GROUP = 0.05  # share of the pay for one neutral group that is reported if passed
+NEUTRAL_PAY = 0.1  # the same for all of them
+MATTERS = 0.05  # share of the pay from which inflation matters
+INFLATION = 2.0
+SEEN = 20  # times, for the group that the judge likes best
+LEAST_SPREAD = 0.05  # of values within a group, as a share of the distance between the neutral and the best
+LOOP = 0.2  # share of an episode's pay for repeats of one caption
+LOOPING = 0.1  # share of the episodes
+REPEATS = 3  # at least, within an episode
+
+PAY, INFLATED, LOOPS = "pay for neutral captions", "inflation", "loops"
+THRESHOLD = "a higher --config.policy.threshold_quantile"
+
+
+class Steps(NamedTuple):
+    """The steps of E episodes, one after another."""
+
+    episode: np.ndarray  # 0 to E - 1. [T] int
+    caption: np.ndarray  # number of the caption that is rewarded. [T] int
+    pay: np.ndarray  # [T] float
+
+    @property
+    def episodes(self) -> int:
+        """E."""
+        return int(self.episode.max(initial=-1)) + 1
+
+
+class Paid(NamedTuple):
+    """How the positive pay of some episodes is shared among the groups of captions."""
+
+    share: np.ndarray  # [G] float64
+    error: np.ndarray  # standard error over episodes. [G]
+    times: np.ndarray  # steps that show the group. [G]
+    total: np.ndarray  # positive pay of each episode. [E]
+    by_episode: np.ndarray  # of each episode by group, for the K groups that are paid at all. [E, K]
+    columns: np.ndarray  # the numbers of these groups. [K]
+
+    def together(self, groups: np.ndarray) -> tuple[float, float]:
+        """The share of several groups ([G] bool), and its standard error."""
+        share, error = ratio(self.by_episode[:, groups[self.columns]].sum(1), self.total)
+        return float(share), float(error)
+
+
+def share_out(steps: Steps, captions: Captions) -> Paid:
+    """Shares out the pay."""
+    group, pay = captions.group[steps.caption], np.maximum(steps.pay, 0)
+    count, episodes = len(captions.names), steps.episodes
+    times = np.bincount(group, minlength=count)
+    columns = np.flatnonzero(np.bincount(group, weights=pay, minlength=count))
+    place = np.full(count, -1)
+    place[columns] = np.arange(len(columns))
+    paid = pay > 0
+    cell = steps.episode[paid].astype(np.int64) * len(columns) + place[group[paid]]
+    table = np.bincount(cell, weights=pay[paid], minlength=episodes * len(columns)).reshape(episodes, len(columns))
+    total, share, error = table.sum(1), np.zeros(count), np.zeros(count)
+    if len(columns):
+        share[columns], error[columns] = ratio(table, total[:, None])
+    return Paid(share, error, times, total, table, columns)
+
+
+def ratio(parts: np.ndarray, wholes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of the parts over that of the wholes, and its standard error over the E episodes. [E, ...] each"""
+    share = parts.sum(0) / wholes.sum()
+    rest = parts - share * wholes
+    count = len(parts)
+    return share, (count / max(count - 1, 1) * (rest**2).sum(0)) ** 0.5 / wholes.sum()
+
+
+def above(share: float, error: float, threshold: float) -> float:
+    """The p-value of a share, if the true one is at most the threshold."""
+    return normal_tail((share - threshold) / error) if error > 0 else float(share <= threshold)
+
+
+def check_neutral(captions: Captions, paid: Paid) -> Check:
+    """Groups that the judge calls neutral or worse, and that are paid all the same."""
+    about = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
+    dull = captions.worth <= captions.neutral  # not where the worth is not known
+    found = []
+    for group in np.argsort(-np.where(dull, paid.share, -1), kind="stable")[:TESTED]:
+        share, error = float(paid.share[group]), float(paid.error[group])
+        if not dull[group] or not share:
+            break
+        each = share * paid.total.sum() / paid.times[group]
+        what = "neutral" if captions.worth[group] == captions.neutral else "worse than nothing"
+        found.append(Suspicion(
+            f"{quoted(captions.names[group])} gets {percent(share, *ends(share, error))} of the pay, {each:.2g} each "
+            f"time, and the judge calls it {what}",
+            THRESHOLD, share, above(share, error, NEUTRAL_GROUP),
+        ))  # fmt: skip
+    share, error = paid.together(dull)
+    found.append(Suspicion(
+        f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
+        f"{THRESHOLD}, or --config.reward.labels=soft", share, above(share, error, NEUTRAL_PAY),
+    ))  # fmt: skip
+    return Check(PAY, about, tuple(found))
+
+
+def ends(share: float, error: float) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    return share - Z95 * error, share + Z95 * error
+
+
+def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check:
+    """Groups of small worth with a large reward: [(r - r0) / (r* - r0)] / [(w - w0) / (w* - w0)] above INFLATION.
+
+    0 is the neutral moment, * the rule that the judge likes best among those seen SEEN times. The error of r is the
+    spread of the values within groups; r0 has none, as no moment is more frequent. A group counts only if its share of
+    the pay passes MATTERS.
+
+    Args:
+      captions: with a worth that has degrees.
+      paid: the shares.
+      values: the mean reward of each group, NaN where unknown. [G]
+    """
+    nothing = captions.shows_nothing
+    if nothing < 0 or np.isnan(captions.values[nothing]):
+        return Check(INFLATED, skipped="this world has no moment without a message, so there is no neutral reward")
+    if not captions.degrees:
+        return Check(INFLATED, skipped="this judge gives an order of captions and no degrees")
+    known = ~np.isnan(captions.worth) & ~np.isnan(values)
+    best = find_best(captions, known & (paid.times >= SEEN))
+    if not len(best):
+        return Check(INFLATED, skipped=f"no caption that the judge likes was seen {SEEN} times")
+    base, top = captions.values[nothing], float(np.average(values[best], weights=paid.times[best]))
+    part = (captions.worth - captions.neutral) / (captions.worth[best[0]] - captions.neutral)
+    small = known & (part > 0) & (part < 1) & (paid.share > 0)
+    spread, counts = spread_within(captions)
+    spread = max(spread, LEAST_SPREAD * abs(top - base))
+    liked, found = quoted(captions.names[best[0]]), []
+    for group in np.argsort(-np.where(small, paid.share, -1), kind="stable")[:TESTED]:
+        if not small[group]:
+            break
+        name, share, goal = quoted(captions.names[group]), float(paid.share[group]), INFLATION * part[group]
+        sentence = f"{liked}, which the judge likes best, is rewarded no better than nothing; {name} is rewarded"
+        if top > base:
+            rewarded = float((values[group] - base) / (top - base))
+            worth = percent(float(part[group]))
+            sentence = f"{name} has {worth} of the worth of {liked} and {percent(rewarded)} of its reward"
+        beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
+        error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
+        p = max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS))
+        found.append(
+            Suspicion(f"{sentence}, and gets {percent(share)} of the pay", "--config.reward.labels=soft", share, p)
+        )
+    return Check(INFLATED, f"{len(found)} kinds of captions beside {liked}", tuple(found))
+
+
+def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
+    """The groups that the judge likes best, all of the same worth; what matches several rules is an exception."""
+    single = np.array([SEVERAL not in name for name in captions.names])
+    liked = np.flatnonzero(frequent & single & (captions.worth > captions.neutral))
+    return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
+
+
+def spread_within(captions: Captions) -> tuple[float, np.ndarray]:
+    """The standard deviation of values within groups, and how many captions with a value each group has. [G]"""
+    known = np.flatnonzero(~np.isnan(captions.values))
+    group, values, size = captions.group[known], captions.values[known], len(captions.names)
+    counts = np.bincount(group, minlength=size)
+    means = np.bincount(group, weights=values, minlength=size) / np.maximum(counts, 1)
+    squares = float(((values - means[group]) ** 2).sum())
+    return (squares / max(int((counts - 1)[counts > 1].sum()), 1)) ** 0.5, counts
+
+
+def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
+    """Captions that an episode is paid for again and again.
+
+    A caption, whatever its digits, loops in an episode if its repeats, beyond the first time, get more than LOOP of the
+    episode's pay. What the judge likes at least half as much as the best is meant to be repeated, and does not count.
+    """
+    texts: dict[str, int] = {}
+    keys = np.array([texts.setdefault(key, len(texts)) for key in map(without_digits, captions.texts)], np.int64)
+    names, worth = list(texts), np.full(len(texts), np.nan)
+    worth[keys] = captions.worth[captions.group]
+    best = float(np.nan_to_num(worth, nan=captions.neutral).max(initial=captions.neutral))
+    wanted = (worth > captions.neutral) & (worth >= (captions.neutral + best) / 2)
+
+    rows = np.flatnonzero(steps.pay > 0)
+    spot = steps.episode[rows].astype(np.int64) * len(names) + keys[steps.caption[rows]]
+    spots, first, inverse, times = np.unique(spot, return_index=True, return_inverse=True, return_counts=True)
+    repeated = np.bincount(inverse, weights=steps.pay[rows], minlength=len(spots)) - steps.pay[rows][first]
+    loops = (repeated > LOOP * paid.total[spots // len(names)]) & (times > REPEATS)
+    episodes = np.bincount(spots[loops] % len(names), minlength=len(names))
+    episodes[wanted] = 0
+    found = []
+    for key in np.argsort(-episodes, kind="stable")[:TESTED]:
+        number, share = int(episodes[key]), float(episodes[key] / len(paid.total))
+        if not number:
+            break
+        found.append(Suspicion(
+            f"in {percent(share, *share_interval(share, len(paid.total)))} of the episodes the repeats of "
+            f"{quoted(names[key])} get more than {percent(LOOP)} of the pay",
+            "a larger --config.policy.count_exponent, or shorter games, --config.env.max_episode_steps", share,
+            binomial_tail(number, len(paid.total), LOOPING),
+        ))  # fmt: skip
+    return Check(LOOPS, f"{len(paid.total):,} episodes, {len(names):,} captions", tuple(found))

@@ -1,0 +1,83 @@
+"""Asks the judge the questions of an audit, each round as one stream; answers that a killed run had are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.annotation.annotator import Annotator, Incomplete, Question
+from motif_jax.audit.judge import Answers, Plan, describe
+from motif_jax.console import print_line
+from motif_jax.envs.texts import texts_of
+from motif_jax.stages.evaluate.summary import read_json
+from motif_jax.structs import UserError
+from motif_jax.system.files import write_json
+from motif_jax.system.metrics import Progress
+
+WRITE_EVERY_S = 30.0
+UNREADABLE = -1.0  # an answer without a verdict
+MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
+
+
+def ask(config: ConfigDict, plan: Plan, file: Path, make: MakeAnnotator) -> Answers:
+    """The answers to all questions, and to the repeats after them. The answer cache is not used.
+
+    Args:
+      config: of the experiment.
+      plan: the questions.
+      file: where the answers are kept.
+      make: starts the judge.
+    """
+    count = len(plan.questions)
+    texts = plan.questions + [plan.questions[at] for at in plan.repeats]
+    if not texts:
+        return Answers(np.zeros(0), np.zeros(0))
+    annotator, about = make(config)
+    try:
+        about = about | {"rules": texts_of(config).rules().version, "goal": config.annotate.goal}
+        stamp = hashlib.sha256(json.dumps([texts, about], sort_keys=True).encode()).hexdigest()
+        found = _kept(file, stamp, len(texts))
+        print_line(f"audit: asks {describe(plan)}; {int((~np.isnan(found)).sum()):,} are answered")
+        progress = Progress("audit", len(texts), "answers", int((~np.isnan(found)).sum()))
+
+        def keep() -> None:
+            write_json(file, {"stamp": stamp, "answers": found.tolist()})
+
+        try:
+            for first, last in ((0, count), (count, len(texts))):
+                due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(found[at])}
+                kept = time.monotonic()
+                for question, answer in annotator.answers(list(due)):
+                    found[due[question]] = UNREADABLE if answer.yes is None else answer.yes
+                    if time.monotonic() - kept > WRITE_EVERY_S:
+                        keep()
+                        kept = time.monotonic()
+                    progress.update(int((~np.isnan(found)).sum()))
+        except Incomplete as stopped:
+            done = int((~np.isnan(found)).sum())
+            raise UserError(
+                f"{stopped}; {done:,} of {len(texts):,} questions are answered, and the same command goes on from there"
+            ) from None
+        finally:
+            progress.close()
+            keep()
+    finally:
+        annotator.close()
+    found[found == UNREADABLE] = np.nan
+    return Answers(found[:count], found[count:])
+
+
+def _kept(file: Path, stamp: str, count: int) -> np.ndarray:
+    """The answers of an earlier run to the same questions, NaN where there is none. [count]"""
+    record = read_json(file) or {}
+    answers = record.get("answers") if record.get("stamp") == stamp else None
+    if answers is None or len(answers) != count:
+        return np.full(count, np.nan)
+    return np.array([np.nan if answer is None else answer for answer in answers], np.float64)

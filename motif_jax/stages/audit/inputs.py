@@ -1,0 +1,179 @@
+"""Gathers what is known of a reward: captions and pay of evaluated episodes, labels, and the worth by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.audit.captions import SEVERAL, Captions, group_captions
+from motif_jax.audit.examine import Evidence, Labels, Wholes
+from motif_jax.audit.pay import Steps
+from motif_jax.audit.wholes import LINES, episode_text
+from motif_jax.captions import decode, encode
+from motif_jax.console import print_line
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.texts import texts_of
+from motif_jax.episodes.playback import Track, messages_of, read_tracks
+from motif_jax.preferences.oracles import NEEDS as ORACLES
+from motif_jax.preferences.store import PairDataset
+from motif_jax.rewards import labels
+from motif_jax.rewards.learnt import load_reward
+from motif_jax.stages.annotate.setup import label_name
+from motif_jax.stages.audit.record import RANDOM, Player
+from motif_jax.stages.evaluate.summary import EPISODES, read_json, read_rows
+
+RULES = ("lexicon", "judge")  # backends whose worth of captions is known
+
+
+class Numbers:
+    """Numbers different captions in the order in which they are first seen."""
+
+    def __init__(self) -> None:
+        self.by_text: dict[str, int] = {}
+        self._by_message: dict[bytes, int] = {}
+
+    def of(self, message: bytes) -> int:
+        """The number of the caption of a message."""
+        number = self._by_message.get(message)
+        if number is None:
+            text = decode(np.frombuffer(message, np.uint8))
+            number = self._by_message[message] = self.by_text.setdefault(text, len(self.by_text))
+        return number
+
+
+class Played(NamedTuple):
+    """Episodes of a player, by number."""
+
+    captions: dict[int, np.ndarray]  # that each step is rewarded for. [T] int64
+    tracks: dict[int, Track]
+
+
+def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player]) -> Evidence:
+    """What is known of the reward."""
+    numbers = Numbers()
+    agent = _play(config, workdir, players.get("agent"), numbers)
+    chance: Played | str = "random play was not evaluated (--config.evaluate.beside=random)"
+    if RANDOM in players:
+        is_agent = players[RANDOM].name == players["agent"].name
+        chance = agent if is_agent else _play(config, workdir, players[RANDOM], numbers)
+    labelled = _labels(config, workdir, numbers)
+    texts = list(numbers.by_text)
+    captions, judge = _captions(config, workdir, texts, agent)
+    return Evidence(
+        captions,
+        rules=config.annotate.backend in RULES,
+        steps=agent if isinstance(agent, str) else _steps(agent),
+        labels=labelled,
+        wholes=_wholes(config, texts, agent, chance),
+        judge=judge,
+        soft=config.annotate.mode == "score",
+    )
+
+
+def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: Numbers) -> Played | str:
+    """Plays the episodes of a player back; or says why that is not possible."""
+    if player is None:
+        return "no player was evaluated (--stage=evaluate)"
+    if not player.facts.get("repeatable", True):
+        return "this game does not play the same twice, so its episodes cannot be played back"
+    folder, env = workdir / "evaluate" / player.name, config.env.to_dict()
+    tracks, rows, steps = read_tracks(folder / "tracks.npz"), [], 0
+    for row in read_rows(folder / EPISODES, make_world(env).figures):
+        if row["episode"] in tracks and steps + row["steps"] <= config.audit.steps:
+            rows.append(row)
+            steps += row["steps"]
+    if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
+        return f"the episodes of {player.name} have no learnt reward"
+    print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
+    found, late = {}, int(not config.policy.reference_alignment)
+    for row, messages in zip(rows, messages_of(env, config.seed, rows, tracks), strict=True):
+        if messages is None:
+            return f"episodes of {player.name}, played back, are not the same (--config.env)"
+        shown = [numbers.of(message) for message in messages[late : late + row["steps"]]]
+        found[row["episode"]] = np.array(shown, np.int64)
+    return Played(found, tracks)
+
+
+def _steps(played: Played) -> Steps:
+    """The steps of all episodes."""
+    lengths = [len(shown) for shown in played.captions.values()]
+    pay = [np.nan_to_num(played.tracks[number].intrinsic.astype(np.float64)) for number in played.captions]
+    return Steps(np.repeat(np.arange(len(lengths)), lengths), np.concatenate([*played.captions.values()]),
+                 np.concatenate(pay))  # fmt: skip
+
+
+def _labels(config: ConfigDict, workdir: Path, numbers: Numbers) -> Labels | str:
+    """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
+    facts = read_json(workdir / "reward" / "statistics.json") or {}
+    weights: dict[str, float] = dict(facts.get("annotators") or {label_name(config.annotate): 1.0})
+    if not (workdir / "dataset").is_dir():
+        return "there is no dataset in this workdir"
+    dataset = PairDataset(workdir / "dataset")
+    gone = sorted(weights.keys() - set(dataset.preference_names()))
+    if gone:
+        return f"the annotation {', '.join(gone)} is gone from this workdir (--stage=annotate)"
+    if dataset.length > 1:
+        return "the moments of this dataset have several steps, so labels are not about single captions"
+    target = labels.mix({name: labels.soft_target(dataset.preference(name), None) for name in weights}, weights)
+    table, ids = dataset.captions()
+    own = np.array([numbers.of(message.tobytes()) for message in table.messages], np.int64)
+    return Labels(own[ids[:, :, 0]], target)
+
+
+def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played | str) -> tuple[Captions, str]:
+    """All captions with their rewards, groups and worth; and why no judge can be asked, or ""."""
+    values, section = np.full(len(texts), np.nan), config.policy
+    if texts and (section.reward_dir or (workdir / "reward" / "checkpoints").is_dir()):
+        reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
+        if reward.reads_only_messages:
+            values = reward(np.array([encode(text) for text in texts], np.uint8)).normalised.astype(np.float64)
+    if isinstance(agent, Played):  # the rewards that the agent really had, also of rewards that read more
+        shown = np.concatenate([*agent.captions.values()])
+        z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
+        known = np.isfinite(z)
+        times = np.bincount(shown[known], minlength=len(texts))
+        sums = np.bincount(shown[known], z[known], len(texts))
+        values = np.where(times > 0, sums / np.maximum(times, 1), values)
+    backend = config.annotate.backend
+    if backend in RULES:
+        lexicon = Lexicon(texts_of(config), config.annotate.goal)
+        valued = [lexicon.worth(text) for text in texts]
+        rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
+        group, names = group_captions(texts, rules)
+        worth = np.zeros(len(names))
+        worth[group] = [value for value, _ in valued]
+        return Captions(texts, values, group, names, worth), ""
+    group, names = group_captions(texts)
+    captions = Captions(texts, values, group, names, np.full(len(names), np.nan))
+    why = f"the annotator {backend!r} compares numbers of the game, so there is no judge of captions to ask"
+    return captions, why if backend in ORACLES else ""
+
+
+def _wholes(config: ConfigDict, texts: list[str], agent: Played | str, chance: Played | str) -> Wholes | str:
+    """Pairs of the same games, played by random play and by the agent; or why there are none."""
+    for played in (agent, chance):
+        if isinstance(played, str):
+            return played
+    assert isinstance(agent, Played)
+    assert isinstance(chance, Played)
+    if agent is chance:
+        return "only random play was evaluated"
+    both = sorted(agent.captions.keys() & chance.captions.keys())
+    chosen = np.random.default_rng([config.seed, 26]).permutation(both)[: config.audit.wholes].tolist()
+    count = sum(np.bincount(shown, minlength=len(texts)) for played in (agent, chance)
+                for shown in played.captions.values())  # fmt: skip
+    frequency = dict(zip(texts, np.asarray(count).tolist(), strict=True))
+    lines = None if config.annotate.backend in RULES else LINES
+
+    def words(played: Played) -> list[str]:
+        return [episode_text([texts[at] for at in played.captions[number]], frequency, lines) for number in chosen]
+
+    def returns(played: Played) -> np.ndarray:
+        return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])
+
+    return Wholes(words(chance), words(agent), returns(chance), returns(agent))

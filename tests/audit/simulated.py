@@ -1,0 +1,150 @@
+"""A reward, its judge and the games of two players, made by rules and a seed, with one thing wrong or nothing."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.audit.captions import Captions, group_captions
+from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, make_plan
+from motif_jax.audit.judge import Answers, Limits
+from motif_jax.audit.pay import Steps
+from motif_jax.audit.wholes import episode_text
+
+WORTHS = {  # of events, as rules have them
+    "kills": 3.0, "descends": 3.0, "takes gold": 2.0, "hits": 1.0, "sees gold": 1.0, "opens": 0.5, "finds a door": 0.25,
+    "misses": 0.25, "is bitten": -0.5, "falls": -1.0, "dies": -3.0,
+}  # fmt: skip
+OBJECTS = ("a newt", "a rat", "a jackal", "a lichen", "12 things", "3 things")
+DULL = [f"You see {what} here." for what in ("a rock", "an altar", "7 darts", "a corpse", "a tin", "a wall", "a tree")]
+DULL += [f"It is {what}." for what in ("dark", "solid", "locked", "cold", "late", "quiet", "no use", "too far", "wet")]
+EXPLOIT, FARMED = "You look at {} things.", "You kick door {}."
+LIMITS = Limits(flips=400, triples=300, repeats=200)
+PAIRS, EPISODES, STEPS = 5000, 100, 300
+
+
+class Wrong(NamedTuple):
+    """What is wrong; by default nothing."""
+
+    flips: float = 0.0  # share of the answers that are the other way round, at random each time
+    stubborn_flips: float = 0.0  # the same, but a question has always the same answer, in both orders
+    ties: float = 0.0  # share of the answers that are ties, at random each time
+    first_bias: float = 0.0  # share of the answers that name what is shown first
+    unreadable: float = 0.0
+    exploit: float = 0.0  # share of the agent's pay that is for a dull caption with ever different numbers
+    loop: float = 0.0  # share of the episodes in which the agent is paid for one door again and again
+    inflated: str = ""  # an event that is rewarded like the best
+    inverted: str = ""  # an event whose reward has the wrong sign
+    noise: float = 0.15  # of the reward, where the worths reach from -3 to 3
+    asked: bool = False  # whether the worth of captions must be asked
+    skill: float = 1.0  # of the agent, beyond what it is wrongly paid for; that of random play is 0
+
+
+class Simulated:
+    """One experiment."""
+
+    def __init__(self, wrong: Wrong, seed: int):
+        self.wrong, self.rng = wrong, np.random.default_rng(seed)
+        events = {f"Somebody {event} {what}.": event for event in WORTHS for what in OBJECTS}
+        texts = ["", *events, *DULL, *(EXPLOIT.format(n) for n in range(STEPS)), *(FARMED.format(n) for n in range(50))]
+        self.worths = {text: WORTHS[event] for text, event in events.items()}  # and of what was looked up since
+        self.events = events
+        worth = np.array([self.worth(text) for text in texts])
+        values = worth + self.rng.normal(0, wrong.noise, len(texts))
+        for at, text in enumerate(texts):
+            if events.get(text) and events.get(text) == wrong.inverted:
+                values[at] = -values[at]
+            if events.get(text) and events.get(text) == wrong.inflated:
+                values[at] += 3.0 - worth[at]
+            if wrong.exploit and text.startswith("You look at"):
+                values[at] = 2.0
+            if wrong.loop and text.startswith("You kick"):
+                values[at] = 1.5
+        rules = [events.get(text, "") for text in texts]
+        group, names = group_captions(texts, None if wrong.asked else rules)
+        of_group = np.full(len(names), np.nan)
+        if not wrong.asked:
+            of_group[group] = worth
+        self.captions = Captions(texts, values, group, names, of_group)
+        self.numbers = {text: at for at, text in enumerate(texts)}
+
+    def worth(self, text: str) -> float:
+        """The worth of a text: the sum over its lines."""
+        if text not in self.worths:
+            lines = (line.partition(" (")[0] for line in text.split("\n"))
+            self.worths[text] = sum(self.worths.get(line, 0.0) for line in lines)
+        return self.worths[text]
+
+    def ask(self, questions: Sequence[tuple[str, str]]) -> np.ndarray:
+        """The judge's answers: P(second is better)."""
+        wrong, count = self.wrong, len(questions)
+        answers = np.array([np.sign(self.worth(second) - self.worth(first)) for first, second in questions]) / 2 + 0.5
+        flipped = self.rng.random(count) < wrong.flips
+        if wrong.stubborn_flips:
+            drawn = [zlib.crc32("|".join(sorted(question)).encode()) / 2**32 for question in questions]
+            flipped ^= np.array(drawn) < wrong.stubborn_flips
+        answers = np.where(flipped, 1 - answers, answers)
+        answers[self.rng.random(count) < wrong.ties] = 0.5
+        answers[self.rng.random(count) < wrong.first_bias] = 0.0
+        answers[self.rng.random(count) < wrong.unreadable] = np.nan
+        return answers
+
+    def play(self, skill: float, paid_wrongly: bool) -> Steps:
+        """Episodes of a player: its share of good events grows with its skill, that of bad ones falls."""
+        rng, wrong = self.rng, self.wrong
+        texts = self.captions.texts
+        good = [self.numbers[text] for text in self.events if self.worths[text] > 0]
+        bad = [self.numbers[text] for text in self.events if self.worths[text] < 0]
+        dull = [self.numbers[text] for text in DULL]
+        kinds = rng.choice(4, (EPISODES, STEPS), p=[0.03 + 0.1 * skill, 0.05 - 0.03 * skill, 0.4, 0.52 - 0.07 * skill])
+        caption = np.where(kinds == 0, rng.choice(good, kinds.shape), np.where(kinds == 1, rng.choice(bad, kinds.shape),
+                           np.where(kinds == 2, rng.choice(dull, kinds.shape), 0)))  # fmt: skip
+        if paid_wrongly and wrong.exploit:
+            paid = self._pay(caption).clip(0).sum(1).mean()
+            often = wrong.exploit / (1 - wrong.exploit) * paid / 2.0  # times an episode
+            for row in caption:
+                number = rng.poisson(often)
+                row[rng.choice(STEPS, number, replace=False)] = [self.numbers[EXPLOIT.format(n)] for n in range(number)]
+        if paid_wrongly and wrong.loop:
+            for at in np.flatnonzero(rng.random(EPISODES) < wrong.loop):
+                caption[at, rng.choice(STEPS, 50, replace=False)] = [self.numbers[FARMED.format(n)] for n in range(50)]
+        assert texts[0] == ""
+        episode = np.repeat(np.arange(EPISODES), STEPS)
+        return Steps(episode, caption.ravel(), self._pay(caption).ravel())
+
+    def _pay(self, caption: np.ndarray) -> np.ndarray:
+        """z / n^3 above the threshold, as the program pays."""
+        counts = np.ones(caption.shape)
+        for at, row in enumerate(caption):
+            order = np.argsort(row, kind="stable")
+            start = np.r_[True, np.diff(row[order]) > 0]
+            counts[at, order] = np.arange(STEPS) - np.maximum.accumulate(np.where(start, np.arange(STEPS), 0)) + 1
+        values = self.captions.values[caption]
+        return np.where(values > 0.2, values, 0) / counts**3
+
+    def labels(self, agent: Steps) -> Labels:
+        """Labels of pairs of moments, as the judge gives them; few of these have no message."""
+        seen = agent.caption[(agent.caption > 0) | (self.rng.random(len(agent.caption)) < 0.1)]
+        pairs = self.rng.choice(seen, (PAIRS, 2))
+        texts = self.captions.texts
+        return Labels(pairs, self.ask([(texts[first], texts[second]) for first, second in pairs]))
+
+    def audit(self, pairs: int = 40) -> Audited:
+        """The whole audit."""
+        agent, chance = self.play(self.wrong.skill, True), self.play(0.0, False)
+        words: dict[bool, list[str]] = {}
+        returns: dict[bool, np.ndarray] = {}
+        for late, steps in ((False, chance), (True, agent)):
+            shown = steps.caption.reshape(EPISODES, STEPS)[:pairs]
+            words[late] = [episode_text([self.captions.texts[at] for at in row], {}, None) for row in shown]
+            returns[late] = steps.pay.reshape(EPISODES, STEPS).sum(1)[:pairs]
+        evidence = Evidence(
+            self.captions, not self.wrong.asked, agent, self.labels(agent),
+            Wholes(words[False], words[True], returns[False], returns[True]),
+        )  # fmt: skip
+        plan = make_plan(evidence, LIMITS, 0)
+        again = self.ask([plan.questions[at] for at in plan.repeats])
+        return examine(evidence, plan, Answers(self.ask(plan.questions), again))

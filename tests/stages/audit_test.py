@@ -1,0 +1,219 @@
+"""The stage audit: what it finds in a small workdir, how it goes on, and what it says where something is missing."""
+
+import shutil
+
+import numpy as np
+import pytest
+from conftest import get_config
+from small_dataset import EVENTS, random_pairs, write_dataset
+
+from motif_jax import experiment
+from motif_jax.annotation.annotator import Answer, Incomplete
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.audit.captions import Captions, group_captions
+from motif_jax.audit.examine import Evidence, examine, make_plan
+from motif_jax.audit.judge import Answers, Limits
+from motif_jax.audit.pay import Steps
+from motif_jax.config.table import keys
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.texts import texts_of
+from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
+from motif_jax.stages import audit
+from motif_jax.stages.report.audit import find_audit, of_audit
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, write_json, write_lines
+
+EPISODES = 30
+REWARDS = {
+    b"": -0.3,
+    b"It's a wall.": 2.0,
+    b"You descend the stairs.": 1.0,
+}  # walls are worse than nothing to the rules
+WEST = 4
+
+
+def settings(**values):
+    config = get_config("quickstart.py", "toy")
+    config.audit.update(values)
+    return config
+
+
+def write_player(workdir, name: str, path: str, walls: float) -> None:
+    """An evaluated player that plays at random, and walks west with the probability `walls`."""
+    config, rng = settings(), np.random.default_rng(len(name))
+    world = make_world(config.env)
+    game, rows, tracks = world.game(), [], {}
+    for episode in range(EPISODES):
+        begin(game, config.seed, episode)
+        actions, z = [], []
+        while not game.end:
+            actions.append(WEST if rng.random() < walls else int(rng.integers(9)))
+            game.step(actions[-1])
+            z.append(REWARDS[game.message])
+        z = np.array(z, np.float32)
+        nothing = np.full(len(z), np.nan, np.float32)
+        tracks[episode] = Track(np.array(actions, np.int32), nothing, nothing, z, np.maximum(z, 0))
+        more = {"intrinsic_return": float(tracks[episode].intrinsic.sum()), "did": None, "cause": ""}
+        rows.append(figures_of(game.info(), world.figures) | more)
+    folder = workdir / "evaluate" / name
+    folder.mkdir(parents=True)
+    write_tracks(folder / "tracks.npz", tracks)
+    write_lines(folder / "episodes.jsonl", rows)
+    write_json(folder / "summary.json", {"path": path, "step": 100 if path else 0, "repeatable": True})
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("played") / "run"
+    write_player(workdir, "policy-100", ".", 0.8)
+    write_player(workdir, "random", "", 0.0)
+    return workdir
+
+
+@pytest.fixture
+def workdir(played, tmp_path):
+    return shutil.copytree(played, tmp_path / "run")
+
+
+def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(workdir, capsys):
+    experiment.run(settings(), workdir, ["audit"])
+    said = capsys.readouterr().out
+    assert "audit: 1. " in said
+    assert "judged by lexicon_msg_defaultgoal" in said
+    record = read_json(workdir / "audit/audit.json")
+    checks = {one["check"]: one["sentence"] for one in record["findings"]}
+    assert checks.keys() >= {"pay for neutral captions", "loops"}
+    assert 'the repeats of "It\'s a wall." get more than 20 % of the pay' in checks["loops"]
+    assert [one["captions"] for one in record["paid"]] == ["gets nowhere", "goes down"]
+    assert record["paid"][0]["reward"] == 2.0
+    skipped = {one["check"]: one["why"] for one in record["not_looked_at"]}
+    assert skipped["triples"].startswith("0 triples of captions have two verdicts")
+
+    page = "".join(of_audit(find_audit(workdir)))
+    assert "gets nowhere" in page
+    assert "--config.policy.threshold_quantile" in page
+    experiment.run(settings(), workdir, ["audit"])
+    assert "audit: complete in" in capsys.readouterr().out
+    assert not audit.is_complete(settings(wholes=3), workdir)
+    write_json(workdir / "evaluate/random/summary.json", {"path": "", "step": 0, "repeatable": True, "seconds": 1})
+    assert not audit.is_complete(settings(), workdir)
+
+
+class Breaking:
+    """The rules, which give up after a few answers; or answer nothing that can be read."""
+
+    def __init__(self, config, after: int, silent: bool = False):
+        self.rules, self.left, self.silent = Lexicon(texts_of(config), config.annotate.goal), after, silent
+
+    def answers(self, questions):
+        for question in questions:
+            if not self.left:
+                raise Incomplete("the judge is gone")
+            self.left -= 1
+            yield question, Answer(None, "hm") if self.silent else self.rules.answer(question)
+
+    def close(self):
+        pass
+
+
+def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
+    config = settings()
+    with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
+        audit.run(config, workdir, lambda config: (Breaking(config, 7), {}))
+    assert not audit.is_complete(config, workdir)
+    asked = len(read_json(workdir / "audit/answers.json")["answers"])
+    audit.run(config, workdir, lambda config: (Breaking(config, asked - 7), {}))  # one more would be too many
+    broken = read_json(workdir / "audit/audit.json")
+    shutil.rmtree(workdir / "audit")
+    audit.run(config, workdir)
+    assert read_json(workdir / "audit/audit.json") == broken
+
+
+def test_a_judge_that_answers_nothing_does_not_end_the_audit(workdir):
+    audit.run(settings(), workdir, lambda config: (Breaking(config, -1, silent=True), {}))
+    record = read_json(workdir / "audit/audit.json")
+    assert record["findings"][0]["sentence"].startswith("the judge answers nothing")
+    assert "loops" in {one["check"] for one in record["findings"]}
+
+
+@pytest.mark.parametrize(("change", "check", "why"), [
+    ("labels", "inversions", "asked for this audit, as the annotation lexicon_msg_defaultgoal is gone"),
+    ("random", "whole episodes", "random play was not evaluated (--config.evaluate.beside=random)"),
+    ("games", "loops", "episodes of policy-100, played back, are not the same (--config.env)"),
+    ("unrepeatable", "loops", "this game does not play the same twice, so its episodes cannot be played back"),
+    ("oracle", "both orders", "the annotator 'score' compares numbers of the game, so there is no judge of captions to "
+     "ask"),
+])  # fmt: skip
+def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, change, check, why):
+    config = settings()
+    if change == "labels":
+        write_dataset(workdir / "dataset", random_pairs(50, events=EVENTS))
+    if change == "random":
+        shutil.rmtree(workdir / "evaluate/random")
+    if change == "games":
+        config.seed += 1
+    if change == "unrepeatable":
+        write_json(workdir / "evaluate/policy-100/summary.json", {"path": ".", "step": 100, "repeatable": False})
+    if change == "oracle":
+        config.annotate.backend = "score"
+    audit.check(config)
+    audit.run(config, workdir)
+    record = read_json(workdir / "audit/audit.json")
+    told = {one["check"]: one["why"] for one in record["not_looked_at"]}
+    told |= {one["check"]: one["about"] for one in record["nothing_found"]}
+    assert why in told[check], told
+    assert len(record["not_looked_at"]) < 9
+
+
+def test_a_damaged_record_ends_the_report_with_one_sentence(tmp_path):
+    assert find_audit(tmp_path) is None
+    write_json(tmp_path / "audit/audit.json", {"player": "random", "judge": "rules", "findings": [{"check": "loops"}]})
+    with pytest.raises(UserError, match=r"audit.json' is damaged \(KeyError: 'sentence'\)"):
+        find_audit(tmp_path)
+
+
+def test_an_empty_workdir_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"there is nothing in .* to audit yet: run --stage=train_reward or"):
+        audit.run(settings(), tmp_path)
+
+
+def evidence_of(texts: list[str], rules: bool = True) -> Evidence:
+    """Twenty-five episodes of forty steps that show these captions in turn."""
+    group, names = group_captions(texts)
+    worth = np.arange(len(names), dtype=float) if rules else np.full(len(names), np.nan)
+    captions = Captions(texts, np.arange(len(texts), dtype=float), group, names, worth)
+    shown = np.arange(1000) % len(texts)
+    steps = Steps(np.repeat(np.arange(25), 40), shown, captions.values[shown] + 0.1)
+    return Evidence(captions, rules, steps, "no labels", "no pairs")
+
+
+def skipped_of(evidence: Evidence) -> dict[str, str]:
+    plan = make_plan(evidence, Limits(5, 5, 5), 0)
+    answers = Answers(np.full(len(plan.questions), 0.5), np.full(len(plan.repeats), 0.5))
+    return {check.name: check.skipped for check in examine(evidence, plan, answers).findings.skipped}
+
+
+@pytest.mark.quick
+def test_a_world_without_captions_or_without_a_neutral_moment_is_told():
+    assert skipped_of(evidence_of([""]))["pay for neutral captions"] == "this world shows no captions"
+    without = ["You fall.", "You win.", "You see 3 rats."]
+    assert skipped_of(evidence_of(without))["inflation"] == (
+        "this world has no moment without a message, so there is no neutral reward"
+    )
+    assert skipped_of(evidence_of(without, rules=False))["pay for neutral captions"] == (
+        "the judge's worth of the captions is not known"
+    )
+
+
+@pytest.mark.quick
+def test_advice_names_values_that_exist():
+    known = keys(experiment.tables())
+    folder = experiment.Path(audit.__file__).parents[2] / "audit"
+    named = {
+        word.strip("\"'.,)(=").removeprefix("--config.").partition("=")[0]
+        for file in folder.glob("*.py")
+        for word in file.read_text().split()
+        if "--config." in word
+    }
+    assert len(named) > 8
+    assert {name for name in named if name not in known} == set()
