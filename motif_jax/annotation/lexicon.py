@@ -7,7 +7,6 @@ is above 0. The lexicon makes everything run without a download, and makes resul
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from motif_jax.annotation.annotator import PAUSE, Answer, Question
@@ -33,7 +32,7 @@ class Lexicon:
                 f"the lexicon knows the goals {', '.join(texts.goals)}, and not {goal!r} (--config.annotate.goal): a "
                 "goal in your own words needs a language model, --config.annotate.backend=vllm or server"
             )
-        self._rules = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in found.rules]
+        self._worth = found.worth_to(goal)
         self._known: dict[str, tuple[float, str]] = {}
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
@@ -57,14 +56,8 @@ class Lexicon:
         if found is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            matched = [
-                (name, value)
-                for line in caption.split("\n")
-                for name, pattern, value in self._rules
-                if value and pattern.search(line)
-            ]
-            why = ", ".join(name for name, _ in matched) or "nothing of note"
-            found = self._known[caption] = (sum(value for _, value in matched), why)
+            value, names = self._worth(caption)
+            found = self._known[caption] = (value, ", ".join(names) or "nothing of note")
         return found
 
     def close(self) -> None:

@@ -43,6 +43,13 @@ class Rule(NamedTuple):
         return float(self.worth.get(PROGRESS if goal in GENERAL else goal, 0))
 
 
+class Worth(NamedTuple):
+    """The worth of a caption to a goal."""
+
+    value: float  # the sum over all rules that match a line
+    names: tuple[str, ...]  # of these rules; a rule that matches two lines is named twice
+
+
 class Rules(NamedTuple):
     """The rules of a file, in its order."""
 
@@ -67,6 +74,19 @@ class Rules(NamedTuple):
         """A function from a message to the names of all rules that it matches."""
         patterns = [(rule.name, re.compile(rule.pattern)) for rule in self.rules]
         return lambda message: [name for name, pattern in patterns if pattern.search(message)]
+
+    def worth_to(self, goal: str) -> Callable[[str], Worth]:
+        """A function from a caption to its worth to one goal; a caption that no rule matches is worth 0."""
+        valued = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in self.rules]
+        valued = [(name, pattern, value) for name, pattern, value in valued if value]
+
+        def worth(caption: str) -> Worth:
+            matched = [
+                (name, value) for line in caption.split("\n") for name, pattern, value in valued if pattern.search(line)
+            ]
+            return Worth(float(sum(value for _, value in matched)), tuple(name for name, _ in matched))
+
+        return worth
 
 
 NO_RULES = Rules((), "")

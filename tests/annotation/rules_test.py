@@ -125,3 +125,12 @@ def test_goals_of_a_game_that_cannot_work_are_refused(tmp_path, text, sentence):
 def test_texts_in_a_directory_that_is_not_there_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no directory .*, where the game has its texts"):
         read_texts("a game", tmp_path / "nowhere")
+
+
+def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines():
+    worth = NETHACK.rules().worth_to("gold")
+    assert worth("$ - 3 gold pieces.\nYou descend the stairs.\nYou see here 2 gold pieces.") == (
+        3 - 1 + 1.5,
+        ("picks up gold", "goes down", "sees gold"),
+    )
+    assert worth("") == worth("You kill the newt!") == (0.0, ())  # beating a monster is worth 0 to this goal
