@@ -28,6 +28,7 @@ PROGRESS = "progress"
 GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind
 FIELDS = ("name", "pattern", "worth")
 LONGEST_NAME = 60  # characters; names appear in tables and charts
+LEAST = 1e-5  # distance of a preference's probability from 1/2, so that no temperature makes it a tie
 AIMED_AT = 2  # least worth to a particular goal by which a rule counts as an aim of that goal
 
 
@@ -90,6 +91,20 @@ class Rules(NamedTuple):
 
 
 NO_RULES = Rules((), "")
+
+
+def preference(difference: float, temperature: float | None) -> float:
+    """P(second is better) = 1 / (1 + exp(-difference / temperature)).
+
+    Args:
+      difference: the worth of the second caption minus that of the first; 0 is a tie.
+      temperature: above 0; None: verdicts only, so 0, 1/2 or 1.
+    """
+    if not difference:
+        return 0.5
+    odds = 0.0 if temperature is None else math.exp(-abs(difference) / temperature)  # of the worse caption
+    worse = min(odds / (1 + odds), 0.5 - LEAST)
+    return 1 - worse if difference > 0 else worse
 
 
 def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:

@@ -26,6 +26,7 @@ from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import job as annotate_job
+from motif_jax.stages.annotate import setup as annotate_setup
 from motif_jax.stages.report.data import of_annotations
 from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
@@ -75,6 +76,10 @@ def labels(workdir, name: str) -> list[int]:
     return PairDataset(workdir / "dataset").preference(name).tolist()
 
 
+def probabilities(workdir, name: str) -> np.ndarray:
+    return np.load(workdir / f"annotations/{name}/prob.npy")
+
+
 def log_of(workdir, name: str) -> dict:
     shards = json.loads((workdir / "annotations" / name / "merged.json").read_text())["shards"]
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
@@ -109,6 +114,34 @@ def test_shards_in_any_number_and_order_make_the_same_annotation(workdir, num_sh
         partial = np.array(labels(workdir, "parts"))
         known = partial != 3
         assert (partial[known] == np.array(labels(workdir, name))[known]).all()
+
+
+@pytest.mark.quick
+def test_rules_give_probabilities_and_the_same_verdicts_as_before(workdir):
+    name = run(workdir, rules_temperature=2.0, num_shards=2)
+    run(workdir, rules_temperature=2.0, num_shards=2, shard=1)
+    dataset, worth = PairDataset(workdir / "dataset"), NETHACK.rules().worth_to("defaultgoal")
+    table, ids = dataset.captions()
+    first, second = np.array([[worth(table.text(at)).value for at in pair] for pair in ids[:, :, 0]]).T
+    assert labels(workdir, name) == expected(workdir)
+    np.testing.assert_allclose(probabilities(workdir, name), 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
+    with pytest.raises(UserError, match=r"has rules_temperature = 2.0, not 1.0: choose another"):
+        run(workdir, num_shards=2)
+
+
+@pytest.mark.quick
+def test_an_annotation_that_was_begun_with_verdicts_goes_on_with_them(workdir, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(annotate_setup, "_has_verdicts_only", lambda *_: True)  # as in earlier versions
+        name = run(workdir, num_shards=2)
+    run(workdir, num_shards=2, shard=1)
+    assert set(probabilities(workdir, name)) == {0.0, 0.5, 1.0}
+    merged = (workdir / f"annotations/{name}/merged.json").read_bytes()
+    run(workdir, num_shards=2)
+    assert (workdir / f"annotations/{name}/merged.json").read_bytes() == merged  # it is complete
+    run(workdir, ignore_existing=True)
+    assert len(set(probabilities(workdir, name))) > 3
+    assert labels(workdir, name) == expected(workdir)
 
 
 @pytest.mark.quick

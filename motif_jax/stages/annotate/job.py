@@ -8,7 +8,7 @@ that is killed loses at most one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from motif_jax.system.metrics import Progress
 COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
-MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
+MakeAnnotator = Callable[[ConfigDict, Mapping[str, Any]], tuple[Annotator, dict[str, Any]]]
 
 
 class Job:
@@ -78,7 +78,7 @@ class Job:
             self._commit(bool(self._wanted.all()), [])
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
-        annotator, about = make(self._config)
+        annotator, about = make(self._config, self._shard.record["facts"])
         store = (
             AnswerStore(Path(self._section.cache_dir).expanduser(), about)
             if about and self._section.cache_dir

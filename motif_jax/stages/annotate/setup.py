@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,14 +28,17 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.envs.texts import texts_of
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
+from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 from motif_jax.system.file_names import LONGEST, short_name
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is called like an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
+TEMPERATURE = "rules_temperature"  # among the facts of labels that rules gave as probabilities
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
 
 
@@ -71,6 +75,12 @@ class Annotate:
         "", PATH, "prompts of your own; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
     )
     lexicon: str = value("", PATH, "rules of your own, a TOML file; empty: those of the game", decides=True)
+    rules_temperature: float = value(
+        1.0,
+        Number(0, above=True),
+        "lexicon: P(second is better) = sigmoid(difference of worth / this); small: nearly 0 or 1",
+        decides=True,
+    )
     system_role: bool = value(
         True, Flag(), "False for models whose chat template does not have a system role", decides=True
     )
@@ -217,6 +227,8 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
         facts |= {"bottom_line_version": BOTTOM_LINE} if section.captions == "msg_minbl" else {}
     if section.backend in ("lexicon", "judge"):
         facts["rules"] = texts.rules().version
+    if section.backend == "lexicon" and not _has_verdicts_only(section, dataset):
+        facts[TEMPERATURE] = section.rules_temperature
     if section.backend in MODELS:
         facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section, texts).hash}
         facts["tie_margin"] = section.tie_margin
@@ -230,9 +242,22 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
     return facts
 
 
-def make_annotator(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
-    """Starts the annotator; returns it and what its answers depend on, for the answer cache ({}: not cached)."""
-    return open_annotator(config.annotate, texts_of(config), config.seed)
+def _has_verdicts_only(section: ConfigDict, dataset: PairDataset) -> bool:
+    """Whether the annotation was begun before rules gave probabilities; it goes on as it began."""
+    folder = annotation_folder(dataset.path, label_name(section))
+    if section.ignore_existing:
+        return False
+    records = map(read_record, sorted(folder.glob("shard-*.json")))
+    return any(record["checksums"] and TEMPERATURE not in record["facts"] for record in records)
+
+
+def make_annotator(config: ConfigDict, facts: Mapping[str, Any]) -> tuple[Annotator, dict[str, Any]]:
+    """Starts the annotator of an annotation with these facts (`make_facts`).
+
+    Returns:
+      The annotator, and what its answers depend on, for the answer cache ({}: not cached).
+    """
+    return open_annotator(config.annotate, texts_of(config), config.seed, temperature=facts.get(TEMPERATURE))
 
 
 def _hash(text: str) -> str:
