@@ -279,12 +279,12 @@ def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any])
 def check_same(folder: Path, record: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Raises UserError if a shard's labels come from another dataset or other settings."""
     before = record.get("facts", {})
-    for key in facts:
-        if before.get(key) != facts[key]:
+    for key in [*facts, *(key for key in before if key not in facts)]:
+        if before.get(key) != facts.get(key):
             if key == "dataset":
                 raise UserError(f"annotation {folder.name!r} in {str(folder)!r} was made of another dataset: {TRY}")
             raise UserError(
-                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts[key])}: {TRY}"
+                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts.get(key))}: {TRY}"
             )
 
 

@@ -23,6 +23,7 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.shards import check_same
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import job as annotate_job
@@ -142,6 +143,20 @@ def test_an_annotation_that_was_begun_with_verdicts_goes_on_with_them(workdir, m
     run(workdir, ignore_existing=True)
     assert len(set(probabilities(workdir, name))) > 3
     assert labels(workdir, name) == expected(workdir)
+
+
+@pytest.mark.quick
+def test_samples_make_another_annotation(workdir):
+    def facts(**values):
+        config = get_config()
+        config.annotate.update({"backend": "server", **values})
+        return annotate_setup.make_facts(config.annotate, 0, PairDataset(workdir / "dataset"), NETHACK)
+
+    assert "samples" not in facts()  # so that earlier annotations go on
+    assert facts(samples=3) == facts() | {"samples": 3}
+    for one, other in ((facts(), facts(samples=3)), (facts(samples=3), facts())):
+        with pytest.raises(UserError, match=r"has samples = (None|3), not (3|None)"):
+            check_same(workdir, {"facts": one}, other)
 
 
 @pytest.mark.quick
@@ -666,6 +681,17 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
         ({"backend": "vllm"}, "which model"),
         ({"backend": "vllm", "model": "/no/such"}, r"no model directory '/no/such' \(--config.annotate.model\)"),
+        ({"rules_temperature": 0.0}, r"rules_temperature must be positive, not 0.0 \(--config.annotate.rules_temp"),
+        ({"rules_temperature": -1.0}, "rules_temperature must be positive, not -1.0"),
+        ({"rules_temperature": float("inf")}, "rules_temperature must be finite, not inf"),
+        ({"rules_temperature": float("nan")}, "rules_temperature must be a number above 0, not nan"),
+        ({"samples": 0}, "samples must be at least 1"),
+        (
+            {"samples": 3},
+            r"only a model in mode reason answers in samples, and samples = 3 \(--config.annotate.samples",
+        ),
+        ({"samples": 3, "backend": "server", "mode": "score"}, "only a model in mode reason answers in samples"),
+        ({"samples": 3, "backend": "server", "sampling__temperature": 0.0}, "at temperature 0 all 3 samples would be"),
         ({"tie_margin": 0.7}, "tie_margin must be between 0 and 0.5"),
         ({"both_orders": 2.0}, "both_orders must be between 0 and 1"),
         ({"merge": "yes"}, "unknown merge 'yes'"),

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator
 from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
+from motif_jax.annotation.samples import Sampled
 from motif_jax.annotation.shared_lines import slug
 from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import (
@@ -75,6 +76,12 @@ class Annotate:
         "", PATH, "prompts of your own; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
     )
     lexicon: str = value("", PATH, "rules of your own, a TOML file; empty: those of the game", decides=True)
+    samples: int = value(
+        1,
+        Whole(1, 1000),
+        "mode reason: analyses per question; the share of their verdicts is a probability",
+        decides=True,
+    )
     rules_temperature: float = value(
         1.0,
         Number(0, above=True),
@@ -188,6 +195,16 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
+    if section.samples > 1 and (section.backend not in MODELS or section.mode != "reason"):
+        raise UserError(
+            f"only a model in mode reason answers in samples, and samples = {section.samples} "
+            "(--config.annotate.samples, .backend, .mode)"
+        )
+    if section.samples > 1 and not section.sampling.temperature:
+        raise UserError(
+            f"at temperature 0 all {section.samples} samples would be the same (--config.annotate.samples, "
+            ".sampling.temperature)"
+        )
     check_backend(section, texts)
 
 
@@ -239,6 +256,7 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
         if section.mode == "reason":
             facts |= {"both_orders": section.both_orders}
             facts |= {f"sampling.{name}": value for name, value in section.sampling.to_dict().items()}
+            facts |= {"samples": section.samples} if section.samples > 1 else {}
     return facts
 
 
@@ -257,7 +275,11 @@ def make_annotator(config: ConfigDict, facts: Mapping[str, Any]) -> tuple[Annota
     Returns:
       The annotator, and what its answers depend on, for the answer cache ({}: not cached).
     """
-    return open_annotator(config.annotate, texts_of(config), config.seed, temperature=facts.get(TEMPERATURE))
+    annotator, about = open_annotator(
+        config.annotate, texts_of(config), config.seed, temperature=facts.get(TEMPERATURE)
+    )
+    samples = config.annotate.samples
+    return (annotator, about) if samples == 1 else (Sampled(annotator, samples), about | {"samples": samples})
 
 
 def _hash(text: str) -> str:
