@@ -175,7 +175,8 @@ class Shard:
         for other in {part_of(file) for file in others}:
             take_lock(self.folder, other).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
-        merged = [*filter(None, [self._labels]), self.folder / "prob.npy", self.folder / "merged.json"]
+        made = [self.folder / name for name in ("prob.npy", "neutral.json", "merged.json")]
+        merged = [*filter(None, [self._labels]), *made]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
             file.unlink(missing_ok=True)
 

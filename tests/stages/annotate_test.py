@@ -146,6 +146,19 @@ def test_an_annotation_that_was_begun_with_verdicts_goes_on_with_them(workdir, m
 
 
 @pytest.mark.quick
+def test_where_neutral_moments_are_rare_frequent_captions_are_compared_with_one(tmp_path):
+    silent = [event for event in EVENTS if event]
+    write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
+    name = run(tmp_path)
+    found = read_json(tmp_path / f"annotations/{name}/neutral.json")
+    table, _ = PairDataset(tmp_path / "dataset").captions()
+    worth = NETHACK.rules().worth_to("defaultgoal")
+    due = [1 / (1 + np.exp(-worth(table.text(at)).value)) for at in found["captions"]]
+    assert len(due) == 6  # 1 % of the pairs
+    assert found["prob"] == pytest.approx(due, abs=1e-5)
+
+
+@pytest.mark.quick
 def test_samples_make_another_annotation(workdir):
     def facts(**values):
         config = get_config()

@@ -23,6 +23,7 @@ from motif_jax.annotation.readable import LEAST_SHARE, Readable
 from motif_jax.console import clean, print_line
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import NOT_ASKED
+from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
@@ -74,7 +75,7 @@ class Job:
 
     def run(self, make: MakeAnnotator) -> None:
         """Asks the annotator all questions of the shard that have no label yet, and writes the labels."""
-        if not self._open():
+        if not self._open() and not self._is_neutral_due():
             self._commit(bool(self._wanted.all()), [])
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
@@ -136,6 +137,8 @@ class Job:
                     progress.update(self._save(store), **self._notes())
             progress.update(self._save(store), **self._notes())
             self._check_answered()
+            if self._is_neutral_due():
+                self._ask_about_nothing(annotator, store)
             self._commit(bool(self._wanted.all()), [])
         except Incomplete as stopped:
             labelled = self._save(store)
@@ -148,6 +151,30 @@ class Job:
             raise
         finally:
             progress.close()
+
+    def _is_neutral_due(self) -> bool:
+        """Whether this job has to compare frequent captions with no message; the first shard's does, where it helps."""
+        elsewhere = self._shard.part.number or self._shard.record["finished"] or self._section.max_pairs
+        if elsewhere or self._section.captions != "msg" or (self._shard.folder / NEUTRAL).exists():
+            return False
+        return len(captions_to_ask(*self._questions.dataset.captions())) > 0
+
+    def _ask_about_nothing(self, annotator: Annotator, store: AnswerStore | None) -> None:
+        """Compares the most frequent captions with a moment without a message, in both orders."""
+        table, ids = self._questions.dataset.captions()
+
+        def ask(pairs: list[tuple[str, str]]) -> np.ndarray:
+            wanted = dict.fromkeys(Question(*pair) for pair in pairs)
+            known = read_answers(store.folder) if store is not None else ()
+            found = {question: answer for question, answer in known if question in wanted and answer.yes is not None}
+            for block in batched((one for one in wanted if one not in found), self._section.batch_size):
+                answered = list(annotator.answers(block))
+                found |= dict(answered)
+                if store is not None:
+                    store.add(answered)
+            return to_numbers(found[Question(*pair)].yes for pair in pairs)
+
+        ask_about(table, captions_to_ask(table, ids), ask, self._shard.folder)
 
     def _check_answered(self) -> None:
         """Raises UserError if fewer than `LEAST_SHARE` of the wanted questions have a label."""

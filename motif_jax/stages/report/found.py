@@ -148,6 +148,7 @@ def find_captions(file: Path) -> Facts | None:
     with checked(file):
         found: Facts = {key: [whole(row, VALUED) for row in told[key]] for key in ("most", "least", "common")}
         found["captions"] = count(told["captions"])
+        found["anchored"] = told.get("anchored") is True
         found["heights"] = [count(height) for height in told["heights"]]
         found["edges"] = [number(edge) for edge in told["edges"]]
         found["thresholds"] = {str(number(level)): number(value) for level, value in told["thresholds"].items()}

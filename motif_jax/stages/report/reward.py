@@ -74,12 +74,13 @@ def _captions(learnt: Learnt, told: dict[str, Any], settings: dict[str, Any]) ->
     mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
     below = f"below {mark[1]:.2f} ({level:.0%} of them) is worth nothing to the agent." if mark else ""
     rule = f" What lies {below}" if own and below else f" By default, what lies {below}" if below else ""
+    zero = "0 for a moment without a message" if told["anchored"] else "mean 0"
     marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in told["thresholds"].items())
     return [
         "<h3>How it is spread</h3>",
         spread(told, mark),
-        f'<p class="soft">{told["captions"]:,} different captions by normalised reward (mean 0, variance 1 over all '
-        f"moments; heights are square roots): {marks}.{rule}</p>",
+        f'<p class="soft">{told["captions"]:,} different captions by normalised reward ({zero}, variance 1 over '
+        f"all moments; heights are square roots): {marks}.{rule}</p>",
         f'<div class="pair"><div><h3>Likes most</h3>{liked(told["most"][:SHOWN])}</div>'
         f"<div><h3>Likes least</h3>{liked(told['least'][:SHOWN])}</div></div>",
     ]

@@ -73,13 +73,15 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
 
     # ---- data
     data = load_data(config, workdir)
-    split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), section.validation_share, config.seed)
+    labelled = np.flatnonzero(~np.isnan(data.target[: data.given]))
+    split = labels.split_rows(labelled, section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
         raise UserError(
             f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate "
             "(--config.annotate.max_pairs, --config.reward.validation_share)"
         )
     counts = np.bincount(data.ids[split.train].reshape(-1), minlength=len(data.table))
+    trained = np.concatenate([split.train, np.arange(data.given, len(data.target))])
 
     # ---- model, optimiser, devices
     mesh = make_mesh()
@@ -135,7 +137,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         if epoch >= section.num_epochs or stop:
             break
         state = state._replace(sums=replicate(zero_sums(), mesh))
-        order = epoch_order(split.train, config.seed, epoch)
+        order = epoch_order(trained, config.seed, epoch)
         stretch = STEPS * section.batch_size if extra else len(order)  # observations beside messages are large
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]

@@ -7,6 +7,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -57,4 +58,6 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
         prob = annotation_folder(dataset.path, name) / "prob.npy"
         if config.reward.labels != "hard" and prob.is_file():
             found[f"{name}.prob"] = sha256_of(prob)
+        if config.reward.anchor != "none" and prob.with_name(NEUTRAL).is_file():
+            found[f"{name}.neutral"] = sha256_of(prob.with_name(NEUTRAL))
     return found

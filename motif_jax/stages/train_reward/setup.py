@@ -14,7 +14,8 @@ from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.shards import checksum
+from motif_jax.preferences.neutral import neutral_pairs
+from motif_jax.preferences.shards import ROUNDING, checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches
@@ -37,7 +38,7 @@ Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numb
 
 
 class LabelledPairs(NamedTuple):
-    """The N pairs of a dataset, their captions and their labels."""
+    """The N pairs of a dataset, their captions and their labels; in training also pairs with the neutral moment."""
 
     dataset: PairDataset
     table: CaptionTable
@@ -49,6 +50,7 @@ class LabelledPairs(NamedTuple):
     weights: dict[str, float]
     fingerprint: str
     checksum: str
+    given: int  # N; rows from here on are pairs with the neutral moment, which are only trained on
 
 
 def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
@@ -71,12 +73,16 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     target = labels.mix(targets, weights)
     labels.check_targets(target, ", ".join(weights))
     table, ids = dataset.captions()
+    sided = labels.mix(hard, weights) != 0.5
     width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
     texts = table.messages[:, : width + -width % 8]
-    sided = labels.mix(hard, weights) != 0.5
-    return LabelledPairs(
-        dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum(target)
-    )
+    ids, given = np.asarray(ids), len(target)
+    only_messages = not (config.reward.blstats or config.reward.crop or config.reward.glyphs)
+    if config.reward.anchor != "none" and only_messages and len(weights) == 1:
+        more, prob = neutral_pairs(annotation_folder(dataset.path, *weights), table, ids)
+        ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
+        sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
+    return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, made_of, checksum(target), given)
 
 
 def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
