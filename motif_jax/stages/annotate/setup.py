@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -262,11 +263,14 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
 
 def _has_verdicts_only(section: ConfigDict, dataset: PairDataset) -> bool:
     """Whether the annotation was begun before rules gave probabilities; it goes on as it began."""
-    folder = annotation_folder(dataset.path, label_name(section))
     if section.ignore_existing:
         return False
-    records = map(read_record, sorted(folder.glob("shard-*.json")))
-    return any(record["checksums"] and TEMPERATURE not in record["facts"] for record in records)
+    for file in sorted(annotation_folder(dataset.path, label_name(section)).glob("shard-*.json")):
+        with contextlib.suppress(UserError):  # a damaged record is refused where its shard is opened
+            record = read_record(file)
+            if record["checksums"] and TEMPERATURE not in record["facts"]:
+                return True
+    return False
 
 
 def make_annotator(config: ConfigDict, facts: Mapping[str, Any]) -> tuple[Annotator, dict[str, Any]]:
