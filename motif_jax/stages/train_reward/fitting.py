@@ -121,8 +121,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
         check_values(rewards, folder, epoch)
         if fresh:
-            neutral = neutral_reward(rewards, data, split.train)
-            anchor = neutral if section.anchor == "neutral" else None
+            anchor = neutral_reward(rewards, data, split.train) if section.anchor == "neutral" else None
             statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles, anchor)
             row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
             row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
@@ -159,10 +158,10 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         "parameters": sum(array.size for array in jax.tree.leaves(params)),
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
+    neutral = neutral_reward(rewards, data, split.train)
     if values is not None and (worth := worth_of_captions(config, data)) is not None:
         held_out = np.zeros(len(values), bool)
         held_out[data.ids[split.validation]] = True
-        neutral = neutral_reward(rewards, data, split.train)
         summary["worth"] = compare_with_worth(values, worth, counts, held_out, neutral)
     last, chosen = history[-1], split.validation
     page = write_page(folder, summary, RewardStatistics(**facts["statistics"]), values, data.table.messages, counts,
@@ -174,7 +173,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         f"{preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
-    about = [about_labels(data, section.labels), about_anchor(data, section.anchor, split.train), advice(data)]
+    about = [about_labels(data, section.labels), about_anchor(section.anchor, neutral), advice(data)]
     for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *about):
         if words:
             print_line(f"train_reward: {words}")

@@ -147,7 +147,7 @@ def neutral_reward(rewards: np.ndarray, data: LabelledPairs, rows: np.ndarray) -
       data: the pairs.
       rows: the pairs. [M]
     """
-    silent = ~data.table.messages.any(1)[data.ids[rows]]
+    silent = np.asarray(~data.table.messages.any(1))[data.ids[rows]]
     return float(rewards[rows][silent].mean(dtype=np.float64)) if silent.any() else None
 
 
@@ -218,9 +218,9 @@ def about_labels(data: LabelledPairs, kind: str) -> str:
     )
 
 
-def about_anchor(data: LabelledPairs, kind: str, rows: np.ndarray) -> str:
+def about_anchor(kind: str, neutral: float | None) -> str:
     """A sentence if the anchor is to be the neutral moment and no moment is neutral; "" elsewhere."""
-    if kind == "none" or (~data.table.messages.any(1))[data.ids[rows]].any():
+    if kind == "none" or neutral is not None:
         return ""
     return (
         "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: its "
