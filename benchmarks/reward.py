@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
     config = config.copy_and_resolve_references()
     config.annotate.update(FRESH | {"cache_dir": str(folder / "answers")} | values)
 
-    def make(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
+    def make(config: ConfigDict, _: Mapping[str, Any]) -> tuple[Annotator, dict[str, Any]]:
         return Instant(config), {"model": "instant", "mode": config.annotate.mode}
 
     start = time.perf_counter()

@@ -53,7 +53,9 @@ def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
         read_json(section.server.extra, "server.extra")
 
 
-def open_annotator(section: ConfigDict, texts: Texts, seed: int, one: bool = False) -> tuple[Annotator, dict[str, Any]]:
+def open_annotator(
+    section: ConfigDict, texts: Texts, seed: int, one: bool = False, temperature: float | None = None
+) -> tuple[Annotator, dict[str, Any]]:
     """Starts the annotator that the section describes.
 
     Args:
@@ -61,12 +63,13 @@ def open_annotator(section: ConfigDict, texts: Texts, seed: int, one: bool = Fal
       texts: the texts about the game.
       seed: of sampling in vLLM.
       one: whether questions are about one caption instead of two.
+      temperature: of the probabilities that rules give in this process; None: verdicts.
 
     Returns:
       The annotator, and everything its answers depend on, for the answer cache ({}: not cached).
     """
     if section.backend == "lexicon":
-        return Lexicon(texts, section.goal), {}
+        return Lexicon(texts, section.goal, temperature), {}
     if section.backend not in MODELS:
         raise NotImplementedError(f"open_annotator makes no annotator for the backend {section.backend!r}")
     prompt = make_the_prompt(section, texts, one)

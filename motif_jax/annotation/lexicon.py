@@ -1,16 +1,17 @@
 """A transparent, deterministic stand-in for a language model: rules over the game's messages.
 
 Each rule has a pattern and a worth per goal (rules.py). A caption's worth is the sum over its matching rules. Of two
-captions the one with the higher worth is better, and equal worths are a tie; a single caption is helpful if its worth
-is above 0. The lexicon makes everything run without a download, and makes results checkable against readable rules.
+captions the one with the higher worth is better, and equal worths are a tie; with a temperature, the difference of
+worth decides the probability. A single caption is helpful if its worth is above 0. The lexicon makes everything run
+without a download, and makes results checkable against readable rules.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from motif_jax.annotation.annotator import PAUSE, Answer, Question
+from motif_jax.annotation.rules import preference
 from motif_jax.annotation.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
 
@@ -20,8 +21,14 @@ MAX_KNOWN = 100_000  # cached captions
 class Lexicon:
     """Answers questions by the rules of a game."""
 
-    def __init__(self, texts: Texts, goal: str):
-        """Takes the texts about the game, and the name of one of its goals."""
+    def __init__(self, texts: Texts, goal: str, temperature: float | None = None):
+        """Checks that the game has rules.
+
+        Args:
+          texts: the texts about the game.
+          goal: the name of one of its goals.
+          temperature: of probabilities (`rules.preference`); None: verdicts.
+        """
         found = texts.rules()
         if not found.rules:
             raise UserError(
@@ -33,7 +40,8 @@ class Lexicon:
                 f"the lexicon knows the goals {', '.join(texts.goals)}, and not {goal!r} (--config.annotate.goal): a "
                 "goal in your own words needs a language model, --config.annotate.backend=vllm or server"
             )
-        self._rules = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in found.rules]
+        self._temperature = temperature
+        self._worth = found.worth_to(goal)
         self._known: dict[str, tuple[float, str]] = {}
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
@@ -48,7 +56,7 @@ class Lexicon:
         if question.second is None:
             return Answer(float(first > 0), f"{why_first} ({first:+g})")
         second, why_second = self.worth(question.second)
-        better = 0.5 if first == second else float(second > first)
+        better = preference(second - first, self._temperature)
         return Answer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")
 
     def worth(self, caption: str) -> tuple[float, str]:
@@ -57,14 +65,8 @@ class Lexicon:
         if found is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            matched = [
-                (name, value)
-                for line in caption.split("\n")
-                for name, pattern, value in self._rules
-                if value and pattern.search(line)
-            ]
-            why = ", ".join(name for name, _ in matched) or "nothing of note"
-            found = self._known[caption] = (sum(value for _, value in matched), why)
+            value, names = self._worth(caption)
+            found = self._known[caption] = (value, ", ".join(names) or "nothing of note")
         return found
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ PROGRESS = "progress"
 GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind
 FIELDS = ("name", "pattern", "worth")
 LONGEST_NAME = 60  # characters; names appear in tables and charts
+LEAST = 1e-5  # distance of a preference's probability from 1/2, so that no temperature makes it a tie
 AIMED_AT = 2  # least worth to a particular goal by which a rule counts as an aim of that goal
 
 
@@ -41,6 +42,13 @@ class Rule(NamedTuple):
     def worth_to(self, goal: str) -> float:
         """The worth to one goal."""
         return float(self.worth.get(PROGRESS if goal in GENERAL else goal, 0))
+
+
+class Worth(NamedTuple):
+    """The worth of a caption to a goal."""
+
+    value: float  # the sum over all rules that match a line
+    names: tuple[str, ...]  # of these rules; a rule that matches two lines is named twice
 
 
 class Rules(NamedTuple):
@@ -68,8 +76,35 @@ class Rules(NamedTuple):
         patterns = [(rule.name, re.compile(rule.pattern)) for rule in self.rules]
         return lambda message: [name for name, pattern in patterns if pattern.search(message)]
 
+    def worth_to(self, goal: str) -> Callable[[str], Worth]:
+        """A function from a caption to its worth to one goal; a caption that no rule matches is worth 0."""
+        valued = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in self.rules]
+        valued = [(name, pattern, value) for name, pattern, value in valued if value]
+
+        def worth(caption: str) -> Worth:
+            matched = [
+                (name, value) for line in caption.split("\n") for name, pattern, value in valued if pattern.search(line)
+            ]
+            return Worth(float(sum(value for _, value in matched)), tuple(name for name, _ in matched))
+
+        return worth
+
 
 NO_RULES = Rules((), "")
+
+
+def preference(difference: float, temperature: float | None) -> float:
+    """P(second is better) = 1 / (1 + exp(-difference / temperature)).
+
+    Args:
+      difference: the worth of the second caption minus that of the first; 0 is a tie.
+      temperature: above 0; None: verdicts only, so 0, 1/2 or 1.
+    """
+    if not difference:
+        return 0.5
+    odds = 0.0 if temperature is None else math.exp(-abs(difference) / temperature)  # of the worse caption
+    worse = min(odds / (1 + odds), 0.5 - LEAST)
+    return 1 - worse if difference > 0 else worse
 
 
 def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:

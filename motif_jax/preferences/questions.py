@@ -31,11 +31,12 @@ class Questions:
     of_pair  [N] int64: the pair's question; -1 if its captions are equal
     turned   [N] bool: the pair shows the question's captions in the other order
     counts   [Q] int64: the number of pairs per question
+    dataset  the pairs
     """
 
     def __init__(self, dataset: PairDataset, kind: str):
         """Reads every caption once; `kind` is one of KINDS."""
-        self._dataset, self._kind = dataset, kind
+        self.dataset, self._kind = dataset, kind
         table, self._ids = dataset.captions()
         self._texts = [decode(message) for message in table.messages]
         digests = self._digests()  # [2N, 2]
@@ -88,10 +89,10 @@ class Questions:
 
     def _digests(self) -> np.ndarray:
         """The 128-bit hash of each moment's caption. [2N, 2] uint64"""
-        if self._kind == "msg" and self._dataset.length == 1:
+        if self._kind == "msg" and self.dataset.length == 1:
             known = np.array([_digest(text) for text in self._texts], np.uint64)
             return known[np.asarray(self._ids).reshape(-1)]
-        moments = 2 * len(self._dataset)
+        moments = 2 * len(self.dataset)
         digests = np.empty((moments, 2), np.uint64)
         for start in range(0, moments, 2 * ROWS):
             stop = min(start + 2 * ROWS, moments)
@@ -101,15 +102,15 @@ class Questions:
     def _caption(self, moment: int) -> str:
         pair, side = divmod(int(moment), 2)
         messages = [self._texts[number] for number in self._ids[pair, side].tolist()]
-        return caption(messages, None if self._kind == "msg" else self._dataset.data["blstats"][pair, side].tolist())
+        return caption(messages, None if self._kind == "msg" else self.dataset.data["blstats"][pair, side].tolist())
 
     def _captions_of(self, rows: slice) -> list[str]:
         """The captions of the moments of some pairs, in order."""
-        texts, length = self._texts, self._dataset.length
+        texts, length = self._texts, self.dataset.length
         ids = self._ids[rows].reshape(-1, length).tolist()
         if self._kind == "msg":
             return [caption([texts[number] for number in moment]) for moment in ids]
-        status = self._dataset.data["blstats"][rows].reshape(len(ids), length, -1).tolist()
+        status = self.dataset.data["blstats"][rows].reshape(len(ids), length, -1).tolist()
         return [caption([texts[number] for number in moment], lines) for moment, lines in zip(ids, status, strict=True)]
 
 

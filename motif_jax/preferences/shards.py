@@ -175,7 +175,8 @@ class Shard:
         for other in {part_of(file) for file in others}:
             take_lock(self.folder, other).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
-        merged = [*filter(None, [self._labels]), self.folder / "prob.npy", self.folder / "merged.json"]
+        made = [self.folder / name for name in ("prob.npy", "neutral.json", "merged.json")]
+        merged = [*filter(None, [self._labels]), *made]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
             file.unlink(missing_ok=True)
 
@@ -279,12 +280,12 @@ def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any])
 def check_same(folder: Path, record: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Raises UserError if a shard's labels come from another dataset or other settings."""
     before = record.get("facts", {})
-    for key in facts:
-        if before.get(key) != facts[key]:
+    for key in [*facts, *(key for key in before if key not in facts)]:
+        if before.get(key) != facts.get(key):
             if key == "dataset":
                 raise UserError(f"annotation {folder.name!r} in {str(folder)!r} was made of another dataset: {TRY}")
             raise UserError(
-                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts[key])}: {TRY}"
+                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts.get(key))}: {TRY}"
             )
 
 

@@ -29,7 +29,7 @@ class Values(NamedTuple):
     """Rewards of B messages."""
 
     raw: np.ndarray  # [B] as the network gives them
-    normalised: np.ndarray  # [B] mean 0 and variance 1 over the training pairs
+    normalised: np.ndarray  # [B] variance 1 over the training pairs; 0 for the neutral moment, or else on average
 
 
 class Liked(NamedTuple):
@@ -126,7 +126,8 @@ def export_reward(reward: Reward, directory: str | Path) -> Path:
     if reward.options["message"] != "lt_cnn" or not reward.reads_only_messages:
         raise UserError("only a reward of the default network, which reads messages alone, has a place in that format")
     arrays = {key: np.asarray(array) for key, array in leaves_by_path(reward.params).items()}
-    return write_experiment(Path(directory), arrays, reward.facts["epoch"], reward.statistics._asdict())
+    statistics = reward.statistics._asdict() | {"mean": reward.statistics.zero}  # that format has no anchor
+    return write_experiment(Path(directory), arrays, reward.facts["epoch"], statistics)
 
 
 def as_messages(captions: Iterable[str] | np.ndarray) -> np.ndarray:

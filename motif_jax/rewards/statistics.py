@@ -20,14 +20,22 @@ class RewardStatistics(NamedTuple):
 
     mean: float  # over all moments of the training pairs, so weighted by frequency
     variance: float
-    quantiles: dict[str, float]  # of the normalised reward over the distinct captions, each counted once; by level
+    # Of the normalised reward over the distinct captions, each counted once; by level. With an anchor at least 0, as
+    # they are thresholds, and captions below the neutral moment are not paid.
+    quantiles: dict[str, float]
+    anchor: float | None = None  # raw reward of the neutral moment, if it is normalised to 0
 
     def normalise(self, raw: np.ndarray) -> np.ndarray:
-        """Scales raw rewards to mean 0 and variance 1 over the training data."""
-        return (raw - self.mean) / max(self.variance, 1e-12) ** 0.5
+        """Scales raw rewards to variance 1 over the training data, and shifts `zero` to 0."""
+        return (raw - self.zero) / max(self.variance, 1e-12) ** 0.5
+
+    @property
+    def zero(self) -> float:
+        """The raw reward that is normalised to 0: the anchor, or else the mean."""
+        return self.mean if self.anchor is None else self.anchor
 
     def quantile(self, level: float) -> float:
-        """The normalised reward below which this share of the distinct captions lies.
+        """The normalised reward below which this share of the distinct captions lies (see `quantiles`).
 
         Interpolates linearly between the known levels; beyond the outermost level, returns its quantile.
         """
@@ -38,29 +46,34 @@ class RewardStatistics(NamedTuple):
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
     """Reads the statistics of a record from `source`; raises UserError if they are not finite."""
     found = RewardStatistics(**record)
-    numbers = {"mean": found.mean, "variance": found.variance, **found.quantiles}
+    numbers = {"mean": found.mean, "variance": found.variance, "anchor": found.anchor or 0.0, **found.quantiles}
     for name, number in numbers.items():
         if not abs(number) <= LARGEST:
             raise UserError(f"the statistics in {str(source)!r} are not finite: {name} is {shown(number)}")
     return found
 
 
-def summarise_values(values: np.ndarray, counts: np.ndarray, decimals: int | None = None) -> RewardStatistics:
+def summarise_values(
+    values: np.ndarray, counts: np.ndarray, decimals: int | None = None, anchor: float | None = None
+) -> RewardStatistics:
     """Computes the statistics of a reward from its values on all captions.
 
     Args:
       values: raw reward of each distinct caption (or of each moment, with counts of one). [U]
       counts: how often each occurs in the training pairs; 0 excludes it. [U]
       decimals: round quantiles to this number of decimals; the published system prints two.
+      anchor: raw reward of the neutral moment, if that is to be 0.
     """
     seen = counts > 0
     values, counts = values[seen].astype(np.float64), counts[seen].astype(np.float64)
     mean = float(np.average(values, weights=counts))
     variance = float(np.average((values - mean) ** 2, weights=counts))
-    statistics = RewardStatistics(mean, variance, {})
+    statistics = RewardStatistics(mean, variance, {}, anchor)
     quantiles = np.quantile(statistics.normalise(values), LEVELS)
     if decimals is not None:
         quantiles = np.round(quantiles, decimals)
+    if anchor is not None:
+        quantiles = np.maximum(quantiles, 0.0)
     return statistics._replace(quantiles={f"{q:.2f}": float(z) for q, z in zip(LEVELS, quantiles, strict=True)})
 
 

@@ -74,6 +74,15 @@ def test_it_says_why():
     assert said == "1: picks up gold (+3); 2: nothing of note (+0)"
 
 
+def test_with_a_temperature_small_differences_are_small_preferences():
+    lexicon = Lexicon(NETHACK, "gold", 1.0)
+    gold, door, wall = "$ - 3 gold pieces.", "The door opens.", "It's a wall."  # worth 3, 0.25 and 0
+    assert lexicon.answer(Question(gold, door)).yes == pytest.approx(0.0600867, abs=1e-7)  # 1 / (1 + exp(2.75))
+    assert lexicon.answer(Question(wall, door)).yes == pytest.approx(0.5621765)  # 1 / (1 + exp(-0.25))
+    assert lexicon.answer(Question(wall, "")).yes == 0.5
+    assert lexicon.answer(Question(door)).yes == 1.0  # a single caption is helpful or not
+
+
 def test_every_line_of_a_longer_caption_counts():
     lexicon = Lexicon(NETHACK, "gold")
     assert lexicon.worth("$ - 3 gold pieces.\nYou kill the newt!\n$ - 9 gold pieces. (x2)")[0] == 6

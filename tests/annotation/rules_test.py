@@ -6,7 +6,7 @@ from nethack_texts import FOLDER, GOALS, NETHACK
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import MODES, VERSIONS, make_prompt
-from motif_jax.annotation.rules import NO_RULES, read_rules
+from motif_jax.annotation.rules import NO_RULES, preference, read_rules
 from motif_jax.annotation.texts import read_texts
 from motif_jax.structs import UserError
 
@@ -125,3 +125,23 @@ def test_goals_of_a_game_that_cannot_work_are_refused(tmp_path, text, sentence):
 def test_texts_in_a_directory_that_is_not_there_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no directory .*, where the game has its texts"):
         read_texts("a game", tmp_path / "nowhere")
+
+
+def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines():
+    worth = NETHACK.rules().worth_to("gold")
+    assert worth("$ - 3 gold pieces.\nYou descend the stairs.\nYou see here 2 gold pieces.") == (
+        3 - 1 + 1.5,
+        ("picks up gold", "goes down", "sees gold"),
+    )
+    assert worth("") == worth("You kill the newt!") == (0.0, ())  # beating a monster is worth 0 to this goal
+
+
+def test_a_difference_of_worth_gives_a_probability_by_the_temperature():
+    assert preference(1.0, 1.0) == pytest.approx(0.7310586)  # 1 / (1 + exp(-1))
+    assert preference(-1.0, 1.0) == pytest.approx(0.2689414)
+    assert preference(3.0, 1.5) == pytest.approx(0.8807971)  # 1 / (1 + exp(-2))
+    assert [preference(difference, None) for difference in (-0.25, 0.0, 7.0)] == [0.0, 0.5, 1.0]
+    assert preference(0.0, 3.0) == 0.5
+    # No temperature makes a preference a tie, or overflows.
+    assert preference(0.25, 1e30) == pytest.approx(0.5 + 1e-5)
+    assert preference(-1e9, 1e-300) == 0.0

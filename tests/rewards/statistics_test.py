@@ -36,6 +36,17 @@ def test_the_published_system_prints_two_decimals():
     assert all(round(value, 2) == value for value in quantiles.values())
 
 
+def test_an_anchor_is_normalised_to_0_and_thresholds_are_not_below_it():
+    values, counts = np.array([0.0, 1.0, 5.0, 7.0]), np.array([1, 1, 2, 0])
+    plain, anchored = summarise_values(values, counts), summarise_values(values, counts, anchor=1.0)
+    # Mean (0 + 1 + 5 + 5) / 4 = 2.75, variance (2.75^2 + 1.75^2 + 2 * 2.25^2) / 4 = 5.1875; they do not change.
+    assert (anchored.mean, anchored.variance) == (plain.mean, plain.variance) == (2.75, 5.1875)
+    np.testing.assert_allclose(anchored.normalise(values), [-0.439057, 0, 1.756228, 2.634342], atol=1e-6)
+    np.testing.assert_allclose(plain.normalise(values)[1], -0.768350, atol=1e-6)
+    assert anchored.quantile(0.05) == 0.0 > plain.quantile(0.05)
+    assert anchored.quantile(0.75) == pytest.approx(0.878114)  # halfway between the captions 1 and 5, as both have z
+
+
 def test_between_levels_lies_what_is_between():
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": level * 10 for level in LEVELS})
     assert statistics.quantile(0.525) == pytest.approx(5.25)

@@ -23,9 +23,11 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.shards import check_same
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import job as annotate_job
+from motif_jax.stages.annotate import setup as annotate_setup
 from motif_jax.stages.report.data import of_annotations
 from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
@@ -70,6 +72,10 @@ def labels(workdir, name: str) -> list[int]:
     return PairDataset(workdir / "dataset").preference(name).tolist()
 
 
+def probabilities(workdir, name: str) -> np.ndarray:
+    return np.load(workdir / f"annotations/{name}/prob.npy")
+
+
 def log_of(workdir, name: str) -> dict:
     shards = json.loads((workdir / "annotations" / name / "merged.json").read_text())["shards"]
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
@@ -104,6 +110,61 @@ def test_shards_in_any_number_and_order_make_the_same_annotation(workdir, num_sh
         partial = np.array(labels(workdir, "parts"))
         known = partial != 3
         assert (partial[known] == np.array(labels(workdir, name))[known]).all()
+
+
+@pytest.mark.quick
+def test_rules_give_probabilities_and_the_same_verdicts_as_before(workdir):
+    name = run(workdir, rules_temperature=2.0, num_shards=2)
+    run(workdir, rules_temperature=2.0, num_shards=2, shard=1)
+    dataset, worth = PairDataset(workdir / "dataset"), NETHACK.rules().worth_to("defaultgoal")
+    table, ids = dataset.captions()
+    first, second = np.array([[worth(table.text(at)).value for at in pair] for pair in ids[:, :, 0]]).T
+    assert labels(workdir, name) == expected(workdir)
+    np.testing.assert_allclose(probabilities(workdir, name), 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
+    with pytest.raises(UserError, match=r"has rules_temperature = 2.0, not 1.0: choose another"):
+        run(workdir, num_shards=2)
+
+
+@pytest.mark.quick
+def test_an_annotation_that_was_begun_with_verdicts_goes_on_with_them(workdir, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(annotate_setup, "_has_verdicts_only", lambda *_: True)  # as in earlier versions
+        name = run(workdir, num_shards=2)
+    run(workdir, num_shards=2, shard=1)
+    assert set(probabilities(workdir, name)) == {0.0, 0.5, 1.0}
+    merged = (workdir / f"annotations/{name}/merged.json").read_bytes()
+    run(workdir, num_shards=2)
+    assert (workdir / f"annotations/{name}/merged.json").read_bytes() == merged  # it is complete
+    run(workdir, ignore_existing=True)
+    assert len(set(probabilities(workdir, name))) > 3
+    assert labels(workdir, name) == expected(workdir)
+
+
+@pytest.mark.quick
+def test_where_neutral_moments_are_rare_frequent_captions_are_compared_with_one(tmp_path):
+    silent = [event for event in EVENTS if event]
+    write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
+    name = run(tmp_path)
+    found = read_json(tmp_path / f"annotations/{name}/neutral.json")
+    table, _ = PairDataset(tmp_path / "dataset").captions()
+    worth = NETHACK.rules().worth_to("defaultgoal")
+    due = [1 / (1 + np.exp(-worth(table.text(at)).value)) for at in found["captions"]]
+    assert len(due) == 6  # 1 % of the pairs
+    assert found["prob"] == pytest.approx(due, abs=1e-5)
+
+
+@pytest.mark.quick
+def test_samples_make_another_annotation(workdir):
+    def facts(**values):
+        config = get_config()
+        config.annotate.update({"backend": "server", **values})
+        return annotate_setup.make_facts(config.annotate, 0, PairDataset(workdir / "dataset"), NETHACK)
+
+    assert "samples" not in facts()  # so that earlier annotations go on
+    assert facts(samples=3) == facts() | {"samples": 3}
+    for one, other in ((facts(), facts(samples=3)), (facts(samples=3), facts())):
+        with pytest.raises(UserError, match=r"has samples = (None|3), not (3|None)"):
+            check_same(workdir, {"facts": one}, other)
 
 
 @pytest.mark.quick
@@ -628,6 +689,17 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
         ({"backend": "vllm"}, "which model"),
         ({"backend": "vllm", "model": "/no/such"}, r"no model directory '/no/such' \(--config.annotate.model\)"),
+        ({"rules_temperature": 0.0}, r"rules_temperature must be positive, not 0.0 \(--config.annotate.rules_temp"),
+        ({"rules_temperature": -1.0}, "rules_temperature must be positive, not -1.0"),
+        ({"rules_temperature": float("inf")}, "rules_temperature must be finite, not inf"),
+        ({"rules_temperature": float("nan")}, "rules_temperature must be a number above 0, not nan"),
+        ({"samples": 0}, "samples must be at least 1"),
+        (
+            {"samples": 3},
+            r"only a model in mode reason answers in samples, and samples = 3 \(--config.annotate.samples",
+        ),
+        ({"samples": 3, "backend": "server", "mode": "score"}, "only a model in mode reason answers in samples"),
+        ({"samples": 3, "backend": "server", "sampling__temperature": 0.0}, "at temperature 0 all 3 samples would be"),
         ({"tie_margin": 0.7}, "tie_margin must be between 0 and 0.5"),
         ({"both_orders": 2.0}, "both_orders must be between 0 and 1"),
         ({"merge": "yes"}, "unknown merge 'yes'"),

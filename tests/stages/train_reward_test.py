@@ -16,13 +16,14 @@ from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.experiment import check_artefacts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import first_screen
 from motif_jax.stages.train_reward import fitting
-from motif_jax.stages.train_reward.page import preferences, verdict
+from motif_jax.stages.train_reward.page import faithfulness, preferences, verdict
 from motif_jax.stages.train_reward.setup import advice, load_data
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.files import read_json, write_json
@@ -313,6 +314,85 @@ def test_the_published_annotations_can_be_learnt_from(tmp_path):
     assert facts["history"][-1]["sided"] == pytest.approx(0.2 * (codes < 2).sum(), abs=12)
 
 
+# ---- degrees
+
+
+def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_0(tmp_path, capsys):
+    write_dataset(tmp_path / "dataset", random_pairs(600, events=(*EVENTS, "You hear a bugle playing reveille.")))
+    annotate.run(settings(), tmp_path)
+    facts = run(tmp_path, num_epochs=4, learning_rate=3e-3)
+    record = read_json(tmp_path / "reward/config.json")["reward"]
+    assert (record["labels"], record["anchor"]) == ("soft", "neutral")
+    reward = load_reward(tmp_path)
+    kill, nothing, death = reward(["You kill the newt!", "", "You die..."]).normalised
+    assert kill > 0.1 > -0.1 > death
+    assert nothing == pytest.approx(0.0, abs=1e-6)
+    assert min(reward.statistics.quantiles.values()) >= 0
+    assert facts["statistics"]["anchor"] == pytest.approx(reward([""]).raw[0], abs=1e-6)
+    # All captions of so small a dataset were seen, so that there is nothing to compare with the rules.
+    assert facts["worth"]["captions"] == 0
+    assert "the worth to the rules" not in capsys.readouterr().out + (tmp_path / "reward/reward.html").read_text()
+
+
+def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path):
+    silent = [event for event in EVENTS if event]
+    write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
+    annotate.run(settings(), tmp_path)
+    data, plain = (load_data(settings(**{"reward.anchor": anchor}), tmp_path) for anchor in ("neutral", "none"))
+    # 1 % of 600 pairs are 6 questions, each of which makes a pair.
+    assert (data.given, len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (600, *[606] * 3, 600)
+    assert data.checksum != plain.checksum
+    facts = run(tmp_path, num_epochs=1)
+    assert sum(load_reward(tmp_path).counts) == 2 * 480  # statistics are of the dataset's own pairs
+    assert facts["statistics"]["anchor"] is not None
+    assert any(name.endswith(".neutral") for name in facts["labels"])
+
+
+def test_an_earlier_reward_goes_on_with_verdicts_and_without_an_anchor(tmp_path):
+    ends = []
+    for values in ({"labels": "hard", "anchor": "none"}, {}):  # the second goes on by default
+        workdir = make_workdir(tmp_path / str(len(ends)), 300)
+        run(workdir, num_epochs=1, labels="hard")
+        earlier = read_json(workdir / "reward/config.json")
+        del earlier["reward"]["anchor"]  # as before there were anchors
+        write_json(workdir / "reward/config.json", earlier)
+        check_artefacts(settings(**{"reward.num_epochs": 2}), workdir, train_reward.STAGE)
+        facts = run(workdir, num_epochs=2, **values)
+        ends.append((params_of(workdir), facts["statistics"], facts["history"][-1]["loss"]))
+        assert facts["statistics"]["anchor"] is None
+        with pytest.raises(UserError, match="an experiment with reward.labels = 'hard', not 'soft'"):
+            check_artefacts(settings(**{"reward.labels": "soft"}), workdir, train_reward.STAGE)
+        with pytest.raises(UserError, match="an experiment with reward.anchor = 'none', not 'neutral'"):
+            check_artefacts(settings(**{"reward.anchor": "neutral"}), workdir, train_reward.STAGE)
+    assert_equal_to_the_bit(ends[0][0], ends[1][0])
+    assert ends[0][1:] == ends[1][1:]
+
+
+def test_what_gives_no_degrees_or_no_anchor_is_said(tmp_path, capsys):
+    events = [event for event in MANY if not event.startswith(" #")] + ["You see here a rock."]
+    write_dataset(tmp_path / "dataset", random_pairs(300, events=events))
+    annotate.run(settings(), tmp_path)
+    (tmp_path / "annotations/lexicon_msg_defaultgoal/prob.npy").unlink()  # as of a published annotation
+    facts = run(tmp_path, num_epochs=1)
+    said = capsys.readouterr().out
+    assert "the labels of 'lexicon_msg_defaultgoal' are verdicts without degrees" in said
+    assert "no moment is neutral and the reward has no anchor: its mean is 0 (--config.reward.anchor)" in said
+    assert facts["statistics"]["anchor"] is None
+
+
+@pytest.mark.quick
+def test_the_comparison_with_the_worth_is_a_sentence_and_a_table():
+    levels = [{"worth": 0.25, "due": 1 / 12, "share": 0.5, "captions": 7}]
+    worth = {"captions": 219, "linear": 0.64, "rank": 0.76, "inflation": 3.29, "levels": levels}
+    said = faithfulness(worth)
+    assert said.startswith("on 219 captions that training never saw, the correlation of the reward")
+    assert said.endswith(
+        "is 0.640, that of their ranks 0.760, and small worths are paid 3.29 times their share (median)"
+    )
+    assert faithfulness(worth | {"inflation": np.nan}).endswith("ranks 0.760")
+    assert faithfulness(worth | {"captions": 0, "linear": np.nan}) == ""
+
+
 # ---- bad input
 
 
@@ -350,7 +430,8 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
-        ({"labels": "medium"}, "unknown labels 'medium' .*hard, soft"),
+        ({"labels": "medium"}, "unknown labels 'medium' .*auto, soft, hard"),
+        ({"anchor": "mean"}, "unknown anchor 'mean' .*auto, neutral, none"),
         ({"message": "gpt"}, "unknown message 'gpt' .*lt_cnn, lt_cnn_small, none"),
         ({"message": "none"}, "reads nothing learns nothing"),
         ({"batch_size": 0}, "batch_size must be at least 1"),

@@ -8,7 +8,7 @@ killed job loses at most one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from motif_jax.annotation.readable import LEAST_SHARE, Readable
 from motif_jax.console import clean, print_line
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import NOT_ASKED
+from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
@@ -32,7 +33,7 @@ from motif_jax.system.metrics import Progress
 COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
-MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
+MakeAnnotator = Callable[[ConfigDict, Mapping[str, Any]], tuple[Annotator, dict[str, Any]]]
 
 
 class Job:
@@ -74,11 +75,11 @@ class Job:
 
     def run(self, make: MakeAnnotator) -> None:
         """Asks all open questions of the shard, and writes the labels."""
-        if not self._open():
+        if not self._open() and not self._is_neutral_due():
             self._commit(bool(self._wanted.all()), [])
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
-        annotator, about = make(self._config)
+        annotator, about = make(self._config, self._shard.record["facts"])
         cache = self._section.cache_dir
         store = AnswerStore(Path(cache).expanduser(), about) if about and cache else None
         try:
@@ -133,6 +134,8 @@ class Job:
                     progress.update(self._save(store), **self._notes())
             progress.update(self._save(store), **self._notes())
             self._check_answered()
+            if self._is_neutral_due():
+                self._ask_about_nothing(annotator, store)
             self._commit(bool(self._wanted.all()), [])
         except Incomplete as stopped:
             labelled = self._save(store)
@@ -145,6 +148,30 @@ class Job:
             raise
         finally:
             progress.close()
+
+    def _is_neutral_due(self) -> bool:
+        """Whether this job has to compare frequent captions with no message; the first shard's does, where it helps."""
+        elsewhere = self._shard.part.number or self._shard.record["finished"] or self._section.max_pairs
+        if elsewhere or self._section.captions != "msg" or (self._shard.folder / NEUTRAL).exists():
+            return False
+        return len(captions_to_ask(*self._questions.dataset.captions())) > 0
+
+    def _ask_about_nothing(self, annotator: Annotator, store: AnswerStore | None) -> None:
+        """Compares the most frequent captions with a moment without a message, in both orders."""
+        table, ids = self._questions.dataset.captions()
+
+        def ask(pairs: list[tuple[str, str]]) -> np.ndarray:
+            wanted = dict.fromkeys(Question(*pair) for pair in pairs)
+            known = read_answers(store.folder) if store is not None else ()
+            found = {question: answer for question, answer in known if question in wanted and answer.yes is not None}
+            for block in batched((one for one in wanted if one not in found), self._section.batch_size):
+                answered = list(annotator.answers(block))
+                found |= dict(answered)
+                if store is not None:
+                    store.add(answered)
+            return to_numbers(found[Question(*pair)].yes for pair in pairs)
+
+        ask_about(table, captions_to_ask(table, ids), ask, self._shard.folder)
 
     def _check_answered(self) -> None:
         """Raises UserError if fewer than `LEAST_SHARE` of the wanted questions have a label."""

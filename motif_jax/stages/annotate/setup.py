@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator
 from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
+from motif_jax.annotation.samples import Sampled
 from motif_jax.annotation.shared_lines import slug
 from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import (
@@ -27,14 +30,17 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.envs.texts import texts_of
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
+from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 from motif_jax.system.file_names import LONGEST, short_name
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
+TEMPERATURE = "rules_temperature"  # among the facts of labels that rules gave as probabilities
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
 
@@ -71,6 +77,18 @@ class Annotate:
         "", PATH, "your own prompts; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
     )
     lexicon: str = value("", PATH, "your own rules, a TOML file; empty: those of the game", decides=True)
+    samples: int = value(
+        1,
+        Whole(1, 1000),
+        "mode reason: analyses per question; the share of their verdicts is a probability",
+        decides=True,
+    )
+    rules_temperature: float = value(
+        1.0,
+        Number(0, above=True),
+        "lexicon: P(second is better) = sigmoid(difference of worth / this); small: nearly 0 or 1",
+        decides=True,
+    )
     system_role: bool = value(
         True, Flag(), "False for models whose chat template does not have a system role", decides=True
     )
@@ -176,6 +194,16 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
+    if section.samples > 1 and (section.backend not in MODELS or section.mode != "reason"):
+        raise UserError(
+            f"only a model in mode reason answers in samples, and samples = {section.samples} "
+            "(--config.annotate.samples, .backend, .mode)"
+        )
+    if section.samples > 1 and not section.sampling.temperature:
+        raise UserError(
+            f"at temperature 0 all {section.samples} samples would be the same (--config.annotate.samples, "
+            ".sampling.temperature)"
+        )
     check_backend(section, texts)
 
 
@@ -217,6 +245,8 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
         facts |= {"bottom_line_version": BOTTOM_LINE} if section.captions == "msg_minbl" else {}
     if section.backend in ("lexicon", "judge"):
         facts["rules"] = texts.rules().version
+    if section.backend == "lexicon" and not _has_verdicts_only(section, dataset):
+        facts[TEMPERATURE] = section.rules_temperature
     if section.backend in MODELS:
         facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section, texts).hash}
         facts["tie_margin"] = section.tie_margin
@@ -227,9 +257,30 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
         if section.mode == "reason":
             facts |= {"both_orders": section.both_orders}
             facts |= {f"sampling.{name}": value for name, value in section.sampling.to_dict().items()}
+            facts |= {"samples": section.samples} if section.samples > 1 else {}
     return facts
 
 
-def make_annotator(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
-    """Starts the annotator; returns it and the facts that decide its answers, for the answer cache ({}: not cached)."""
-    return open_annotator(config.annotate, texts_of(config), config.seed)
+def _has_verdicts_only(section: ConfigDict, dataset: PairDataset) -> bool:
+    """Whether the annotation was begun before rules gave probabilities; it goes on as it began."""
+    if section.ignore_existing:
+        return False
+    for file in sorted(annotation_folder(dataset.path, label_name(section)).glob("shard-*.json")):
+        with contextlib.suppress(UserError):  # a damaged record is refused where its shard is opened
+            record = read_record(file)
+            if record["checksums"] and TEMPERATURE not in record["facts"]:
+                return True
+    return False
+
+
+def make_annotator(config: ConfigDict, facts: Mapping[str, Any]) -> tuple[Annotator, dict[str, Any]]:
+    """Starts the annotator of an annotation with these facts (`make_facts`).
+
+    Returns:
+      The annotator, and what its answers depend on, for the answer cache ({}: not cached).
+    """
+    annotator, about = open_annotator(
+        config.annotate, texts_of(config), config.seed, temperature=facts.get(TEMPERATURE)
+    )
+    samples = config.annotate.samples
+    return (annotator, about) if samples == 1 else (Sampled(annotator, samples), about | {"samples": samples})

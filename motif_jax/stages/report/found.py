@@ -148,6 +148,7 @@ def find_captions(file: Path) -> Facts | None:
     with checked(file):
         found: Facts = {key: [whole(row, VALUED) for row in facts[key]] for key in ("most", "least", "common")}
         found["captions"] = count(facts["captions"])
+        found["anchored"] = facts.get("anchored") is True
         found["heights"] = [count(height) for height in facts["heights"]]
         found["edges"] = [number(edge) for edge in facts["edges"]]
         found["thresholds"] = {str(number(level)): number(value) for level, value in facts["thresholds"].items()}

@@ -75,12 +75,13 @@ def _captions(learnt: Learnt, facts: dict[str, Any], settings: dict[str, Any]) -
     mark = (level, threshold(learnt, facts, level)) if level >= 0 and known else None
     below = f"below {mark[1]:.2f} ({level:.0%} of them) count as 0 for the agent." if mark else ""
     rule = f" Rewards {below}" if own and below else f" By default, rewards {below}" if below else ""
+    zero = "0 for a moment without a message" if facts["anchored"] else "mean 0"
     marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in facts["thresholds"].items())
     return [
         "<h3>Distribution</h3>",
         spread(facts, mark),
-        f'<p class="soft">{facts["captions"]:,} different captions by normalised reward (mean 0, variance 1 over all '
-        f"moments; heights are square roots): {marks}.{rule}</p>",
+        f'<p class="soft">{facts["captions"]:,} different captions by normalised reward ({zero}, variance 1 over '
+        f"all moments; heights are square roots): {marks}.{rule}</p>",
         f'<div class="pair"><div><h3>Likes most</h3>{liked(facts["most"][:SHOWN])}</div>'
         f"<div><h3>Likes least</h3>{liked(facts['least'][:SHOWN])}</div></div>",
     ]

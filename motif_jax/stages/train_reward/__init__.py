@@ -11,11 +11,12 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, check_values, table_of, value
+from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
-from motif_jax.stages.train_reward.inputs import label_checksums, learnt_from
+from motif_jax.stages.train_reward.inputs import AUTO, CHOSEN, chosen, label_checksums, learnt_from
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 
@@ -33,7 +34,18 @@ class TrainReward:
         decides=True,
     )
     labels: str = value(
-        "hard", Text(("hard", "soft")), "soft: the annotator's probabilities, where it gave them", decides=True
+        AUTO,
+        Text((AUTO, "soft", "hard")),
+        "soft: the annotator's probabilities, where it gave them; hard: its verdicts; auto: soft, or as before",
+        decides=True,
+        differs="labels are probabilities where the annotator gave them",
+    )
+    anchor: str = value(
+        AUTO,
+        Text((AUTO, "neutral", "none")),
+        "worth 0: neutral: a moment without a message; none: the mean; auto: neutral if labels are soft, or as before",
+        decides=True,
+        differs="a moment without a message is paid 0",
     )
     message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
     blstats: bool = value(False, Flag(), "also read the bottom line", decides=True)
@@ -65,7 +77,8 @@ class TrainReward:
 
 
 TABLES: Tables = {"reward": table_of(TrainReward)}
-READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # `annotate` names the annotation that it learns from by default
+# `annotate` names the annotation that it learns from by default; the game has rules to compare the reward with.
+READS: Tables = EXPERIMENT | {"env": GAME} | ANNOTATION | TABLES
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -75,6 +88,7 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the reward has reached its last epoch; raises UserError if it was learnt from other labels."""
+    config = chosen(config, workdir)
     section, folder = config.reward, workdir / "reward"
     try:
         done = read_json(folder / "statistics.json")
@@ -117,6 +131,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the reward, or imports a published one, and writes `workdir/reward`."""
     from motif_jax.stages.train_reward.fitting import import_published, train
 
+    config = chosen(config, workdir)
     if config.reward.import_from:
         import_published(config, workdir / "reward")
     else:
@@ -127,6 +142,7 @@ STAGE = Stage(
     tables=TABLES,
     reads=READS,
     identity=("", "reward"),
+    unused=lambda config: [f"reward.{name}" for name in CHOSEN if config.reward[name] == AUTO],
     check=check,
     is_complete=is_complete,
     run=run,

@@ -23,14 +23,17 @@ from motif_jax.devices.checkpoints import OWN, Checkpoints
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import check_parameters, rebuild
 from motif_jax.rewards import labels
+from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
 from motif_jax.stages.train_reward.inputs import label_checksums
-from motif_jax.stages.train_reward.page import percent, preferences, verdict, write_page
+from motif_jax.stages.train_reward.page import faithfulness, percent, preferences, verdict, write_page
 from motif_jax.stages.train_reward.setup import (
+    about_anchor,
+    about_labels,
     advice,
     check_finite,
     check_values,
@@ -38,8 +41,10 @@ from motif_jax.stages.train_reward.setup import (
     load_data,
     make_statistics,
     measure,
+    neutral_reward,
     train_figures,
     value_pairs,
+    worth_of_captions,
 )
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.files import checkpoint_steps, record, write_config, write_json, write_lines
@@ -68,13 +73,15 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
 
     # ---- data
     data = load_data(config, workdir)
-    split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), section.validation_share, config.seed)
+    labelled = np.flatnonzero(~np.isnan(data.target[: data.given]))
+    split = labels.split_rows(labelled, section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
         raise UserError(
             f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate "
             "(--config.annotate.max_pairs, --config.reward.validation_share)"
         )
     counts = np.bincount(data.ids[split.train].reshape(-1), minlength=len(data.table))
+    trained = np.concatenate([split.train, np.arange(data.given, len(data.target))])
 
     # ---- model, optimiser, devices
     mesh = make_mesh()
@@ -114,7 +121,8 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
         check_values(rewards, folder, epoch)
         if fresh:
-            statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles)
+            anchor = neutral_reward(rewards, data, split.train) if section.anchor == "neutral" else None
+            statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles, anchor)
             row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
             row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
             history.append(row)
@@ -128,7 +136,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         if epoch >= section.num_epochs or stop:
             break
         state = state._replace(sums=replicate(zero_sums(), mesh))
-        order = epoch_order(split.train, config.seed, epoch)
+        order = epoch_order(trained, config.seed, epoch)
         stretch = STEPS * section.batch_size if extra else len(order)  # observations beside messages are large
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]
@@ -150,6 +158,11 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         "parameters": sum(array.size for array in jax.tree.leaves(params)),
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
+    neutral = neutral_reward(rewards, data, split.train)
+    if values is not None and (worth := worth_of_captions(config, data)) is not None:
+        held_out = np.zeros(len(values), bool)
+        held_out[data.ids[split.validation]] = True
+        summary["worth"] = compare_with_worth(values, worth, counts, held_out, neutral)
     last, chosen = history[-1], split.validation
     page = write_page(folder, summary, RewardStatistics(**facts["statistics"]), values, data.table.messages, counts,
                       rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip
@@ -160,8 +173,10 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         f"{preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
-    if words := advice(data):
-        print_line(f"train_reward: {words}")
+    about = [about_labels(data, section.labels), about_anchor(section.anchor, neutral), advice(data)]
+    for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *about):
+        if words:
+            print_line(f"train_reward: {words}")
     print_line(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
 
 

@@ -1,15 +1,48 @@
-"""The annotations that a reward is learnt from: their names, weights, and checksums of their labels."""
+"""What a reward is learnt from: annotations, their weights and the checksums of their labels, and values left open."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages.annotate.setup import label_name
+from motif_jax.structs import UserError
+from motif_jax.system.files import checkpoint_steps, read_json
 from motif_jax.system.foreign import sha256_of
+
+AUTO = "auto"
+CHOSEN = {"labels": "hard", "anchor": "none"}  # values that may be AUTO, and what they were before they could be
+
+
+def chosen(config: ConfigDict, workdir: Path) -> ConfigDict:
+    """The config without AUTO: its values are those that the reward in the workdir began with.
+
+    A new reward learns from soft labels, and soft labels have the neutral moment as their anchor.
+    """
+    config, section = config.copy_and_resolve_references(), config.reward
+    before = _begun_with(workdir)
+    labels_are = before.get("labels", "soft") if section.labels == AUTO else section.labels
+    anchor = before.get("anchor", "neutral" if labels_are == "soft" else "none")
+    config.reward.update({"labels": labels_are, "anchor": anchor if section.anchor == AUTO else section.anchor})
+    return config
+
+
+def _begun_with(workdir: Path) -> dict[str, str]:
+    """The values in CHOSEN of the workdir's reward; {} if there is no reward yet."""
+    file = workdir / "reward" / "config.json"
+    if not checkpoint_steps(workdir / "reward" / "checkpoints") or not file.exists():
+        return {}
+    try:
+        section = dict(read_json(file)["reward"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{str(file)!r} is damaged ({error}): restore it, or choose another --workdir") from error
+    return {name: str(section.get(name, old)) for name, old in CHOSEN.items()}
 
 
 def learnt_from(config: ConfigDict) -> dict[str, float]:
@@ -23,6 +56,8 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))
         prob = annotation_folder(dataset.path, name) / "prob.npy"
-        if config.reward.labels == "soft" and prob.is_file():
+        if config.reward.labels != "hard" and prob.is_file():
             found[f"{name}.prob"] = sha256_of(prob)
+        if config.reward.anchor != "none" and prob.with_name(NEUTRAL).is_file():
+            found[f"{name}.neutral"] = sha256_of(prob.with_name(NEUTRAL))
     return found

@@ -82,6 +82,8 @@ def write_page(
             float(max(0.7, *(row["loss"] for row in history))),
         ),
     ]
+    if words := faithfulness(facts.get("worth", {"linear": float("nan")})):
+        body += _worth(facts["worth"], words)
     agreement = {name.partition(".")[2]: value for name, value in last.items() if name.startswith("accuracy.")}
     if agreement:
         rows = [[esc(name), f"{facts['annotators'][name]:.0%}", percent(value)] for name, value in agreement.items()]
@@ -114,6 +116,7 @@ def of_captions(
 
     return {
         "captions": len(seen),
+        "anchored": statistics.anchor is not None,
         "heights": heights.tolist(),
         "edges": edges.tolist(),
         "thresholds": {f"{level:.2f}": statistics.quantile(level) for level in THRESHOLDS},
@@ -144,16 +147,44 @@ def _captions(captions: dict[str, Any]) -> list[str]:
     """HTML blocks: the distribution, and the lists of captions that `of_captions` returns."""
     marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in captions["thresholds"].items())
     usual = captions["thresholds"][f"{USUAL:.2f}"]
+    zero = "0 for a moment without a message" if captions["anchored"] else "mean 0"
     body = [
         "<h2>Distribution</h2>",
         spread(captions, (USUAL, usual)),
-        f'<p class="soft">Distinct captions by normalised reward: mean 0, variance 1 over all moments; heights are '
+        f'<p class="soft">Distinct captions by normalised reward: {zero}, variance 1 over all moments; heights are '
         f"square roots of counts. {marks}. By default, the agent gets no reward for captions below {usual:.2f}.</p>",
     ]
     for title, name in (("Highest rewards", "most"), ("Lowest rewards", "least"), ("Most frequent", "common")):
         rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in captions[name]]
         body += [f"<h2>{title}</h2>", table(("reward", "caption", "times"), rows, numbers=(0, 2))]
     return body
+
+
+def faithfulness(worth: Mapping[str, Any]) -> str:
+    """How well the reward agrees with the worth that the rules give (`compare_with_worth`); "" if nothing shows it."""
+    if worth["linear"] != worth["linear"]:
+        return ""
+    paid = f", and small worths are paid {worth['inflation']:.2f} times their share (median)"
+    return (
+        f"on {worth['captions']:,} captions that training never saw, the correlation of the reward with the worth to "
+        f"the rules is {worth['linear']:.3f}, that of their ranks {worth['rank']:.3f}"
+        f"{paid if worth['inflation'] == worth['inflation'] else ''}"
+    )
+
+
+def _worth(worth: Mapping[str, Any], words: str) -> list[str]:
+    """HTML blocks: what captions of each worth are paid, as a share of what the best are paid."""
+    levels = worth["levels"]
+    body = ["<h2>Against the worth to the rules</h2>", f'<p class="soft">{esc(words[0].upper() + words[1:])}.</p>']
+    if not levels:
+        return body
+    rows = [[f"{row['worth']:g}", f"{row['due']:.2f}", f"{row['share']:.2f}", f"{row['captions']:,}"] for row in levels]
+    return [
+        *body,
+        table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)),
+        '<p class="soft">Shares are of what the best captions are worth and are paid; a moment without a message is 0.'
+        "</p>",
+    ]
 
 
 def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:

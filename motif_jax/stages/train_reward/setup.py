@@ -12,8 +12,10 @@ from ml_collections import ConfigDict
 
 from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.shards import checksum
+from motif_jax.preferences.neutral import neutral_pairs
+from motif_jax.preferences.shards import ROUNDING, checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches
@@ -26,6 +28,7 @@ from motif_jax.rewards.statistics import (
     share_interval,
     summarise_values,
 )
+from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_array, read_json
@@ -35,7 +38,7 @@ Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numb
 
 
 class LabelledPairs(NamedTuple):
-    """The N pairs of a dataset, their captions and their labels."""
+    """The N pairs of a dataset, their captions and their labels; in training also pairs with the neutral moment."""
 
     dataset: PairDataset
     table: CaptionTable
@@ -47,6 +50,7 @@ class LabelledPairs(NamedTuple):
     weights: dict[str, float]
     fingerprint: str
     checksum: str
+    given: int  # N; rows from here on are pairs with the neutral moment, which are only trained on
 
 
 def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
@@ -61,7 +65,7 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     for name in weights:
         codes = dataset.preference(name)
         folder = annotation_folder(dataset.path, name)
-        soft = config.reward.labels == "soft" and (folder / "prob.npy").exists()
+        soft = config.reward.labels != "hard" and (folder / "prob.npy").exists()
         prob = load_prob(folder / "prob.npy", len(codes)) if soft else None
         _check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})
         targets[name] = labels.soft_target(codes, prob)
@@ -69,12 +73,16 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     target = labels.mix(targets, weights)
     labels.check_targets(target, ", ".join(weights))
     table, ids = dataset.captions()
+    sided = labels.mix(hard, weights) != 0.5
     width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
     texts = table.messages[:, : width + -width % 8]
-    sided = labels.mix(hard, weights) != 0.5
-    return LabelledPairs(
-        dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum(target)
-    )
+    ids, given = np.asarray(ids), len(target)
+    only_messages = not (config.reward.blstats or config.reward.crop or config.reward.glyphs)
+    if config.reward.anchor != "none" and only_messages and len(weights) == 1:
+        more, prob = neutral_pairs(annotation_folder(dataset.path, *weights), table, ids)
+        ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
+        sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
+    return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, made_of, checksum(target), given)
 
 
 def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
@@ -113,7 +121,7 @@ def value_pairs(value: Value, params: Any, table: jax.Array, data: LabelledPairs
 
 
 def make_statistics(
-    values: np.ndarray | None, counts: np.ndarray, rewards: np.ndarray, reference: bool
+    values: np.ndarray | None, counts: np.ndarray, rewards: np.ndarray, reference: bool, anchor: float | None
 ) -> RewardStatistics:
     """Statistics that normalise the reward.
 
@@ -122,12 +130,42 @@ def make_statistics(
       counts: how often training shows each caption. [U]
       rewards: raw rewards of the training pairs, used if `values` is None. [M, 2, L]
       reference: whether quantiles are rounded to two decimals, as in the published system.
+      anchor: raw reward of the neutral moment, if that is to be 0.
     """
     decimals = 2 if reference else None
     if values is not None:
-        return summarise_values(values, counts, decimals)
+        return summarise_values(values, counts, decimals, anchor)
     flat = rewards.reshape(-1)
-    return summarise_values(flat, np.ones(len(flat)), decimals)
+    return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
+
+
+def neutral_reward(rewards: np.ndarray, data: LabelledPairs, rows: np.ndarray) -> float | None:
+    """The mean raw reward of the steps without a message in some pairs; None if there are none.
+
+    Args:
+      rewards: of every step of every pair. [N, 2, L]
+      data: the pairs.
+      rows: the pairs. [M]
+    """
+    silent = np.asarray(~data.table.messages.any(1))[data.ids[rows]]
+    return float(rewards[rows][silent].mean(dtype=np.float64)) if silent.any() else None
+
+
+def worth_of_captions(config: ConfigDict, data: LabelledPairs) -> np.ndarray | None:
+    """The worth of every caption to the annotator, if the labels are of rules that are at hand; otherwise None. [U]"""
+    section, name = config.annotate, label_name(config.annotate)
+    if section.backend not in ("lexicon", "judge") or list(data.weights) != [name]:
+        return None
+    try:
+        facts = read_json(annotation_folder(data.dataset.path, name) / "merged.json")["facts"]
+        rules = texts_of(config).rules()
+        known = (facts["rules"], facts["goal"]) == (rules.version, section.goal)
+    except (OSError, ValueError, KeyError, TypeError, UserError):
+        return None
+    if not known:
+        return None
+    worth = rules.worth_to(section.goal)
+    return np.array([worth(decode(message)).value for message in data.table.messages])
 
 
 def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: np.ndarray) -> dict[str, Any]:
@@ -167,6 +205,26 @@ def advice(data: LabelledPairs) -> str:
     return (
         f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have a "
         "moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another --workdir"
+    )
+
+
+def about_labels(data: LabelledPairs, kind: str) -> str:
+    """A sentence if soft labels are wanted and the annotators gave none; "" elsewhere."""
+    if kind == "hard" or not np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
+        return ""
+    return (
+        f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so that a small difference "
+        "may be rewarded like a large one: --config.annotate.mode=score makes an annotation with degrees"
+    )
+
+
+def about_anchor(kind: str, neutral: float | None) -> str:
+    """A sentence if the anchor is to be the neutral moment and no moment is neutral; "" elsewhere."""
+    if kind == "none" or neutral is not None:
+        return ""
+    return (
+        "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: its "
+        "mean is 0 (--config.reward.anchor)"
     )
 
 

@@ -1,0 +1,43 @@
+"""Asks an annotator each question several times: the share of its verdicts is a probability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from motif_jax.annotation.annotator import PAUSE, Annotator, Answer, Question
+
+
+class Sampled:
+    """An annotator whose answers are the means of another one's, which samples them."""
+
+    def __init__(self, annotator: Annotator, samples: int):
+        """Takes the annotator, and how often it is asked each question."""
+        self._annotator, self._samples = annotator, samples
+
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+        """See `Annotator`."""
+        found: dict[Question, list[Answer]] = {}
+        for question, answer in self._annotator.answers(self._repeated(questions)):
+            found.setdefault(question, []).append(answer)
+            if len(found[question]) == self._samples:
+                yield question, mean_of(found.pop(question))
+
+    def close(self) -> None:
+        """See `Annotator`."""
+        self._annotator.close()
+
+    def _repeated(self, questions: Iterable[Question | None]) -> Iterator[Question | None]:
+        for question in questions:
+            yield from [question] * (1 if question is PAUSE else self._samples)
+
+
+def mean_of(answers: Sequence[Answer]) -> Answer:
+    """The mean of all answers with a verdict, and what the first of them said; tokens are those of all answers."""
+    readable = [answer for answer in answers if answer.yes is not None]
+    first = (readable or answers)[0]
+    yes = sum(answer.yes or 0.0 for answer in readable) / len(readable) if readable else None
+    tokens = {
+        name: sum(getattr(answer, name) for answer in answers)
+        for name in ("prompt_tokens", "cached_tokens", "output_tokens")
+    }
+    return Answer(yes, first.said, first.mass, **tokens)

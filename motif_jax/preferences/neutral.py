@@ -1,0 +1,83 @@
+"""Questions about the neutral moment, for datasets whose pairs rarely show one: is a caption better than no message?
+
+    annotations/<name>/neutral.json    {"captions": [numbers in the caption table], "prob": [P(better than nothing)]}
+
+The reward of a moment without a message is the zero of the learnt reward (rewards/statistics.py), so training must see
+it compared with others. A dataset without any such moment has no neutral moment, and gets no questions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from motif_jax.captions import CaptionTable, decode
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, write_json
+
+RARE = 0.01  # least share of the pairs that should compare a neutral moment with another one
+MOST = 200  # captions to ask about, the most frequent ones
+NEUTRAL = "neutral.json"
+
+Asks = Callable[[list[tuple[str, str]]], np.ndarray]  # questions [K] -> P(second is better) [K], NaN if not known
+
+
+def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
+    """The most frequent captions with a message, if neutral moments are rare but exist; otherwise none. [K]
+
+    Args:
+      table: the captions.
+      ids: the caption of every step. [N, 2, L]
+    """
+    shown = np.asarray(table.messages.any(1))  # [U]
+    neutral = ~shown[ids].any(2)  # [N, 2]
+    if not neutral.any() or (neutral[:, 0] != neutral[:, 1]).mean() >= RARE:
+        return np.zeros(0, np.int64)
+    order = np.argsort(-table.counts, kind="stable")
+    return order[shown[order]][: min(MOST, math.ceil(RARE * len(ids)))]
+
+
+def ask_about(table: CaptionTable, captions: np.ndarray, asks: Asks, folder: Path) -> None:
+    """Asks about captions in both orders, and writes the mean of both answers to `folder`."""
+    texts = [decode(table.messages[at]) for at in captions.tolist()]
+    found = np.stack([asks([("", text) for text in texts]), 1 - asks([(text, "") for text in texts])])
+    known = ~np.isnan(found).any(0)
+    prob = found.mean(0)[known]
+    write_json(folder / NEUTRAL, {"captions": captions[known].tolist(), "prob": prob.round(6).tolist()})
+
+
+def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of a neutral moment and a caption, so many that RARE of all pairs are such, in proportion to frequency.
+
+    Args:
+      folder: the annotation's; without `neutral.json` there are no pairs.
+      table, ids: the dataset's captions. [N, 2, L]
+
+    Returns:
+      The caption of every step, [M, 2, L], and P(second is better), [M] float32.
+    """
+    length, file = ids.shape[2], folder / NEUTRAL
+    if not file.exists():
+        return np.zeros((0, 2, length), ids.dtype), np.zeros(0, np.float32)
+    nothing = np.flatnonzero(~table.messages.any(1))
+    try:
+        record = read_json(file)
+        captions, prob = np.array(record["captions"], np.int64), np.array(record["prob"], np.float32)
+        if captions.shape != prob.shape or captions.ndim != 1 or not len(nothing):
+            raise ValueError("its lists do not fit")
+        if not ((captions >= 0) & (captions < len(table)) & (prob >= 0) & (prob <= 1)).all():
+            raise ValueError("its numbers are out of range")
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise UserError(
+            f"{str(file)!r} is damaged ({error}): make the annotation anew (--config.reward.annotators)"
+        ) from None
+    often = table.counts[captions] / max(table.counts[captions].sum(), 1)
+    times = np.maximum(1, np.round(often * RARE * len(ids))).astype(np.int64)
+    captions, prob = np.repeat(captions, times), np.repeat(prob, times)
+    pairs = np.full((len(captions), 2, length), nothing[0], ids.dtype)
+    second = np.arange(len(captions)) % 2  # the side of the caption, in turn
+    pairs[np.arange(len(captions)), second, 0] = captions
+    return pairs, np.where(second == 1, prob, 1 - prob).astype(np.float32)
