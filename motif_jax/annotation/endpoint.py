@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from motif_jax.annotation.annotator import Incomplete
-from motif_jax.console import clean
+from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
 from motif_jax.system.http import BUSY, Failed, HttpClient
 
@@ -113,5 +113,5 @@ if __name__ == "__main__":  # for launch/slurm/oni.sbatch
     try:
         asyncio.run(check_server(*sys.argv[1:]))
     except UserError as error:
-        print(error)
+        print_line(str(error))
         sys.exit(75)  # EX_TEMPFAIL: try again
