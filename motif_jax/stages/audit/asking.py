@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.annotator import Annotator, Incomplete, Question
+from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.audit.judge import Answers, Plan, describe
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
+from motif_jax.stages.annotate.job import MakeAnnotator
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_json
@@ -23,7 +22,6 @@ from motif_jax.system.metrics import Progress
 
 WRITE_EVERY_S = 30.0
 UNREADABLE = -1.0  # an answer without a verdict
-MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
 
 
 def ask(config: ConfigDict, plan: Plan, file: Path, make: MakeAnnotator) -> Answers:
@@ -39,7 +37,7 @@ def ask(config: ConfigDict, plan: Plan, file: Path, make: MakeAnnotator) -> Answ
     texts = plan.questions + [plan.questions[at] for at in plan.repeats]
     if not texts:
         return Answers(np.zeros(0), np.zeros(0))
-    annotator, about = make(config)
+    annotator, about = make(config, {})  # verdicts of rules, without degrees
     try:
         about = about | {"rules": texts_of(config).rules().version, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, about], sort_keys=True).encode()).hexdigest()
