@@ -27,6 +27,7 @@ REPEATS = 3  # at least, within an episode
 
 PAY, INFLATED, LOOPS = "pay for neutral captions", "inflation", "loops"
 THRESHOLD = "a higher --config.policy.threshold_quantile"
+MORE_DEGREES = "labels with degrees (--config.reward.labels=soft) or more pairs (--config.collect.num_pairs)"
 
 
 class Steps(NamedTuple):
@@ -107,7 +108,7 @@ def check_neutral(captions: Captions, paid: Paid) -> Check:
     share, error = paid.together(dull)
     found.append(Suspicion(
         f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
-        f"{THRESHOLD}, or --config.reward.labels=soft", share, above(share, error, NEUTRAL_PAY),
+        f"{THRESHOLD}, or {MORE_DEGREES}", share, above(share, error, NEUTRAL_PAY),
     ))  # fmt: skip
     return Check(PAY, about, tuple(found))
 
@@ -156,9 +157,7 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
         beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
         p = max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS))
-        found.append(
-            Suspicion(f"{sentence}, and gets {percent(share)} of the pay", "--config.reward.labels=soft", share, p)
-        )
+        found.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
     return Check(INFLATED, f"{len(found)} kinds of captions beside {liked}", tuple(found))
 
 

@@ -130,7 +130,7 @@ def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
 
 
 def test_a_judge_that_answers_nothing_does_not_end_the_audit(workdir):
-    audit.run(settings(), workdir, lambda *_: (Breaking(config, -1, silent=True), {}))
+    audit.run(settings(), workdir, lambda config, _: (Breaking(config, -1, silent=True), {}))
     record = read_json(workdir / "audit/audit.json")
     assert record["findings"][0]["sentence"].startswith("the judge answers nothing")
     assert "loops" in {one["check"] for one in record["findings"]}
