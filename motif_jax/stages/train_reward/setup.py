@@ -197,8 +197,8 @@ def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: 
 
 def advice(data: LabelledPairs) -> str:
     """Advice for datasets with too many ties between moments without messages; "" for others."""
-    ties = np.flatnonzero(~np.isnan(data.target) & ~data.sided)
-    labelled = int((~np.isnan(data.target)).sum())
+    known = ~np.isnan(data.target[: data.given])
+    ties, labelled = np.flatnonzero(known & ~data.sided[: data.given]), int(known.sum())
     silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
     if len(ties) <= labelled / 2 or silent.any(1).sum() <= len(ties) / 2:
         return ""
