@@ -100,6 +100,7 @@ def optimised():
         jax.config.update("jax_disable_most_optimizations", False)
         yield
     jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
+    jax.clear_caches()  # other processes, with which later tests compare, have programs without optimisation
 
 
 @pytest.fixture

@@ -62,7 +62,8 @@ def arrays(workdir, which="last"):
 
 def assert_equal_to_the_bit(one, other):
     assert jax.tree.structure(one) == jax.tree.structure(other)
-    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+    pairs = zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True)
+    assert not [jax.tree_util.keystr(path) for (path, a), b in pairs if not np.array_equal(a, b)]
 
 
 def command(workdir, **values):
