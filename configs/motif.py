@@ -51,8 +51,7 @@ def as_published(config: ConfigDict) -> None:
     config.env.reference_sober = True
     config.annotate.both_orders = 0.0
     config.annotate.sampling.max_tokens = 4096
-    config.reward.labels = "hard"
-    config.reward.anchor = "none"
+    config.reward.labels = "hard"  # without an anchor
     config.reward.learning_rate = 1e-5
     config.reward.reference_quantiles = True
     config.policy.reference_alignment = True

@@ -4,6 +4,7 @@ Which values there are, the tables say; what is tried with each, its kind.
 """
 
 import ast
+import functools
 import math
 import runpy
 
@@ -142,19 +143,24 @@ def test_the_choices_of_the_tables_are_those_of_the_code():
 READ_AS = {"section", "_section", "settings", "teaching", "facts", "self", "options"}  # names of sections in the code
 
 
-@pytest.mark.parametrize("section", sorted(tables()))
-def test_every_value_is_read(section):
-    """A value that is only declared would have no effect. Many values are called `width`, so the owner counts too."""
+@functools.cache
+def names_in_code() -> tuple[set[tuple[str, str]], set[str]]:
+    """Attributes and keys that the code reads, with the names of their owners; and all strings, as in lists."""
     files = [file for folder in ("motif_jax", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
-    read = {
-        (ast.unparse(node.value).rpartition(".")[2], node.attr) for node in nodes if isinstance(node, ast.Attribute)
-    } | {
-        (ast.unparse(node.value).rpartition(".")[2], node.slice.value)
+    read = {(ast.unparse(node.value), node.attr) for node in nodes if isinstance(node, ast.Attribute)} | {
+        (ast.unparse(node.value), node.slice.value)
         for node in nodes
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
     }
-    listed = {node.value for node in nodes if isinstance(node, ast.Constant)}  # in tuples of names that are read
+    strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {(owner.rpartition(".")[2], name) for owner, name in read}, strings
+
+
+@pytest.mark.parametrize("section", sorted(tables()))
+def test_every_value_is_read(section):
+    """A value that is only declared would have no effect. Many values are called `width`, so the owner counts too."""
+    read, listed = names_in_code()
     for key in keys({section: tables()[section]}):
         *_, inner, name = ("config." + key).split(".")
         owners = {owner for owner, attribute in read if attribute == name}

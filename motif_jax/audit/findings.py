@@ -31,6 +31,7 @@ class Check(NamedTuple):
     about: str = ""  # what was looked at, in a few words
     suspicions: tuple[Suspicion, ...] = ()
     skipped: str = ""  # why it could not be made; "": it was made
+    tested: int = 0  # candidates, of which the suspicions are the worst; 0: all are suspicions
 
 
 class Finding(NamedTuple):
@@ -55,7 +56,7 @@ def conclude(checks: Iterable[Check]) -> Findings:
     """The findings of all checks together."""
     checks = list(checks)
     suspicions = [(check.name, one) for check in checks for one in check.suspicions]
-    adjusted = holm([one.p for _, one in suspicions])
+    adjusted = holm([one.p for _, one in suspicions], sum(max(one.tested, len(one.suspicions)) for one in checks))
     found = [
         Finding(name, one.sentence, one.advice, one.size, p)
         for (name, one), p in zip(suspicions, adjusted, strict=True)
@@ -67,12 +68,12 @@ def conclude(checks: Iterable[Check]) -> Findings:
     return Findings(found, clear, [check for check in checks if check.skipped])
 
 
-def holm(ps: list[float]) -> list[float]:
-    """Holm's adjusted p-values, in the same order: those up to LEVEL are rejected."""
+def holm(ps: list[float], count: int) -> list[float]:
+    """Holm's adjusted p-values of the lowest of `count` p-values, in the same order: those up to LEVEL are rejected."""
     order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
     for place, at in enumerate(order):
-        largest = max(largest, min(1.0, (len(ps) - place) * ps[at]))
+        largest = max(largest, min(1.0, (count - place) * ps[at]))
         adjusted[at] = largest
     return adjusted
 

@@ -58,4 +58,6 @@ def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) 
             "more pairs with it, --config.collect.num_pairs, or a longer training, --config.reward.num_epochs",
             float(mistakes[group] / len(target)), binomial_tail(share[group] * count, count, WRONG),
         ))  # fmt: skip
-    return Check(NAME, f"{len(target):,} labels, {len(asked):,} questions", tuple(found))
+    return Check(
+        NAME, f"{len(target):,} labels, {len(asked):,} questions", tuple(found), tested=int((questions >= FEWEST).sum())
+    )

@@ -90,9 +90,9 @@ def above(share: float, error: float, threshold: float) -> float:
 
 
 def check_neutral(captions: Captions, paid: Paid) -> Check:
-    """Groups that the judge calls neutral or worse, and that are paid all the same."""
+    """Finds paid groups that the judge calls neutral or worse."""
     about = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
-    dull = captions.worth <= captions.neutral  # not where the worth is not known
+    dull = captions.worth <= captions.neutral  # False for unknown worths (NaN)
     found = []
     for group in np.argsort(-np.where(dull, paid.share, -1), kind="stable")[:TESTED]:
         share, error = float(paid.share[group]), float(paid.error[group])
@@ -110,7 +110,7 @@ def check_neutral(captions: Captions, paid: Paid) -> Check:
         f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
         f"{THRESHOLD}, or {MORE_DEGREES}", share, above(share, error, NEUTRAL_PAY),
     ))  # fmt: skip
-    return Check(PAY, about, tuple(found))
+    return Check(PAY, about, tuple(found), tested=int((dull & (paid.share > 0)).sum()) + 1)
 
 
 def ends(share: float, error: float) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
         p = max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS))
         found.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
-    return Check(INFLATED, f"{len(found)} kinds of captions beside {liked}", tuple(found))
+    return Check(INFLATED, f"{len(found)} kinds of captions beside {liked}", tuple(found), tested=int(small.sum()))
 
 
 def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
@@ -209,4 +209,6 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
             "a larger --config.policy.count_exponent, or shorter games, --config.env.max_episode_steps", share,
             binomial_tail(number, len(paid.total), LOOPING),
         ))  # fmt: skip
-    return Check(LOOPS, f"{len(paid.total):,} episodes, {len(names):,} captions", tuple(found))
+    return Check(
+        LOOPS, f"{len(paid.total):,} episodes, {len(names):,} captions", tuple(found), tested=int((episodes > 0).sum())
+    )

@@ -2,7 +2,7 @@
 
 dataset/preference/<name>.npy     int8 [N] codes of `Preference`
 annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
-annotations/<name>/merged.json    facts of dataset and config, and checksums of both arrays
+annotations/<name>/merged.json    facts of dataset and config, checksums of both arrays and of neutral.json
 
 Pairs that were never asked have the label UNKNOWN, as published; the record has their number.
 """
@@ -10,11 +10,13 @@ Pairs that were never asked have the label UNKNOWN, as published; the record has
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.preferences.folders import annotation_folder, labels_file
+from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.shards import (
     Part,
     check_same,
@@ -28,6 +30,7 @@ from motif_jax.preferences.shards import (
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_array, read_json, write_array, write_json
+from motif_jax.system.foreign import sha256_of
 
 AGAIN = "--stage=annotate merges its shards anew"
 NOT_ASKED = "not_asked"  # key in the log of a shard and in a merge's record: number of pairs that were not asked
@@ -58,13 +61,19 @@ class Merged(NamedTuple):
     logs: dict[str, Any]  # by shard
 
 
+def checksums(folder: Path, codes: np.ndarray, prob: np.ndarray) -> dict[str, str]:
+    """Checksums of merged labels; of the neutral moment's only if there are any."""
+    neutral = {"neutral": sha256_of(folder / NEUTRAL)} if (folder / NEUTRAL).is_file() else {}
+    return {"codes": checksum(codes), "prob": checksum(prob), **neutral}
+
+
 def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
     """Whether the merged labels exist, match their checksums and `facts`, and come from all shards."""
     folder = annotation_folder(dataset.path, name)
     try:
         record = read_json(folder / "merged.json")
         codes, prob = read_array(labels_file(dataset.path, name)), read_array(folder / "prob.npy")
-        written = {"codes": checksum(codes), "prob": checksum(prob)}
+        written = checksums(folder, codes, prob)
         return bool(record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -81,6 +90,19 @@ def check_merged(dataset: PairDataset, name: str) -> None:
         raise UserError(f"{str(record)!r} is damaged ({error}): {AGAIN}") from error
     if checksum(dataset.preference(name)) != wrote:
         raise UserError(f"the labels {name!r} are not those that were merged, their checksum differs: {AGAIN}")
+
+
+def check_neutral(folder: Path) -> None:
+    """Raises UserError if the labels of the neutral moment (neutral.py) are not those that were merged."""
+    file = folder / NEUTRAL
+    wanted = (
+        read_json(folder / "merged.json")["checksums"].get("neutral") if (folder / "merged.json").exists() else None
+    )
+    if (sha256_of(file) if file.is_file() else None) != wanted:
+        raise UserError(
+            f"{str(file)!r} is not the one of the merged labels, as its checksum shows: label again "
+            "(--config.annotate.ignore_existing=True)"
+        )
 
 
 def merge(
@@ -126,7 +148,7 @@ def merge(
         merged = Merged(count_asked(counts, not_asked), missing, True, logs)
         whole: dict[str, Any] = {"facts": dict(facts), "missing_shards": missing, "counts": counts, "shards": logs}
         whole[NOT_ASKED] = not_asked
-        whole["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
+        whole["checksums"] = checksums(folder, codes, prob)
         write_json(folder / "merged.json", whole)  # first: `check_free` refuses labels without it
         write_array(folder / "prob.npy", prob)
         write_array(labels_file(dataset.path, name), codes)

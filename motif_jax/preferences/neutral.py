@@ -50,7 +50,7 @@ def ask_about(table: CaptionTable, captions: np.ndarray, asks: Asks, folder: Pat
 
 
 def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of a neutral moment and a caption, so many that RARE of all pairs are such, in proportion to frequency.
+    """Makes about RARE * N pairs of a caption and the neutral moment, in proportion to the frequency of the captions.
 
     Args:
       folder: the annotation's; without `neutral.json` there are no pairs.
@@ -72,7 +72,7 @@ def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[n
             raise ValueError("its numbers are out of range")
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(
-            f"{str(file)!r} is damaged ({error}): make the annotation anew (--config.reward.annotators)"
+            f"{str(file)!r} is damaged ({error}): label again (--config.annotate.ignore_existing=True)"
         ) from None
     often = table.counts[captions] / max(table.counts[captions].sum(), 1)
     times = np.maximum(1, np.round(often * RARE * len(ids))).astype(np.int64)

@@ -175,7 +175,12 @@ class Shard:
         for other in {part_of(file) for file in others}:
             take_lock(self.folder, other).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
-        made = [self.folder / name for name in ("prob.npy", "neutral.json", "merged.json")]
+        names = (
+            "prob.npy",
+            *(("neutral.json",) if self.part.number == 0 else ()),
+            "merged.json",
+        )  # neutral: the first's
+        made = [self.folder / name for name in names]
         merged = [*filter(None, [self._labels]), *made]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
             file.unlink(missing_ok=True)

@@ -10,7 +10,6 @@ from simulated import Simulated, Wrong
 
 from motif_jax.audit.findings import LEVEL, Check, Suspicion, binomial_tail, conclude, holm, normal_tail
 
-pytestmark = pytest.mark.quick
 SEEDS = 10
 ERRORS = {  # by the check that must find it
     "answers at random": (Wrong(flips=0.1), {"both orders"}),
@@ -76,8 +75,9 @@ def test_a_judge_that_answers_nothing_is_told_and_the_rest_stands():
 
 def test_holm_keeps_the_order_and_multiplies_by_what_is_left():
     # Sorted 0.01, 0.02, 0.04 times 3, 2, 1: 0.03, 0.04, 0.04, never falling.
-    assert holm([0.04, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
-    assert holm([]) == []
+    assert holm([0.04, 0.01, 0.02], 3) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([], 0) == []
+    assert holm([0.01], 4) == pytest.approx([0.04])  # the lowest of four
     checks = [Check("a", suspicions=(Suspicion("x", "y", 0.2, 0.03), Suspicion("z", "y", 0.1, 0.001))), Check("b")]
     findings = conclude(checks)
     assert [one.sentence for one in findings.found] == ["x", "z"]

@@ -21,6 +21,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax.annotation import judge
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.preferences.merging import check_neutral
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import check_same
@@ -151,6 +152,20 @@ def test_where_neutral_moments_are_rare_frequent_captions_are_compared_with_one(
     due = [1 / (1 + np.exp(-worth(table.text(at)).value)) for at in found["captions"]]
     assert len(due) == 6  # 1 % of the pairs
     assert found["prob"] == pytest.approx(due, abs=1e-5)
+
+
+@pytest.mark.quick
+def test_answers_about_the_neutral_moment_are_kept_until_the_first_shard_labels_again(tmp_path):
+    silent = [event for event in EVENTS if event]
+    write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
+    for shard in range(2):
+        name = run(tmp_path, num_shards=2, shard=shard, ignore_existing=True)
+    folder = tmp_path / "annotations" / name
+    assert read_json(folder / "merged.json")["checksums"]["neutral"]
+    check_neutral(folder)
+    (folder / "neutral.json").unlink()
+    with pytest.raises(UserError, match=r"neutral.json' is not the one of the merged labels.* \(--config.annotate.ign"):
+        check_neutral(folder)
 
 
 @pytest.mark.quick

@@ -350,6 +350,8 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path):
 
 def test_an_earlier_reward_goes_on_with_verdicts_and_without_an_anchor(tmp_path):
     ends = []
+    published = get_config(argument="score,reference").reward
+    assert (published.labels, published.anchor) == ("hard", "auto")  # which records without an anchor agree with
     for values in ({"labels": "hard", "anchor": "none"}, {}):  # the second goes on by default
         workdir = make_workdir(tmp_path / str(len(ends)), 300)
         run(workdir, num_epochs=1, labels="hard")

@@ -150,7 +150,7 @@ class Job:
             progress.close()
 
     def _is_neutral_due(self) -> bool:
-        """Whether this job has to compare frequent captions with no message; the first shard's does, where it helps."""
+        """Whether this job must ask about the neutral moment: only shard 0, and only if such moments are rare."""
         elsewhere = self._shard.part.number or self._shard.record["finished"] or self._section.max_pairs
         if elsewhere or self._section.captions != "msg" or (self._shard.folder / NEUTRAL).exists():
             return False

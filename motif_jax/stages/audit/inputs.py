@@ -71,7 +71,7 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player]) -> 
         labels=labelled,
         wholes=_wholes(config, texts, agent, chance),
         judge=judge,
-        soft=config.annotate.mode == "score",
+        soft=config.annotate.mode == "score" or config.annotate.samples > 1,
     )
 
 
@@ -84,7 +84,9 @@ def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: Num
     folder, env = workdir / "evaluate" / player.name, config.env.to_dict()
     tracks, rows, steps = read_tracks(folder / "tracks.npz"), [], 0
     for row in read_rows(folder / EPISODES, make_world(env).figures):
-        if row["episode"] in tracks and steps + row["steps"] <= config.audit.steps:
+        if row["episode"] in tracks:
+            if steps + row["steps"] > config.audit.steps:
+                break  # a later, shorter one would make the sample one of short games
             rows.append(row)
             steps += row["steps"]
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):

@@ -55,7 +55,15 @@ def stamp_of(config: ConfigDict, workdir: Path) -> str:
     """A checksum of everything that the audit is made from."""
     judge = flatten(config.annotate.to_dict())
     decisive = {name: judge[name] for name, known in ANNOTATION["annotate"].items() if known.decides}
-    facts = [config.audit.to_dict(), config.seed, decisive, texts_of(config).rules().version, motif_jax.__version__]
+    reward = [config.policy[name] for name in ("reward_dir", "reward_checkpoint", "reference_alignment")]
+    facts = [
+        config.audit.to_dict(),
+        config.seed,
+        reward,
+        decisive,
+        texts_of(config).rules().version,
+        motif_jax.__version__,
+    ]
     found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]

@@ -36,16 +36,15 @@ class TrainReward:
     labels: str = value(
         AUTO,
         Text((AUTO, "soft", "hard")),
-        "soft: the annotator's probabilities, where it gave them; hard: its verdicts; auto: soft, or as before",
+        "soft: probabilities if available; hard: verdicts; auto: soft for new rewards, unchanged for existing ones",
         decides=True,
-        differs="labels are probabilities where the annotator gave them",
+        differs="labels are probabilities where the annotator gave them, and a moment without a message is paid 0",
     )
     anchor: str = value(
         AUTO,
         Text((AUTO, "neutral", "none")),
-        "worth 0: neutral: a moment without a message; none: the mean; auto: neutral if labels are soft, or as before",
+        "worth 0: neutral: a moment without a message; none: the mean; auto: neutral for new rewards with soft labels",
         decides=True,
-        differs="a moment without a message is paid 0",
     )
     message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
     blstats: bool = value(False, Flag(), "also read the bottom line", decides=True)

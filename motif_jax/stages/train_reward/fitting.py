@@ -121,7 +121,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
         check_values(rewards, folder, epoch)
         if fresh:
-            anchor = neutral_reward(rewards, data, split.train) if section.anchor == "neutral" else None
+            anchor = neutral_reward(rewards, data, trained) if section.anchor == "neutral" else None
             statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles, anchor)
             row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
             row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
@@ -158,7 +158,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         "parameters": sum(array.size for array in jax.tree.leaves(params)),
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
-    neutral = neutral_reward(rewards, data, split.train)
+    neutral = neutral_reward(rewards, data, trained)
     if values is not None and (worth := worth_of_captions(config, data)) is not None:
         held_out = np.zeros(len(values), bool)
         held_out[data.ids[split.validation]] = True

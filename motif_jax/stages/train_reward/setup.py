@@ -14,6 +14,7 @@ from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.merging import check_neutral
 from motif_jax.preferences.neutral import neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
@@ -79,7 +80,9 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     ids, given = np.asarray(ids), len(target)
     only_messages = not (config.reward.blstats or config.reward.crop or config.reward.glyphs)
     if config.reward.anchor != "none" and only_messages and len(weights) == 1:
-        more, prob = neutral_pairs(annotation_folder(dataset.path, *weights), table, ids)
+        folder = annotation_folder(dataset.path, *weights)
+        check_neutral(folder)
+        more, prob = neutral_pairs(folder, table, ids)
         ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
         sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
     return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, made_of, checksum(target), given)
@@ -213,8 +216,10 @@ def about_labels(data: LabelledPairs, kind: str) -> str:
     if kind == "hard" or not np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
         return ""
     return (
-        f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so that a small difference "
-        "may be rewarded like a large one: --config.annotate.mode=score makes an annotation with degrees"
+        f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so a small difference "
+        "may be rewarded like a large one: rules give degrees if they label again "
+        "(--config.annotate.ignore_existing=True), "
+        "language models with --config.annotate.mode=score"
     )
 
 
