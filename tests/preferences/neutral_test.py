@@ -60,5 +60,5 @@ def test_without_the_file_there_are_no_pairs_and_damage_is_one_sentence(tmp_path
         '{"captions": [1], "prob": [2.0]}',
     ):
         (tmp_path / "neutral.json").write_text(text)
-        with pytest.raises(UserError, match=r"neutral.json' is damaged .*\(--config.reward.annotators\)"):
+        with pytest.raises(UserError, match=r"neutral.json' is damaged .*\(--config.annotate.ignore_existing=True\)"):
             neutral_pairs(tmp_path, table, ids)
