@@ -173,6 +173,7 @@ class Ranked(NamedTuple):
 
     params: Any
     seen: HostMoments  # moments of the scores of all steps
+    zero: float = 0.0  # score of the neutral moment, for rewards with an anchor
 
 
 class Ranking(TaughtKind):
@@ -260,29 +261,25 @@ class Ranking(TaughtKind):
 SURE = 0.6  # P(better than the neutral moment) from which a caption is paid
 
 
-class AnchoredView(NamedTuple):
-    """The snapshot for the rewards of `Anchored`."""
-
-    params: Any
-    zero: float  # score of the neutral moment
-
-
 class Anchored(Ranking):
     """Ranking that pays a caption for being better than the neutral moment, which has no message."""
 
     def __init__(self, teaching: Teaching):
         """Begins without a lesson."""
         super().__init__(teaching, 0.0, True)
-        self._view: AnchoredView | None = None
+        self._of: Any = None  # the parameters that scored the neutral moment
+        self._zero = 0.0
 
-    def view(self, store: Store) -> AnchoredView | None:
+    def view(self, store: Store) -> Ranked | None:
         """See `Kind`: the neutral moment is scored once per snapshot. None before the first lesson."""
-        params = self._pupil.params
-        if self._pupil.lessons and (self._view is None or self._view.params is not params):
-            self._view = AnchoredView(params, float(self._pupil.scores(params, NEUTRAL)[0]))
-        return self._view if self._pupil.lessons else None
+        found = super().view(store)
+        if found is None:
+            return None
+        if found.params is not self._of:
+            self._zero, self._of = float(self._pupil.scores(found.params, NEUTRAL)[0]), found.params
+        return found._replace(zero=self._zero)
 
-    def worth(self, view: AnchoredView | None, scores: np.ndarray) -> np.ndarray:
+    def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
         """See `Kind`."""
         if view is None:
             return scores

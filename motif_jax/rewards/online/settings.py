@@ -183,11 +183,10 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
             f"the backend {backend!r} labels the pairs of a dataset and cannot be asked during training: choose "
             f"{', '.join(MODELS)} or lexicon (--config.annotate.backend)"
         )
-    unused = (
-        describe_changed("policy.online", table_of(OnlineValues), section, OF_PAIRS) if is_anchored(section) else ""
-    )
-    if unused:
-        raise UserError(f"ranking uses {unused} only with {SECTION}.anchor=none: choose that, or the default")
+    if is_anchored(section):
+        changed = describe_changed("policy.online", table_of(OnlineValues), section, OF_PAIRS)
+        if changed:
+            raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and section.kind not in NETWORKS:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
