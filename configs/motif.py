@@ -55,6 +55,7 @@ def as_published(config: ConfigDict) -> None:
     config.reward.learning_rate = 1e-5
     config.reward.reference_quantiles = True
     config.policy.reference_alignment = True
+    config.policy.online.anchor = "none"
     config.policy.online.normalise = False
     config.policy.clip_value = 1.0
     config.policy.bootstrap = "inferred"

@@ -22,8 +22,8 @@ from motif_jax.structs import UserError
 
 KINDS = ("retrieval", "classification", "ranking", "words", "none")
 REWARD_FREE = "reward_free"
-# The release's example has 0.4, for retrieval on the score; other values were not published. Scores of ranking are not
-# limited to 1, so they have the coefficient of Motif's.
+# The release's example has 0.4, for retrieval on the score; other values were not published. Ranking has the
+# coefficient of Motif's, as its published scores are not limited to 1.
 COEFFICIENTS = {"retrieval": 0.4, "classification": 0.4, "ranking": 0.1, "words": 0.4}
 
 

@@ -143,7 +143,7 @@ def defaults() -> ConfigDict:
 def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Stage) -> None:
     """Raises UserError if a value that decides the result differs from the one in `recorded`, an earlier config.json.
 
-    A value that the record lacks has its default.
+    A value that the record lacks has its default, or the declared value of the time before it existed.
     """
     if (found := _read_record(recorded)) is None:
         return
@@ -155,7 +155,7 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
     deciding |= {key: values[key] for key in stage.more_identity(config)}
     deciding = {key: value for key, value in deciding.items() if key not in unused}
     for key, value in sorted(deciding.items()):
-        old = before.get(key, record(value.default))
+        old = before.get(key, record(value.default if value.before is None else value.before))
         if old != now[key]:
             raise UserError(
                 f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(now[key])}: "

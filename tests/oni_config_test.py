@@ -8,6 +8,7 @@ from motif_jax.config.table import flatten
 RELEASED = {
     "env.reference_extended": True,
     "annotate.sampling.top_p": 1.0,
+    "policy.online.anchor": "none",
     "policy.online.normalise": False,
     "policy.reference_alignment": True,
 }

@@ -198,6 +198,7 @@ class Value:
     differs: str = ""  # the difference that `reference` removes; a part of a sentence
     only_for: Use | None = None  # None: it always has an effect
     group: str = ""  # the first line of its dataclass's docstring
+    before: Any = None  # its value in experiments that began before it was declared; None: its default
 
     @property
     def default(self) -> Any:
@@ -210,10 +211,17 @@ Tables = dict[str, Table]  # by section; "" is for values outside of all section
 
 
 def value(
-    default: Any, kind: Kind, about: str, *, decides: bool = False, differs: str = "", only_for: Use | None = None
+    default: Any,
+    kind: Kind,
+    about: str,
+    *,
+    decides: bool = False,
+    differs: str = "",
+    only_for: Use | None = None,
+    before: Any = None,
 ) -> Any:
     """Declares a value of the config: a field of a dataclass. The arguments are those of `Value`."""
-    metadata = {"value": Value(kind, about, default, decides, differs, only_for)}
+    metadata = {"value": Value(kind, about, default, decides, differs, only_for, before=before)}
     return (
         field(default_factory=default, metadata=metadata)
         if callable(default)

@@ -410,8 +410,12 @@ def test_an_earlier_reward_is_the_opinion_until_the_judge_has_one(tmp_path, monk
 
 
 def test_ranking_begins_with_the_parameters_of_an_earlier_reward(tmp_path, monkeypatch):
-    reward, source = start_from(tmp_path, monkeypatch, kind="ranking", floor=-1e6)
+    reward, source = start_from(tmp_path, monkeypatch, kind="ranking", anchor="none", floor=-1e6)
     found = source.worth(messages(*TEXTS))
     assert found.tolist() == pytest.approx(reward(messages(*TEXTS)).normalised.tolist(), rel=1e-4, abs=1e-5)
+    anchored = start_from(tmp_path, monkeypatch, kind="ranking")[1].worth(messages(*TEXTS))
+    raw = reward(messages("", *TEXTS)).raw
+    better = np.tanh((raw[1:] - raw[0]) / 2)
+    assert anchored.tolist() == pytest.approx(np.where(better >= 0.2, better, 0.0).tolist(), rel=1e-4, abs=1e-5)
     with pytest.raises(UserError, match=r"has the encoder 'lt_cnn_small', not 'lt_cnn' .*online.message"):
         start_from(tmp_path, monkeypatch, kind="ranking", message="lt_cnn")

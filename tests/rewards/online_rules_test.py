@@ -32,7 +32,7 @@ def test_the_queue_is_bounded_and_what_was_dropped_returns(tmp_path):
     show(source, *(source.store.text(row) for row in dropped))
     assert source.store.waiting.tolist() == dropped
 
-    pairs = make(tmp_path, kind="ranking", queue=2, labels_per_1000_steps=1.0)
+    pairs = make(tmp_path, kind="ranking", anchor="none", queue=2, labels_per_1000_steps=1.0)
     for _ in range(3):
         show(pairs, *TEXTS)
         assert len(pairs.store.waiting) == 2

@@ -19,13 +19,14 @@ from motif_jax.rewards.online.settings import KINDS
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, saved_sources, sources_from
 
-CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS)]
+PAIRS = f"{ONLINE} ranking without an anchor"
+CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
 READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message_count")
 
 
 def make(case, folder):
     """A new source, as training has it."""
-    name, _, kind = case.partition(" ")
+    name, kind = [*case.split(" "), ""][:2]
     if name == LEARNT:
         source = LearntSource(make_reward(), Mix(), False)
     else:
@@ -34,6 +35,7 @@ def make(case, folder):
         config.policy.synchronous = True
         config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "lessons_early": 1})
         config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
+        config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
         setting = Setting(config, folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
         source = find_class(SOURCES[name].path).make(setting)

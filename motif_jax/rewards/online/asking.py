@@ -140,7 +140,8 @@ def in_order(store: Store, kind: Kind, order: str) -> np.ndarray:
       store: questions and captions.
       kind: estimates the uncertainty of an answer.
       order: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
-        pair has the smaller count of its captions; "uncertain": the least certain answer first.
+        pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain":
+        the least certain answer first.
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]
@@ -148,7 +149,10 @@ def in_order(store: Store, kind: Kind, order: str) -> np.ndarray:
         urgency = kind.doubt(store, waiting)
     elif order == "count":
         counts = store.of_captions["count"]
-        urgency = np.minimum(counts[first], counts[second]) if store.pairs else counts[first]
+        if store.anchored:
+            urgency = counts[np.maximum(first, second)]  # the neutral moment has row 0
+        else:
+            urgency = np.minimum(counts[first], counts[second]) if store.pairs else counts[first]
     else:
         urgency = store.questions["step"][waiting] if store.pairs else store.of_captions["last_step"][first]
     return waiting[np.lexsort((waiting, urgency))[::-1]]

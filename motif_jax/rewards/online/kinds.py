@@ -2,9 +2,11 @@
 
     retrieval        worth = 1 where the judge called the caption helpful, else 0 (ONI-Retrieval)
     classification   worth = 1 where P(helpful) > threshold, else 0       cross-entropy on the judge's labels
-    ranking          z = (score - mean) / sqrt(variance); worth = z where z > floor, else 0       Bradley-Terry on pairs
+    ranking          p = sigma(score - s0); worth = 2p - 1 where p >= 0.6, else 0                 Bradley-Terry on pairs
 
-Mean and variance are running moments of the scores of all steps (`normalise`; without it, worth = score, as released).
+s0 is the score of the neutral moment, which has no message; each caption is compared with it. Without `anchor`, pairs
+of captions are compared, z = (score - mean) / sqrt(variance), and worth = z where z > floor, else 0. Mean and variance
+are running moments of the scores of all steps. Without `normalise`, worth = score, as released.
 Before the first lesson of classification and ranking, all captions are worth 0.
 """
 
@@ -23,7 +25,7 @@ from motif_jax.networks.reward import MessageClassifier
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.pupil import SEED, Pupil, TaughtKind, Teaching, pad
-from motif_jax.rewards.online.store import Store
+from motif_jax.rewards.online.store import NEUTRAL, Store
 from motif_jax.rewards.preference import pair_loss
 from motif_jax.rewards.source import Arrays
 
@@ -171,6 +173,7 @@ class Ranked(NamedTuple):
 
     params: Any
     seen: HostMoments  # moments of the scores of all steps
+    zero: float = 0.0  # score of the neutral moment, for rewards with an anchor
 
 
 class Ranking(TaughtKind):
@@ -253,3 +256,32 @@ class Ranking(TaughtKind):
     def figures(self) -> dict[str, float]:
         """See `Kind`."""
         return super().figures() | {"score_mean": self._seen.mean, "score_std": self._seen.variance**0.5}
+
+
+SURE = 0.6  # P(better than the neutral moment) from which a caption is paid
+
+
+class Anchored(Ranking):
+    """Ranking that pays a caption for being better than the neutral moment, which has no message."""
+
+    def __init__(self, teaching: Teaching):
+        """Begins without a lesson."""
+        super().__init__(teaching, 0.0, True)
+        self._of: Any = None  # the parameters that scored the neutral moment
+        self._zero = 0.0
+
+    def view(self, store: Store) -> Ranked | None:
+        """See `Kind`: the neutral moment is scored once per snapshot. None before the first lesson."""
+        found = super().view(store)
+        if found is None:
+            return None
+        if found.params is not self._of:
+            self._zero, self._of = float(self._pupil.scores(found.params, NEUTRAL)[0]), found.params
+        return found._replace(zero=self._zero)
+
+    def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
+        """See `Kind`."""
+        if view is None:
+            return scores
+        worth = np.tanh((scores.astype(np.float64) - view.zero) / 2)  # 2p - 1
+        return np.where(worth >= 2 * SURE - 1, worth, 0.0).astype(np.float32)

@@ -16,9 +16,9 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.captioned import captioned_facts
-from motif_jax.rewards.online.kinds import Classification, Kind, Ranking, Retrieval
+from motif_jax.rewards.online.kinds import Anchored, Classification, Kind, Ranking, Retrieval
 from motif_jax.rewards.online.pupil import Teaching
-from motif_jax.rewards.online.settings import SECTION, asks_pairs, judge_section
+from motif_jax.rewards.online.settings import SECTION, asks_pairs, is_anchored, judge_section
 from motif_jax.rewards.online.store import Opinion
 from motif_jax.rewards.source import Facts
 from motif_jax.structs import UserError
@@ -31,6 +31,8 @@ def make_facts(config: ConfigDict, judge: Facts) -> Facts:
     section = config.policy.online
     teaching = {name: config.seed if name == "seed" else section[name] for name in Teaching._fields}
     facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": teaching}
+    if is_anchored(section):  # facts without an anchor are as before there were anchors
+        facts["anchor"] = section.anchor
     return facts | captioned_facts(config)
 
 
@@ -41,6 +43,8 @@ def make_kind(facts: Facts) -> Kind:
     if facts["kind"] == "classification":
         return Classification(Teaching(**facts["teaching"]), facts["threshold"])
     if facts["kind"] == "ranking":
+        if is_anchored(facts):
+            return Anchored(Teaching(**facts["teaching"]))
         return Ranking(Teaching(**facts["teaching"]), facts["floor"], facts["normalise"])
     raise NotImplementedError(f"make_kind does not make the kind {facts['kind']!r}")
 

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.backends import MODELS, check_backend
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.annotation.texts import Texts
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, shown, value
+from motif_jax.config.table import (
+    MANY_SECONDS,
+    PATH,
+    Flag,
+    Number,
+    Text,
+    Use,
+    Whole,
+    describe_changed,
+    shown,
+    table_of,
+    value,
+)
 from motif_jax.structs import UserError
 
 NETWORKS = ("classification", "ranking")  # kinds with a network
 WORDS = "words"  # the kind without a judge
 KINDS = ("retrieval", *NETWORKS, WORDS)
+OF_PAIRS = ("floor", "pairs_per_update", "sample")  # values of ranking without an anchor
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"
 GOALS = f"{SECTION}.goals"
+
+
+def is_anchored(section: Mapping[str, Any]) -> bool:
+    """Whether a section `policy.online`, also an old one, compares each caption with the neutral moment."""
+    return _can_be_anchored(section) and section.get("anchor", "none") == "neutral"
+
+
+def _can_be_anchored(section: Mapping[str, Any]) -> bool:
+    return section["kind"] == "ranking" and bool(section["normalise"])
+
+
+ANCHORED = Use("policy.online.kind=ranking and .normalise=True", _can_be_anchored)
 
 
 @dataclass(frozen=True)
@@ -39,13 +65,26 @@ class OnlineValues:
     threshold: float = value(
         0.5, Number(0, 1, above=True, below=True), "messages with a higher probability are worth 1", decides=True
     )
-    floor: float = value(-0.5, Number(-1e6, 1e6), "ranking, words: scores up to this are worth 0", decides=True)
+    floor: float = value(
+        -0.5, Number(-1e6, 1e6), "ranking with .anchor=none, words: scores up to this are worth 0", decides=True
+    )
+    anchor: str = value(
+        "neutral",
+        Text(("neutral", "none")),
+        "neutral: each caption is compared with a moment without a message, and only a better one is paid; none: pairs "
+        "of captions are compared, and .floor decides what is paid",
+        decides=True,
+        before="none",
+        differs="ONI's ranking compares each caption with a moment without a message, and pays only what is better",
+        only_for=ANCHORED,
+    )
     normalise: bool = value(
         True,
         Flag(),
-        "ranking: normalise scores by their running mean and variance",
+        "ranking: False: the worth is the score; True: scores are related to .anchor, or to their running moments",
         decides=True,
-        differs="scores of ONI's ranking are normalised before they reward the agent, as the paper means",
+        differs="with `anchor=none`, scores of ONI's ranking are normalised before they reward the agent, as the paper "
+        "means",
     )
     init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
@@ -70,10 +109,13 @@ class OnlineValues:
     lessons_late: int = value(1, Whole(0, 100_000), "lessons per update of the policy, from switch_at on", decides=True)
     switch_at: int = value(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies", decides=True)
     pairs_per_update: int = value(
-        10, Whole(1, 100_000), "ranking: pairs to ask about per update of the policy", decides=True
+        10, Whole(1, 100_000), "ranking with .anchor=none: pairs to ask about per update of the policy", decides=True
     )
     sample: str = value(
-        "count", Text(("count", "distinct")), "ranking: draw captions by frequency, or uniformly", decides=True
+        "count",
+        Text(("count", "distinct")),
+        "ranking with .anchor=none: draw captions by frequency, or uniformly",
+        decides=True,
     )
 
 
@@ -141,6 +183,10 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
             f"the backend {backend!r} labels the pairs of a dataset and cannot be asked during training: choose "
             f"{', '.join(MODELS)} or lexicon (--config.annotate.backend)"
         )
+    if is_anchored(section):
+        changed = describe_changed("policy.online", table_of(OnlineValues), section, OF_PAIRS)
+        if changed:
+            raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and section.kind not in NETWORKS:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():

@@ -24,7 +24,7 @@ from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, Findings, check_same, join
 from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
-from motif_jax.rewards.online.settings import WORDS, asks_pairs, check_past, parse_goals, turn_at
+from motif_jax.rewards.online.settings import WORDS, asks_pairs, check_past, is_anchored, parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
@@ -58,7 +58,7 @@ class OnlineSource(Captioned):
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._config, self._asking = dict(facts), config, asking
         self._turns = parse_goals(facts["goals"])
-        self.store = Store(asks_pairs(facts["kind"]), facts["capacity"])
+        self.store = Store(asks_pairs(facts["kind"]), facts["capacity"], is_anchored(facts))
         self.kind = make_kind(facts)
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[Findings] | None = None if config is None else collections.deque()
@@ -164,6 +164,9 @@ class OnlineSource(Captioned):
         rows = self.store.see(seen, self.steps, self._opinion if self._turn == 0 else None)
         if not self.store.pairs:
             self.store.want(rows, self.steps)
+            return 0
+        if self.store.anchored:
+            self.store.compare_with_neutral(rows, self.steps)
             return 0
         assert self._config is not None
         section = self._config.policy.online

@@ -20,6 +20,7 @@ from motif_jax.rewards.source import Arrays
 
 IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: its answers could not be parsed
 NONE = -1  # in place of a missing label or opinion
+NEUTRAL = np.zeros((1, WIDTH), np.uint8)  # a moment without a message; anchored stores have it in row 0
 Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
 
 
@@ -76,14 +77,15 @@ class Columns:
 class Store:
     """Captions and questions. Only one thread may use it; other threads may read `captions.lookup`."""
 
-    def __init__(self, pairs: bool, capacity: int):
+    def __init__(self, pairs: bool, capacity: int, anchored: bool = False):
         """Makes an empty store.
 
         Args:
           pairs: whether questions compare two captions; otherwise each caption has its own question.
           capacity: maximum number of captions, and of questions; further ones are not stored.
+          anchored: whether each caption is compared with NEUTRAL, which is stored before it is seen.
         """
-        self.pairs, self.capacity = pairs, capacity
+        self.pairs, self.capacity, self.anchored = pairs, capacity, anchored
         self.captions, self.of_captions = (
             CaptionIndex(),
             Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE)),
@@ -94,6 +96,9 @@ class Store:
             first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(NONE),
             attempts=np.int16(0), step=np.int64(0),
         )  # fmt: skip
+        if anchored:
+            nothing = np.zeros(0, np.int64)
+            self.see(Seen(nothing, nothing, NEUTRAL, np.zeros(1, np.int64)), 0)
 
     @property
     def is_full(self) -> bool:
@@ -150,6 +155,18 @@ class Store:
                 self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
                 known += 1
         return known
+
+    def compare_with_neutral(self, rows: np.ndarray, step: int) -> None:
+        """Asks whether each of these captions is better than NEUTRAL, unless that was asked. [R]
+
+        Every second caption comes first in its question, as some judges prefer the first or the second.
+        """
+        rows = np.unique(rows)
+        pairs = [(row, 0) if row % 2 else (0, row) for row in rows[rows > 0].tolist()]
+        known = [self._of_pair[pair] for pair in pairs if pair in self._of_pair]
+        self.want(np.array(known, np.int64), step)  # those that were dropped
+        new = np.array([pair for pair in pairs if pair not in self._of_pair], np.int64).reshape(-1, 2)
+        self.add_pairs(new[:, 0], new[:, 1], step)
 
     @property
     def waiting(self) -> np.ndarray:

@@ -10,7 +10,7 @@ from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
 from motif_jax.rewards.choice import ONLINE
-from motif_jax.rewards.online.settings import GoalTurn, parse_goals
+from motif_jax.rewards.online.settings import GoalTurn, is_anchored, parse_goals
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import Facts, Found
 from motif_jax.stages.report.policy import curve, mean_of
@@ -28,6 +28,7 @@ class Judged(NamedTuple):
     """The judge of a training run."""
 
     kind: str
+    anchored: bool | None  # whether ranking compares captions with a moment without a message; None for other kinds
     goals: tuple[GoalTurn, ...]
     last: list[Facts]  # the last answers, the newest first
 
@@ -53,6 +54,7 @@ def find_judged(path: Path) -> Judged | None:
     with checked(path / "policy" / "config.json"):
         section = config["policy"]["online"]
         kind, goals = str(section["kind"]), parse_goals(str(section["goals"]))
+        anchored = is_anchored(section) if kind == "ranking" else None
     last = []
     with checked(file), open_regular(file) as lines:
         lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
@@ -62,7 +64,7 @@ def find_judged(path: Path) -> Judged | None:
         last = [typed(parse_json(line), OPINION) for line in whole[-SHOWN:]]
         if any("caption" not in row or "env_steps" not in row for row in last):
             raise ValueError("an answer without its caption")
-    return Judged(kind, goals, last[::-1])
+    return Judged(kind, anchored, goals, last[::-1])
 
 
 def of_judge(found: Found, judged: Judged) -> list[str]:
@@ -114,7 +116,9 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
 
 def words(judged: Judged) -> str:
     """The kind of reward, the models that were asked, and the schedule of goals."""
-    return " · ".join([judged.kind, *(f"asked: {name}" for name in judged.by), f"goal: {judged.schedule}"])
+    ways = {None: "", True: ": captions against a moment without a message", False: ": captions against each other"}
+    kind = judged.kind + ways[judged.anchored]
+    return " · ".join([kind, *(f"asked: {name}" for name in judged.by), f"goal: {judged.schedule}"])
 
 
 def answers(rows: list[Facts]) -> str:

@@ -19,7 +19,7 @@ from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.language_settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
-from motif_jax.rewards.online.settings import check_online
+from motif_jax.rewards.online.settings import ANCHORED, check_online
 from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.section import (
@@ -55,6 +55,11 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     if not (workdir / "policy" / "checkpoints" / checkpoint).is_dir():
         return False
     return finished(config, steps, seconds)
+
+
+def unused(config: ConfigDict) -> list[str]:
+    """The values that another kind of online reward uses, which may change within a workdir."""
+    return [] if ANCHORED.when(config.policy.online) else ["policy.online.anchor"]
 
 
 def check(config: ConfigDict) -> None:
@@ -148,6 +153,7 @@ STAGE = Stage(
     tables=TABLES,
     reads=READS,
     identity=("", "env", "policy"),
+    unused=unused,
     check=check,
     is_complete=is_complete,
     run=run,
