@@ -63,7 +63,7 @@ class Merged(NamedTuple):
 
 def checksums(folder: Path, codes: np.ndarray, prob: np.ndarray) -> dict[str, str]:
     """Checksums of merged labels; of the neutral moment's only if there are any."""
-    neutral = {"neutral": sha256_of(folder / NEUTRAL)} if (folder / NEUTRAL).is_file() else {}
+    neutral = {"neutral": sum_of(folder / NEUTRAL)} if (folder / NEUTRAL).exists() else {}
     return {"codes": checksum(codes), "prob": checksum(prob), **neutral}
 
 
@@ -92,13 +92,26 @@ def check_merged(dataset: PairDataset, name: str) -> None:
         raise UserError(f"the labels {name!r} are not those that were merged, their checksum differs: {AGAIN}")
 
 
+def sum_of(file: Path) -> str:
+    """The SHA-256 of a file of an annotation; raises UserError if it cannot be read."""
+    try:
+        return sha256_of(file)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{str(file)!r} cannot be read ({error}): label again (--config.annotate.ignore_existing=True)"
+        ) from None
+
+
 def check_neutral(folder: Path) -> None:
     """Raises UserError if the labels of the neutral moment (neutral.py) are not those that were merged."""
-    file = folder / NEUTRAL
-    wanted = (
-        read_json(folder / "merged.json")["checksums"].get("neutral") if (folder / "merged.json").exists() else None
-    )
-    if (sha256_of(file) if file.is_file() else None) != wanted:
+    file, record = folder / NEUTRAL, folder / "merged.json"
+    if not record.exists():
+        return
+    try:
+        wanted = dict(read_json(record)["checksums"]).get("neutral")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{str(record)!r} is damaged ({error}): {AGAIN}") from error
+    if (sum_of(file) if file.exists() else None) != wanted:
         raise UserError(
             f"{str(file)!r} is not the one of the merged labels, as its checksum shows: label again "
             "(--config.annotate.ignore_existing=True)"

@@ -7,6 +7,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.merging import sum_of
 from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
@@ -14,7 +15,6 @@ from motif_jax.rewards import labels
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.structs import UserError
 from motif_jax.system.files import checkpoint_steps, read_json
-from motif_jax.system.foreign import sha256_of
 
 AUTO = "auto"
 CHOSEN = {"labels": "hard", "anchor": "none"}  # values that may be AUTO, and what they were before they could be
@@ -56,8 +56,8 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))
         prob = annotation_folder(dataset.path, name) / "prob.npy"
-        if config.reward.labels != "hard" and prob.is_file():
-            found[f"{name}.prob"] = sha256_of(prob)
-        if config.reward.anchor != "none" and prob.with_name(NEUTRAL).is_file():
-            found[f"{name}.neutral"] = sha256_of(prob.with_name(NEUTRAL))
+        if config.reward.labels != "hard" and prob.exists():
+            found[f"{name}.prob"] = sum_of(prob)
+        if config.reward.anchor != "none" and prob.with_name(NEUTRAL).exists():
+            found[f"{name}.neutral"] = sum_of(prob.with_name(NEUTRAL))
     return found
