@@ -35,7 +35,7 @@ TOY = (
     "--config.visualize.policy=random", "--config.visualize.episode=3", "--config.benchmark.parts=('env',)",
 )  # fmt: skip
 # What is left on the disk; 16 for others.
-ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "benchmark": 8}
+ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "audit": 8, "benchmark": 8}
 
 
 def run(stage, workdir, *arguments, limit="", **variables):
@@ -56,7 +56,7 @@ def prepare(stage, workdir):
         random_store(workdir / "transcripts")
     if stage == "export":
         write_reward(workdir / "reward/checkpoints")
-    if stage == "report":
+    if stage in ("audit", "report"):
         assert run("evaluate", workdir).returncode == 0
 
 
