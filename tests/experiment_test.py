@@ -22,7 +22,7 @@ STAGES = {name: find_stage(name) for name in NAMES}
 
 def with_tables(reads, identity):
     """A stage that reads these values."""
-    return dataclasses.replace(STAGES["train_policy"], reads=reads, identity=identity)
+    return dataclasses.replace(STAGES["train_policy"], reads=reads, identity=identity, unused=lambda config: ())
 
 
 def others(key: str) -> list[object]:
