@@ -83,6 +83,7 @@ def test_holm_keeps_the_order_and_multiplies_by_what_is_left():
     assert [one.sentence for one in findings.found] == ["x", "z"]
     assert max(one.p for one in findings.found) <= LEVEL
     assert [check.name for check in findings.clear] == ["b"]
+    assert not conclude([Check("a", suspicions=(Suspicion("x", "y", 0.2, 0.03),), tested=2)]).found  # 0.03 * 2 > 0.05
 
 
 def test_tails_are_those_of_the_distributions():
