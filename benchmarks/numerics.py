@@ -31,7 +31,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.mesh import AXES, map_update
 from motif_jax.devices.parameters import name_of
-from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_place, make_player, make_shape_rewards, open_pool
 from motif_jax.structs import UserError
@@ -201,5 +201,5 @@ def programs(config: ConfigDict, dtype: str, rollouts: Rollouts) -> dict[str, Pr
         "policy_step": Program(
             lambda mesh: jax.jit(step), (params, frozen, moment, rollouts.first[0], rollouts.core[0])
         ),
-        "policy_update": Program(make_learn, (init_state(params, parts.learner), Constants(frozen), rollouts)),
+        "policy_update": Program(make_learn, (init_state(params, parts.learner), frozen, rollouts)),
     }

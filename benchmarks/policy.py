@@ -29,7 +29,6 @@ from motif_jax.captions import WIDTH
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.memory import describe_memory, needed_bytes
 from motif_jax.devices.mesh import place
-from motif_jax.learner.update import Constants
 from motif_jax.policies.player import padded_size
 from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt import Reward
@@ -120,7 +119,7 @@ class Training:
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
         self._state = place(parts.begin(params), self._mesh, self._model.rules)
-        self._constants = Constants(place(self._model.frozen, self._mesh, self._model.rules))
+        self._frozen = place(self._model.frozen, self._mesh, self._model.rules)
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
@@ -145,7 +144,7 @@ class Training:
                         continue
                     self._batch = batch
                     with trace.step(number):
-                        self._state, metrics = parts.update(self._state, self._constants, batch.arrays.rollouts)
+                        self._state, metrics = parts.update(self._state, self._frozen, batch.arrays.rollouts)
                     player.swap(player.prepare(local_copy(self._state.params), number), wait=turns)
                     with source.timers("update"):  # as in training, of the update before: the device goes on meanwhile
                         jax.block_until_ready(pending)
@@ -197,7 +196,7 @@ class Training:
         """Steps per second of the learner alone, on the last batch."""
 
         def learn() -> int:
-            self._state, metrics = self._parts.update(self._state, self._constants, self._batch.arrays.rollouts)
+            self._state, metrics = self._parts.update(self._state, self._frozen, self._batch.arrays.rollouts)
             jax.block_until_ready(metrics)
             return self._batch.steps
 
@@ -243,7 +242,7 @@ class Training:
     def update_memory(self) -> int:
         """Bytes that an update takes beside its arguments; 0: not known."""
         update = self._parts.update
-        return needed_bytes(update.lower(self._state, self._constants, self._batch.arrays.rollouts).compile())
+        return needed_bytes(update.lower(self._state, self._frozen, self._batch.arrays.rollouts).compile())
 
     def sizes(self) -> dict[str, Any]:
         """Numbers of games and workers, sizes of batch and rollout, and the device, for the rows."""

@@ -34,7 +34,7 @@ from motif_jax.envs.world import to_row
 from motif_jax.language.config import to_record
 from motif_jax.language.hub_config import make_config
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.policies.language_network import PADDING
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -134,13 +134,13 @@ def play(model: Model, params: Any, steps: int) -> Any:
                         clip_value=0.0, exploration_coefficient=0.01, adam_eps=1e-5,
                         max_gradient_norm=0.5)  # fmt: skip
 
-    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the first field is learnt from
+    def shape_rewards(rollouts: Rollouts) -> Rewards:  # the first field is learnt from
         return Rewards(total=rollouts.reward, extrinsic=rollouts.reward, intrinsic=jnp.zeros_like(rollouts.reward))
 
     mesh = make_mesh()
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
     state = replicate(init_state(params, settings), mesh)
-    constants = Constants(frozen=replicate(model.frozen, mesh))
+    frozen = replicate(model.frozen, mesh)
     player = PolicyPlayer(model._replace(params=params), GAMES, GAMES, seed=0)
     done, number, start, recent = 0, 0, time.monotonic(), []
     with open_pool(player, SeedStream.TRAIN) as pool:
@@ -149,7 +149,7 @@ def play(model: Model, params: Any, steps: int) -> Any:
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = model.encode({name: batch.arrays[name] for name in model.reads})
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(state, constants, shard(Rollouts(**rows, observations=seen, moments={}), mesh, 1))
+            state, metrics = update(state, frozen, shard(Rollouts(**rows, observations=seen, moments={}), mesh, 1))
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
             recent += [one.info.episode_return for group in batch.episodes for one in group]

@@ -34,7 +34,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.batches import Batches, epoch_order, make_batches
@@ -151,13 +151,13 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     mesh = make_mesh()
     settings = Settings(learning_rate=1e-3)
 
-    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the first field is learnt from
+    def shape_rewards(rollouts: Rollouts) -> Rewards:  # the first field is learnt from
         learnt = rollouts.moments["learnt"]
         return Rewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
 
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
     state = replicate(init_state(model.params, settings), mesh)
-    constants = Constants(frozen=replicate(model.frozen, mesh))
+    frozen = replicate(model.frozen, mesh)
     player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, source, SeedStream.TRAIN) as pool:
@@ -168,7 +168,7 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
             seen = {name: batch.arrays[name] for name in model.reads}
             # learn: one update of the policy, which plays from then on
             state, metrics = update(
-                state, constants, shard(Rollouts(**rows, observations=seen, moments=moments), mesh, 1)
+                state, frozen, shard(Rollouts(**rows, observations=seen, moments=moments), mesh, 1)
             )
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)

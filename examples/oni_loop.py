@@ -41,7 +41,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.reward import MessageClassifier
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -155,14 +155,14 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     """Trains policy and reward on the judge's labels alone; returns the policy's parameters."""
     settings = Settings(learning_rate=1e-3)
 
-    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the first field is learnt from
+    def shape_rewards(rollouts: Rollouts) -> Rewards:  # the first field is learnt from
         online = rollouts.moments["online"]
         return Rewards(total=online, extrinsic=0.0 * rollouts.reward, intrinsic=online)
 
     mesh = make_mesh()
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
     state = replicate(init_state(model.params, settings), mesh)
-    constants = Constants(frozen=replicate(model.frozen, mesh))
+    frozen = replicate(model.frozen, mesh)
     player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, SeedStream.TRAIN) as pool:
@@ -173,7 +173,7 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
             seen = {name: batch.arrays[name] for name in model.reads}
             # learn: one update of the policy, which plays from then on
             placed = shard(Rollouts(**rows, observations=seen, moments=moments), mesh, axis=1)
-            state, metrics = update(state, constants, placed)
+            state, metrics = update(state, frozen, placed)
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
             # ask: the judge's answers so far become lessons, new messages become questions

@@ -21,7 +21,7 @@ import optax
 from motif_jax.learner.replay import ReplayBuffer, StoredSteps, Transitions, add, count_steps, draw
 from motif_jax.learner.samples import Rollouts, Unroll
 from motif_jax.learner.settings import ReplaySettings, Settings
-from motif_jax.learner.update import Constants, Metrics, ShapeRewards, annealed, descend, make_optimizer, over_all
+from motif_jax.learner.update import Metrics, ShapeRewards, annealed, descend, make_optimizer, over_all
 
 
 class QState(NamedTuple):
@@ -72,7 +72,7 @@ def td_loss(q: jax.Array, drawn: Transitions, target: jax.Array) -> tuple[jax.Ar
 def make_q_update(
     unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, replay: ReplaySettings, seed: int
 ) -> Callable[..., Any]:
-    """Makes the learner's step on one device: `update(state, constants, rollouts) -> (state, metrics)`.
+    """Makes the learner's step on one device: `update(state, frozen, rollouts) -> (state, metrics)`.
 
     The update adds the rollouts to the buffer, then takes num_epochs * num_minibatches optimizer steps, each on newly
     drawn transitions. If a reward is not finite, the buffer is not changed; if a reward or a step is not finite,
@@ -98,9 +98,9 @@ def make_q_update(
     def loss_of(params: Any, frozen: Any, drawn: Transitions, target: jax.Array) -> tuple[jax.Array, Metrics]:
         return td_loss(values_of(params, frozen, drawn.observations), drawn, target)
 
-    def update(state: QState, constants: Constants, rollouts: Rollouts) -> tuple[QState, Metrics]:
+    def update(state: QState, frozen: Any, rollouts: Rollouts) -> tuple[QState, Metrics]:
         with jax.named_scope("rewards"):
-            rewards = shape_rewards(constants.rewards, rollouts)
+            rewards = shape_rewards(rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
         new = StoredSteps(
             rollouts.observations, rollouts.action, rewards.total, rollouts.terminated, rollouts.truncated
@@ -114,9 +114,9 @@ def make_q_update(
             with jax.named_scope("draw"):
                 drawn = draw(kept, key, replay.minibatch_size, replay.rewarded_share)
             with jax.named_scope("targets"):
-                following = values_of(params, constants.frozen, drawn.following)
+                following = values_of(params, frozen, drawn.following)
                 target = td_targets(following, drawn, settings.discount, settings.bootstrap)
-            gradients, means = jax.grad(loss_of, has_aux=True)(params, constants.frozen, drawn, target)
+            gradients, means = jax.grad(loss_of, has_aux=True)(params, frozen, drawn, target)
             *learnt_more, norms = descend(optimizer, params, optimizer_state, gradients, rate)
             finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
             return tuple(learnt_more), means | norms | {"finite": finite}

@@ -34,14 +34,7 @@ class Rewards(NamedTuple):
     intrinsic: jax.Array
 
 
-class Constants(NamedTuple):
-    """Inputs of an update that it does not change, in addition to the rollouts."""
-
-    frozen: Any = ()  # untrained parameters of the network
-    rewards: Any = None  # argument of `shape_rewards`
-
-
-ShapeRewards = Callable[[Any, Rollouts], Rewards]  # (constants.rewards, rollouts)
+ShapeRewards = Callable[[Rollouts], Rewards]
 
 
 class LearnerState(NamedTuple):
@@ -90,9 +83,10 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
     Returns:
-      `update(state, constants, rollouts) -> (state, metrics)`: one pass over the rollouts per epoch, in minibatches of
-      every M-th rollout. If a loss, gradient or parameter is not finite, `metrics["finite"]` is 0. In this case, or
-      without valid samples, parameters and optimizer are not changed. The version counts every call.
+      `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one
+      pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or parameter is not
+      finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer are not
+      changed. The version counts every call.
     """
     for name, choices in CHOICES.items():
         if getattr(settings, name) not in choices:
@@ -147,23 +141,23 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
         metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}
         return LearnerState(params, optimizer_state, state.version), metrics
 
-    def update(state: LearnerState, constants: Constants, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
+    def update(state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
         check(rollouts, settings)
         with jax.named_scope("rewards"):
-            rewards = shape_rewards(constants.rewards, rollouts)
+            rewards = shape_rewards(rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
         lag = state.version - rollouts.version
         valid = lag < settings.max_policy_lag
         data = Samples(rollouts, rewards.total, valid)
         if settings.algorithm == "ppo":
             with jax.named_scope("targets"):
-                data = with_targets(data, state.params, constants.frozen, unroll, settings)
+                data = with_targets(data, state.params, frozen, unroll, settings)
         if num_steps == 1:
-            new, metrics = step(state, constants.frozen, data)
+            new, metrics = step(state, frozen, data)
         else:
 
             def body(state: LearnerState, index: jax.Array) -> tuple[LearnerState, Metrics]:
-                return step(state, constants.frozen, minibatch(data, index, settings.num_minibatches))
+                return step(state, frozen, minibatch(data, index, settings.num_minibatches))
 
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}

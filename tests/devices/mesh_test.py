@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from linear_policy import BASE, CONSTANTS, assert_same, initial, make_rollouts, shape_rewards, unroll
+from linear_policy import BASE, assert_same, initial, make_rollouts, shape_rewards, unroll
 
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.host_arrays import host_copy, host_part, local_copy, spread_copy
@@ -59,9 +59,9 @@ def learn(sizes, rules=(), state=None, updates=2):
     """State and metrics after some updates."""
     mesh, update, state = start(sizes, rules, state)
     before = jax.tree.map(lambda leaf: leaf.sharding, state)
-    rollouts, constants = shard(make_rollouts(), mesh, axis=1), replicate(CONSTANTS, mesh)
+    rollouts = shard(make_rollouts(), mesh, axis=1)
     for _ in range(updates):
-        state, metrics = update(state, constants, rollouts)
+        state, metrics = update(state, (), rollouts)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == before  # so nothing is compiled or moved anew
     return state, {name: float(value) for name, value in metrics.items()}
 
@@ -97,7 +97,7 @@ def copy_and_resume(folder: str) -> None:
     wanted = jax.tree.map(np.array, initial(SETTINGS))
     local, spread, host = local_copy(state), spread_copy(state), host_copy(state)
     placed = shard(make_rollouts(), mesh, axis=1)
-    state, _ = update(state, replicate(CONSTANTS, mesh), placed)
+    state, _ = update(state, (), placed)
     for copy in (local, spread, host):
         assert_same(copy, wanted, atol=0)
     assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(local))

@@ -10,7 +10,7 @@ import numpy as np
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Constants, LearnerState, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import LearnerState, Rewards, Rollouts, init_state, make_policy_update
 
 T, B, A, D, H = 5, 16, 3, 4, 2
 VERSION = 7
@@ -30,12 +30,9 @@ def unroll(params, frozen, observations, first, core):
     return features @ params["policy"], (features @ params["value"])[..., 0]
 
 
-def shape_rewards(constants, rollouts):
-    intrinsic = constants["scale"] * rollouts.moments["m"]
+def shape_rewards(rollouts):
+    intrinsic = 0.5 * rollouts.moments["m"]
     return Rewards(rollouts.reward + intrinsic, rollouts.reward, intrinsic)
-
-
-CONSTANTS = Constants(rewards={"scale": jnp.float32(0.5)})
 
 
 def make_params(seed: int = 0):
@@ -84,7 +81,7 @@ def train(settings: Settings = BASE, rollouts=None, state=None, devices: int = 1
     state = replicate(jax.tree.map(np.array, initial(settings) if state is None else state), mesh)
     placed = shard(make_rollouts() if rollouts is None else rollouts, mesh, axis=1)
     for _ in range(updates):
-        state, metrics = update(state, replicate(CONSTANTS, mesh), placed)
+        state, metrics = update(state, (), placed)
     state, metrics = jax.device_get((state, metrics))
     return state, {name: float(value) for name, value in metrics.items()}
 

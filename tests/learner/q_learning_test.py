@@ -15,7 +15,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate
 from motif_jax.learner.q_learning import init_q_state, make_q_update, td_loss, td_targets
 from motif_jax.learner.replay import StoredSteps, Transitions, add, count_steps, draw, make_replay
 from motif_jax.learner.settings import ReplaySettings, Settings
-from motif_jax.learner.update import Constants, Rewards, Rollouts
+from motif_jax.learner.update import Rewards, Rollouts
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
 
@@ -26,7 +26,7 @@ NUMBER = {"x": jax.ShapeDtypeStruct((), np.float32)}
 Q = Settings(algorithm="q_learning", discount=0.9, learning_rate=1e-2, adam_eps=1e-8)
 
 
-def just_the_games(_, rollouts):
+def just_the_games(rollouts):
     return Rewards(*[rollouts.reward] * 3)
 
 
@@ -145,7 +145,7 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
                               in_axes=(None, None, 0), axis_name="data"))  # fmt: skip
 
     def learn(rollouts):
-        found = update(state, Constants(), jax.tree.map(lambda array: array[None], rollouts))
+        found = update(state, (), jax.tree.map(lambda array: array[None], rollouts))
         return jax.tree.map(lambda array: np.asarray(array[0]), found)
 
     new, metrics = learn(rollouts)
@@ -187,7 +187,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus():
     def act(params, tokens):
         return model.step(params, (), {"tokens": tokens}, None, np.zeros((4, 0)), model.prepare(params, ()))
 
-    export.export(program, platforms=["cuda", "tpu"])(state, Constants(), rollouts)
+    export.export(program, platforms=["cuda", "tpu"])(state, (), rollouts)
     export.export(jax.jit(act), platforms=["cuda", "tpu"])(model.params, tokens[0])
 
 
@@ -259,7 +259,7 @@ def test_a_game_whose_reward_comes_two_steps_late_is_learnt():
             action.astype(np.int32), np.zeros((length, games, 3)), np.zeros((length, games)),
             np.zeros((length, games), np.int32), reward, terminated, truncated, {},
         )  # fmt: skip
-        state, metrics = update(state, Constants(), rollouts)
+        state, metrics = update(state, (), rollouts)
     assert metrics["finite"] == 1
     moments = [f"a {door} door, you have {what}" for door in KEYS
                for what in ("nothing", *(f"the {key} key" for key in KEYS))]  # fmt: skip

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import jax
 import pytest
-from linear_policy import CONSTANTS, initial, make_rollouts, shape_rewards, unroll
+from linear_policy import initial, make_rollouts, shape_rewards, unroll
 
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import CHOICES, Settings
@@ -19,7 +19,7 @@ def program(settings: Settings) -> str:
     update = map_update(
         make_policy_update(unroll, shape_rewards, settings), make_mesh(1), batch_axis=1, num_constants=1
     )
-    return str(jax.make_jaxpr(update)(initial(settings), CONSTANTS, make_rollouts()))
+    return str(jax.make_jaxpr(update)(initial(settings), (), make_rollouts()))
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Settings)])

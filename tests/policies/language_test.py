@@ -15,7 +15,7 @@ from motif_jax.language.config import from_record, to_record
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
 from motif_jax.policies.language_network import PADDING, Head, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
@@ -170,12 +170,12 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus(family, algorithm):
         truncated=np.zeros((2, 4), bool), moments={},
     )  # fmt: skip
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=4)
-    update = make_policy_update(model.unroll, lambda _, rollouts: Rewards(*[rollouts.reward] * 3), settings)
+    update = make_policy_update(model.unroll, lambda rollouts: Rewards(*[rollouts.reward] * 3), settings)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     state = jax.eval_shape(lambda params: init_state(params, settings), model.params)
     step = jax.jit(lambda params, frozen, seen: model.step(params, frozen, seen, None, np.zeros((4, 0)), ()))
     for platform in ("cuda", "tpu"):
-        export.export(program, platforms=[platform])(state, Constants(model.frozen), rollouts)
+        export.export(program, platforms=[platform])(state, model.frozen, rollouts)
         export.export(step, platforms=[platform])(model.params, model.frozen, {"tokens": tokens[0]})
 
 

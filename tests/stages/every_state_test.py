@@ -13,7 +13,6 @@ from train_policy_test import settings
 from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.learner.update import Constants
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import Settings
@@ -64,11 +63,11 @@ def rollouts_of(config, parts, seed):
 def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, tmp_path):
     config = config_of(network)
     parts = assemble(config, tmp_path, make_sources, 1)
-    constants = Constants(parts.model.frozen)
+    frozen = parts.model.frozen
 
     def updated(whole, number):
         state = start._replace(**{name: whole[name] for name in start._fields})
-        state, metrics = parts.update(place(state, parts.mesh), constants, rollouts_of(config, parts, number))
+        state, metrics = parts.update(place(state, parts.mesh), frozen, rollouts_of(config, parts, number))
         assert metrics["finite"] == 1
         return whole_state(jax.device_get(state), parts.model.frozen)
 

@@ -11,7 +11,7 @@ from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.policies import model as policy_model
 from motif_jax.policies.model import make_policy_model, read_policy
 from motif_jax.policies.player import PolicyPlayer
@@ -71,9 +71,9 @@ def test_frozen_parameters_are_arguments_and_not_constants_of_programs():
     )  # fmt: skip
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     state = init_state(jax.tree.map(jnp.copy, model.params), settings)
-    traced = program.trace(state, Constants(model.frozen), rollouts)
+    traced = program.trace(state, model.frozen, rollouts)
     assert len(traced.lower().as_text()) < 400_000
-    state, metrics = program(state, Constants(model.frozen), rollouts)
+    state, metrics = program(state, model.frozen, rollouts)
     assert metrics["finite"] == 1
 
 

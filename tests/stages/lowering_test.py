@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 from motif_jax.devices.mesh import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import play_step
@@ -117,7 +117,7 @@ def lower_update(network, dtype, algorithm, fsdp=1, tensor=1):
     state = place(init_state(model.params, settings), mesh)
     results = shardings(state, mesh), NamedSharding(mesh, P())
     program = map_update(update, mesh, 1, num_constants=1, results=results)
-    lower(program, state, Constants(model.frozen), shard(rollouts, mesh, axis=1))
+    lower(program, state, model.frozen, shard(rollouts, mesh, axis=1))
 
 
 def lower_on_eight_devices() -> None:

@@ -106,12 +106,12 @@ def test_the_mix_is_what_config_and_reward_say():
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
     rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)
     learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(make_reward(), mix, False))
-    rewards = make_shape_rewards(make_mix(config, None), RewardSources([learnt]))(None, rollouts)
+    rewards = make_shape_rewards(make_mix(config, None), RewardSources([learnt]))(rollouts)
     assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
     assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)
     assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
     rollouts.moments = {}
-    assert float(make_shape_rewards(mix, RewardSources())(None, rollouts).total[0, 0]) == pytest.approx(0.5)
+    assert float(make_shape_rewards(mix, RewardSources())(rollouts).total[0, 0]) == pytest.approx(0.5)
 
 
 @pytest.mark.quick
@@ -124,7 +124,7 @@ def test_without_annealing_runs_of_any_length_share_one_compiled_program():
         settings = learner_settings(config)
         mesh, update = linear_policy.compiled(settings, 1)
         rollouts = shard(linear_policy.make_rollouts(), mesh, axis=1)
-        return update.lower(linear_policy.initial(settings), linear_policy.CONSTANTS, rollouts).as_text()
+        return update.lower(linear_policy.initial(settings), (), rollouts).as_text()
 
     assert program(10**5, 1.0) == program(10**6, 1.0)
     assert program(10**5, 0.5) != program(10**6, 0.5)

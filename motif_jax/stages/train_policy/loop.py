@@ -26,7 +26,7 @@ from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.memory import check_fits
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import name_of
-from motif_jax.learner.update import Constants, LearnerState
+from motif_jax.learner.update import LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
@@ -78,7 +78,7 @@ def learn(
     state, frozen, done = begin(config, keeper, parts, folder / "checkpoints", together)
     if keeper:
         stop.watch(keeper.directory, lambda: done["env_steps"], "steps")
-    constants = Constants(frozen=place(frozen, parts.mesh, parts.model.rules))
+    placed_frozen = place(frozen, parts.mesh, parts.model.rules)
     if me == 0:
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
@@ -137,11 +137,13 @@ def learn(
             if first:
                 if me == 0:
                     print_line("train_policy: compiling the first update")
-                fits(config, parts, state, constants, batch)
+                arguments = state, placed_frozen, batch.arrays.rollouts
+                what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
+                check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
                 if keeper and section.network == LANGUAGE and not done["env_steps"]:
                     keeper.save(state, done)  # the untrained policy
             with trace.step(done["updates"]):
-                state, metrics = parts.update(state, constants, batch.arrays.rollouts)
+                state, metrics = parts.update(state, placed_frozen, batch.arrays.rollouts)
             done["updates"] += 1
 
             # publish the new policy; games wait for it only if they take turns with the learner
@@ -217,13 +219,6 @@ def write_summary(folder: Path, done: dict[str, Any], rate: float | None, record
         + (f"{rate:,.0f} steps/s; " if rate else "")
         + f"checkpoints in {folder / 'checkpoints'}"
     )
-
-
-def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Constants, batch: Batch) -> None:
-    """Raises UserError, before the first update, if the device has less memory than an update needs."""
-    what = f"train_policy cannot go on: an update of {config.policy.batch_size:,} steps"
-    arguments = state, constants, batch.arrays.rollouts
-    check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ class Parts(NamedTuple):
     sources: RewardSources
     learner: Settings
     begin: Callable[[Any], Any]  # parameters -> the learner's state before the first update
-    update: Any  # compiled: (state, constants, rollouts) -> (state, metrics)
+    update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
 
 def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
@@ -207,7 +207,7 @@ def make_q_learner(
     return begin, make_q_update(model.unroll, shape_rewards, learner, settings, config.seed)
 
 
-def make_shape_rewards(mix: Mix, sources: RewardSources) -> Callable[[Any, Rollouts], Rewards]:
+def make_shape_rewards(mix: Mix, sources: RewardSources) -> ShapeRewards:
     """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
 
     Args:
@@ -215,7 +215,7 @@ def make_shape_rewards(mix: Mix, sources: RewardSources) -> Callable[[Any, Rollo
       sources: what else rewards the agent.
     """
 
-    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
+    def shape_rewards(rollouts: Rollouts) -> Rewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
         intrinsic = sources.total(rollouts.moments)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
