@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.rows import Rows
-from motif_jax.devices.memory import describe_memory
+from motif_jax.devices.mesh import describe_memory
 
 MATRIX = 2048  # rows and columns on a CPU
 LARGE_MATRIX = 8192  # on an accelerator

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rows import rate_of
-from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.game import NetHackGame
 from motif_jax.envs.nethack.keys import KEYS

@@ -27,8 +27,7 @@ from motif_jax.actors.acting import FreeRunning, Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import WIDTH
 from motif_jax.devices.host_arrays import local_copy
-from motif_jax.devices.memory import describe_memory, needed_bytes
-from motif_jax.devices.mesh import place
+from motif_jax.devices.mesh import describe_memory, needed_bytes, place
 from motif_jax.policies.player import padded_size
 from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt import Reward

@@ -167,9 +167,7 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = {name: batch.arrays[name] for name in model.reads}
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(
-                state, frozen, shard(Rollouts(**rows, observations=seen, moments=moments), mesh, 1)
-            )
+            state, metrics = update(state, frozen, shard(Rollouts(**rows, observations=seen, moments=moments), mesh, 1))
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
             if number % 10 == 1 or done >= steps:

@@ -43,7 +43,7 @@ KNOWN = {
     "system/files.py": {"open", "np.lib.format.open_memmap", "zipfile.ZipFile"},  # to write; after `open_regular`
     "system/locks.py": {"open", "os.open"},
     "system/startup.py": {"open", "os.open"},  # /dev/null
-    "actors/folders.py": {"open"},  # to write
+    "actors/transport.py": {"open"},  # to write
     "actors/capacity.py": {"*.read_text"},  # /proc, /sys
     "annotation/shared_lines.py": {"open"},  # to write
     "devices/releases.py": {"safetensors.numpy.load"},  # of bytes

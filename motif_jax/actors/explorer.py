@@ -3,6 +3,10 @@
 Its priorities: answer the game's questions; fight adjacent monsters; eat when hungry; rest when badly hurt; take known
 stairs down, on some levels at once and on others when everything is explored; walk to the nearest unseen thing or
 place; search for hidden doors; walk to a random visited square. It remembers each level for its return.
+
+Sets of squares are the bits of one integer: square (x, y) is bit 80 * y + x. Column 79 is always empty, so that a step
+off one side of the map does not arrive at the other. A step of a breadth-first search in all directions is then a
+handful of shifts.
 """
 
 from __future__ import annotations
@@ -13,9 +17,66 @@ from typing import Any
 import numpy as np
 from nle import nethack
 
-from motif_jax.actors.paths import STEPS, beside, path_to, shift, squares
 from motif_jax.envs.nethack.game import BRANCH, EAT_PROMPT, STAIRS_LEVEL, TURNS, X, Y
 from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, YES
+
+STRIDE = 80
+# Action (index in `envs.nethack.keys.ACTIONS`) -> change of the bit's position.
+STEPS = {1: -STRIDE, 2: 1, 3: STRIDE, 4: -1, 5: 1 - STRIDE, 6: 1 + STRIDE, 7: STRIDE - 1, 8: -STRIDE - 1}
+DIAGONAL = (5, 6, 7, 8)
+
+
+def squares(mask: np.ndarray) -> int:
+    """The set of true squares. [21, 79] bool -> bits."""
+    padded = np.zeros((21, STRIDE), bool)
+    padded[:, :79] = mask
+    return int.from_bytes(np.packbits(padded, bitorder="little").tobytes(), "little")
+
+
+def shift(bits: int, by: int) -> int:
+    """Moves all squares by the same step."""
+    return bits << by if by > 0 else bits >> -by
+
+
+def beside(bits: int) -> int:
+    """The given squares and all their neighbours, including diagonal ones."""
+    row = bits | bits << 1 | bits >> 1
+    return row | row << STRIDE | row >> STRIDE
+
+
+def path_to(start: int, goals: int, walkable: int, doors: int) -> list[int]:
+    """The actions along a shortest path from `start` to any of `goals`; [] if `goals` cannot be reached.
+
+    Args:
+      start: one square.
+      goals: squares to reach; only walkable ones can be reached.
+      walkable: squares that can be entered.
+      doors: squares that cannot be entered or left diagonally.
+    """
+    layers = [start]
+    seen = start
+    while not layers[-1] & goals:
+        edge = layers[-1]
+        free = edge & ~doors
+        straight = edge << 1 | edge >> 1 | edge << STRIDE | edge >> STRIDE
+        diagonal = free << STRIDE + 1 | free >> STRIDE + 1 | free << STRIDE - 1 | free >> STRIDE - 1
+        reached = (straight | diagonal & ~doors) & walkable & ~seen
+        if not reached:
+            return []
+        seen |= reached
+        layers.append(reached)
+    at = layers[-1] & goals
+    at &= -at
+    actions = []
+    for layer in reversed(layers[:-1]):
+        for action, step in STEPS.items():
+            before = shift(at, -step) & layer
+            if before and not (action in DIAGONAL and (at | before) & doors):
+                actions.append(action)
+                at = before
+                break
+    return actions[::-1]
+
 
 NO = KEYS.index(ord("n"))  # also: move south-east
 DOWN, KICK, EAT, SEARCH = (ACTION_NAMES.index(name) for name in ("down", "kick", "eat", "search"))
@@ -61,7 +122,7 @@ KINDS = _kinds()
 
 
 class _Level:
-    """The explorer's memory of one level. Sets of squares are the bits of integers, see `paths`."""
+    """The explorer's memory of one level. Sets of squares are bits, see the module docstring."""
 
     def __init__(self, eager: bool):
         self.eager = eager  # goes down as soon as it can

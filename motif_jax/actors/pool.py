@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.folders import remove_stale_folders
 from motif_jax.actors.layout import Ended, Full, Layout, Request
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.rows import RolloutRows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
-from motif_jax.actors.transport import ProcessWorker
+from motif_jax.actors.transport import ProcessWorker, remove_stale_folders
 from motif_jax.actors.worker_handle import WorkerHandle
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import check_world

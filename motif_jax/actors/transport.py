@@ -1,4 +1,10 @@
-"""The connection of the pool to one worker: a process or, for debugging, an object in this process."""
+"""The connection of the pool to one worker: a process or, for debugging, an object in this process.
+
+Each process has a temporary folder, which the next pool removes if the parent was killed. All users share the temporary
+directory, and workdirs may lie in it. So a folder is removed only if its name, its owner and the content of its marker
+file show that this program made it. The parent holds a lock on the marker while it runs, which is visible across
+containers.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +12,23 @@ import collections
 import contextlib
 import json
 import os
+import re
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from motif_jax.actors.folders import WorkerFolder
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.worker import Worker
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.structs import UserCodeError, UserError
+from motif_jax.system.locks import NoLocks, open_in_place, try_lock
 
 Message = tuple[int, int, int]  # Op, group, slot
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -36,6 +47,51 @@ def describe(layout: Layout, shared: SharedArrays, index: int) -> Callable[[], s
         return f"actor worker {index} (seed {layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'})"
 
     return who
+
+
+NAME = re.compile(r"motif_jax-\d+-worker-[a-z0-9_]{8}")  # the parent's process, then the random part that mkdtemp adds
+MARKER = ".motif_jax-worker-folder"
+PURPOSE = "is a temporary folder of an actor worker of motif_jax, and is removed when its parent process has ended\n"
+
+
+class WorkerFolder:
+    """A folder for the temporary files of one worker."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"motif_jax-{os.getpid()}-worker-"))
+        self._marker = open(self.path / MARKER, "xb")  # noqa: SIM115  (held while this object lives)
+        with contextlib.suppress(NoLocks):  # others cannot lock it either, and so do not remove the folder
+            try_lock(self._marker)
+        self._marker.write(_marker_of(self.path))  # after the lock: this makes it a worker's folder for others
+        self._marker.flush()
+
+    def remove(self) -> None:
+        """Removes the folder with its contents."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._marker.close()
+
+
+def remove_stale_folders() -> None:
+    """Removes the folders of workers whose parent was killed before it could clean up."""
+    for folder in Path(tempfile.gettempdir()).glob("motif_jax-*-worker-*"):
+        # OSError: another process has removed it. UserError: something else has the marker's name.
+        if NAME.fullmatch(folder.name):
+            with contextlib.suppress(OSError, UserError, NoLocks):
+                _remove_if_stale(folder)
+
+
+def _remove_if_stale(folder: Path) -> None:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return
+    with open_in_place(folder / MARKER, "r+b") as marker:
+        expected = _marker_of(folder)
+        if marker.read(len(expected) + 1) == expected and try_lock(marker):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _marker_of(folder: Path) -> bytes:
+    return f"{folder.name} {PURPOSE}".encode()
 
 
 class ProcessWorker:

@@ -5,8 +5,7 @@ import itertools
 import pytest
 from conftest import wait_for
 
-from motif_jax.actors.acting import FreeRunning, Rounds
-from motif_jax.actors.inference import RandomPolicy
+from motif_jax.actors.acting import FreeRunning, RandomPolicy, Rounds
 from motif_jax.actors.pool import ActorPool
 
 pytestmark = pytest.mark.quick

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from motif_jax import experiment
-from motif_jax.actors.folders import MARKER, WorkerFolder, remove_stale_folders
+from motif_jax.actors.transport import MARKER, WorkerFolder, remove_stale_folders
 
 pytestmark = pytest.mark.quick
 NAME = "motif_jax-7-worker-abcd1234"
@@ -30,7 +30,7 @@ def killed(tmp_path_factory) -> Path:
     """What the worker of a parent that was killed has left."""
     code = """
 import os, signal
-from motif_jax.actors.folders import WorkerFolder
+from motif_jax.actors.transport import WorkerFolder
 made = WorkerFolder()
 (made.path / "game").mkdir()
 (made.path / "game/nle.ttyrec").touch()

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.handoff import Handoff
-from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 
 pytestmark = pytest.mark.quick

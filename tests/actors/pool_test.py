@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import LONG_S, ROOT, children, wait_for
 
-from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.worker_handle import Silence
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows

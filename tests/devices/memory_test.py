@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from motif_jax.devices.memory import check_fits, describe_memory, gib, needed_bytes
+from motif_jax.devices.mesh import check_fits, describe_memory, gib, needed_bytes
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

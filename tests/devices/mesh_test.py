@@ -18,7 +18,7 @@ from linear_policy import BASE, assert_same, initial, make_rollouts, shape_rewar
 
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.host_arrays import host_copy, host_part, local_copy, spread_copy
-from motif_jax.devices.mesh import AXES, batch_parts, make_mesh, map_update, place, replicate, shard, shardings
+from motif_jax.devices.mesh import AXES, batch_parts, make_mesh, map_update, place, shard, shardings
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState, make_policy_update
 from motif_jax.structs import UserError

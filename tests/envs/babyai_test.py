@@ -13,7 +13,7 @@ from babyai_games import MIXED, begin, make
 from minigrid.core.grid import Grid
 from minigrid.minigrid_env import MiniGridEnv
 
-from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import decode
 from motif_jax.envs.babyai import prompt

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
-from motif_jax.actors.inference import answer
+from motif_jax.actors.acting import answer
 from motif_jax.actors.players import make_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes

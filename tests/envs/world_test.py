@@ -11,7 +11,7 @@ from conftest import get_config
 from import_order_test import MODULES, imported_by
 from own_worlds import LENGTH, Corridor
 
-from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.players import FRAMES, OF_WORLD, make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.rules import NO_RULES
@@ -302,7 +302,7 @@ def test_a_workdir_of_another_world_is_refused_in_one_sentence(tmp_path):
 
 # Who may know that NetHack is played. Everybody else speaks to the world.
 OF_NETHACK = {
-    "envs", "networks", "actors.explorer", "actors.paths",
+    "envs", "networks", "actors.explorer",
     "rewards.learnt_source", "stages.train_reward.setup",  # the bottom line, as learnt rewards read it
 }  # fmt: skip
 

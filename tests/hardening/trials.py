@@ -13,7 +13,7 @@ from typing import Any
 from conftest import wait_for, worker_processes
 from victims import Outcome, Victims
 
-from motif_jax.actors.folders import remove_stale_folders
+from motif_jax.actors.transport import remove_stale_folders
 
 KILLS = 8
 LANES = 2  # that kill at a time

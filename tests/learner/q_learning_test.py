@@ -12,8 +12,18 @@ from jax import export
 from linear_policy import make_rollouts
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate
-from motif_jax.learner.q_learning import init_q_state, make_q_update, td_loss, td_targets
-from motif_jax.learner.replay import StoredSteps, Transitions, add, count_steps, draw, make_replay
+from motif_jax.learner.q_learning import (
+    StoredSteps,
+    Transitions,
+    add,
+    count_steps,
+    draw,
+    init_q_state,
+    make_q_update,
+    make_replay,
+    td_loss,
+    td_targets,
+)
 from motif_jax.learner.settings import ReplaySettings, Settings
 from motif_jax.learner.update import Rewards, Rollouts
 from motif_jax.policies.model import make_policy_model

@@ -11,7 +11,7 @@ from conftest import get_config
 from flax import nnx
 from nethack_texts import NETHACK
 
-from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon

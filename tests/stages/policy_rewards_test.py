@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode

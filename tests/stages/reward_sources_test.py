@@ -9,7 +9,7 @@ from conftest import get_config, interrupt
 from train_policy_test import TINY, assert_equal_to_the_bit
 
 from motif_jax import experiment
-from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import make_mesh, shard

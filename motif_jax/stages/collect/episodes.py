@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from motif_jax.actors.inference import BatchedPolicy, answer
+from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.layout import Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.episodes.pieces import Pieces

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.actors.acting import answer
 from motif_jax.actors.handoff import Arrays, make_batch
-from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import find_checkpoints

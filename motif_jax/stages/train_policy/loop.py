@@ -23,8 +23,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.coordination import host
 from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.memory import check_fits
-from motif_jax.devices.mesh import place
+from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import LearnerState
 from motif_jax.networks.kinds import LANGUAGE
@@ -32,7 +31,7 @@ from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
-from motif_jax.stages.train_policy.setup import Parts, assemble, make_place, make_player, open_pool
+from motif_jax.stages.train_policy.setup import assemble, make_place, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, begin, whole_state
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_config, write_json, write_whole

@@ -21,8 +21,7 @@ from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shard, sh
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
-from motif_jax.learner.q_learning import QState, init_q_state, make_q_update
-from motif_jax.learner.replay import make_replay
+from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, make_replay
 from motif_jax.learner.settings import Q_LEARNING, ReplaySettings, Settings
 from motif_jax.learner.update import Rewards, Rollouts, ShapeRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
