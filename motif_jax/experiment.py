@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.files import check_layout, read_json, record, write_config
 from motif_jax.system.jax_start import check_jax_starts, divide_cpu
-from motif_jax.system.locks import Held, take
+from motif_jax.system.locks import take
 from motif_jax.system.own_folders import check_no_links
 
 
@@ -49,8 +48,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     except OSError as error:
         raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
     sharing = {stage.shared(config) for stage in stages}
-    lock = locked(workdir, shared=False not in sharing) if sharing != {None} else contextlib.nullcontext()
-    with lock:
+    with contextlib.nullcontext() if sharing == {None} else take(workdir / ".lock", shared=False not in sharing):
         for stage in stages:  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)
             if not stage.is_complete(config, workdir):
@@ -111,20 +109,6 @@ def check_name(workdir: Path) -> None:
         raise UserError(
             f"the name {str(workdir)!r} is not valid UTF-8, which checkpoints need (--workdir{hint})"
         ) from None
-
-
-@contextlib.contextmanager
-def locked(workdir: Path, shared: bool) -> Iterator[None]:
-    """Locks the workdir against other runs; with `shared`, only against those that do not share it.
-
-    The kernel releases the lock however this process ends.
-    """
-    try:
-        lock = take(workdir / ".lock", shared)
-    except Held as held:
-        raise UserError(f"another run ({held}) is using {str(workdir)!r} (--workdir)") from None
-    with lock:
-        yield
 
 
 def tables() -> Tables:

@@ -20,8 +20,7 @@ from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.evaluate.contenders import find_contender
 from motif_jax.stages.evaluate.summary import intervals, show
 from motif_jax.structs import UserError
-from motif_jax.system.file_names import LONGEST, short_name
-from motif_jax.system.files import read_json, read_lines, write_json, write_lines, write_whole
+from motif_jax.system.files import LONGEST, read_json, read_lines, short_name, write_json, write_lines, write_whole
 from motif_jax.system.runs import plan
 
 pytestmark = pytest.mark.quick

@@ -168,7 +168,7 @@ READERS = {  # files that read such things, how often, and which of the doors ea
     "rewards/learnt_source.py": 1,  # reads the number of a step alone
     "rewards/online/words.py": 1,  # word_vectors
     "rewards/torch_format.py": 1,  # torch_checkpoint
-    "devices/saved.py": 1,  # behind policy and reward
+    "devices/checkpoints.py": 1,  # behind policy and reward
     "stages/offline/epochs.py": 2,  # own_checkpoint, as are the next four
     "stages/train_language/cloning.py": 1,
     "stages/train_policy/start.py": 4,

@@ -137,7 +137,6 @@ READERS = {
     "files.read_array, mapped": lambda file: files.read_array(file, "r"),
     "files.read_array, to be changed": lambda file: files.read_array(file, "r+"),
     "files.read_arrays": lambda file: files.read_arrays(file, ["action"]),
-    "files.names_in": files.names_in,
     "foreign.read_text": foreign.read_text,
     "foreign.sha256_of": foreign.sha256_of,
     "replay": lambda file: replay.load_replay(file, "--x"),
@@ -153,7 +152,7 @@ READERS = {
 }
 ARRAYS = {"claim", "claim_inside", "bomb"}
 FINE = {  # attacks that are none for a reader
-    "files.names_in": {"claim_inside", "bomb"}, "foreign.sha256_of": ARRAYS, "config": ARRAYS, "metrics": ARRAYS,
+    "foreign.sha256_of": ARRAYS, "config": ARRAYS, "metrics": ARRAYS,
     "tracks": {"pipe"},
 }  # fmt: skip
 STRANGE = {"pipe": os.mkfifo, "line": fill_line, "claim": claim, "claim_inside": claim_inside, "bomb": bomb,

@@ -21,7 +21,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ import orbax.checkpoint as ocp
 from motif_jax.console import clean
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
+from motif_jax.devices.releases import find_release, is_release, read_release
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
 from motif_jax.system.files import LAYOUT, LAYOUT_KEY, check_layout, checkpoint_steps
@@ -235,14 +236,9 @@ class Checkpoints:
             return None
 
 
-@contextlib.contextmanager
-def reading(directory: Path) -> Iterator[Checkpoints]:
-    """Opens checkpoints for reading, and closes them at the end."""
-    checkpoints = Checkpoints(directory)
-    try:
-        yield checkpoints
-    finally:
-        checkpoints.close()
+def reading(directory: Path) -> contextlib.closing[Checkpoints]:
+    """Opens checkpoints for reading, and closes them at the end of a `with`."""
+    return contextlib.closing(Checkpoints(directory))
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
@@ -284,3 +280,16 @@ def find_checkpoints(path: Path, kind: str = "reward") -> Path:
         if checkpoint_steps(directory):
             return directory
     raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")
+
+
+def find_saved(path: Path, kind: str) -> Path:
+    """The directory with a "policy" or a "reward": a release, or checkpoints at `path` or at the usual place below."""
+    return find_release(path) or find_checkpoints(path, kind)
+
+
+def read_saved(directory: Path, kind: str, which: str) -> tuple[int, Any, dict[str, Any]]:
+    """Step, arrays and facts from the directory of `find_saved`; `which` is "last", "best" or a step."""
+    if is_release(directory):
+        return read_release(directory, kind, which)
+    with reading(directory) as checkpoints:
+        return checkpoints.readable(which)

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
-from motif_jax.devices.saved import find_saved, read_saved
 from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.policies.drrn import drrn_policy_fields

@@ -192,7 +192,7 @@ def take_lock(folder: Path, part: Part) -> IO[bytes]:
         return take(folder / f".{part.stem}.lock")
     except Held as held:
         raise UserError(
-            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {held} "
+            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {held.holder} "
             "(--config.annotate.shard)"
         ) from None
 

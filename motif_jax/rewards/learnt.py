@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.captions import WIDTH, decode, encode
+from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
-from motif_jax.devices.saved import find_saved, read_saved
 from motif_jax.rewards.model import make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics, read_statistics
 from motif_jax.rewards.torch_format import write_experiment

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release
-from motif_jax.devices.saved import find_saved, read_saved
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward

@@ -25,10 +25,10 @@ import numpy as np
 
 from motif_jax.console import clean
 from motif_jax.structs import UserError
-from motif_jax.system.file_names import LONGEST, short_name
 from motif_jax.system.foreign import check_head, lines_of, open_regular, read_bytes
 from motif_jax.system.locks import NoLocks, open_in_place, try_lock
 
+LONGEST = 255  # bytes of a name, the limit of file systems
 LAYOUT = 1  # version of the files in a workdir; raise it with every change by which older files would be misread
 LAYOUT_KEY = "layout"  # its key in each config.json and in the facts of checkpoints
 CHECKSUM = "checksum"  # the last key of an object
@@ -36,6 +36,14 @@ LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousan
 LARGEST_ARRAY = 2**34  # bytes of an array that is not mapped
 # NumPy's exceptions for a damaged header.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
+
+
+def short_name(text: str, longest: int = LONGEST) -> str:
+    """A name of a file: the text itself; a longer one is cut and ends with a hash of all of it."""
+    data = os.fsencode(text)
+    if len(data) <= longest:
+        return text
+    return f"{data[: longest - 17].decode(errors='ignore')}-{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -228,13 +236,13 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
 
 
 def read_arrays(
-    path: Path, names: Iterable[str], optional: Iterable[str] = (), limit: int | None = None
+    path: Path, names: Iterable[str] | None = None, optional: Iterable[str] = (), limit: int | None = None
 ) -> dict[str, np.ndarray]:
     """Reads arrays of an `.npz` file; raises ValueError if one is missing, damaged, or if they are too large.
 
     Args:
       path: the file.
-      names: required arrays.
+      names: required arrays; None: all that are there.
       optional: arrays that are read if they exist.
       limit: bytes of all these arrays together; None: the size of the file, for one without compression.
     """
@@ -242,7 +250,7 @@ def read_arrays(
         with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
             limit = os.fstat(opened.fileno()).st_size if limit is None else limit
             there = set(archive.namelist())
-            wanted = [archive.getinfo(f"{name}.npy") for name in names]
+            wanted = archive.infolist() if names is None else [archive.getinfo(f"{name}.npy") for name in names]
             wanted += [archive.getinfo(f"{name}.npy") for name in optional if f"{name}.npy" in there]
             if sum(member.file_size for member in wanted) > limit:
                 raise ValueError(f"it unpacks to more than {limit:,} bytes")
@@ -254,15 +262,6 @@ def read_arrays(
                 found[member.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
             return found
     except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
-        raise ValueError((str(error).splitlines() or ["it is not an archive"])[0]) from error
-
-
-def names_in(path: Path) -> list[str]:
-    """The names of the arrays of an `.npz` file; raises ValueError as `read_arrays` does."""
-    try:
-        with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
-    except (ValueError, RuntimeError, zipfile.BadZipFile, struct.error) as error:
         raise ValueError((str(error).splitlines() or ["it is not an archive"])[0]) from error
 
 

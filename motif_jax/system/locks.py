@@ -27,8 +27,12 @@ HOLDER_BYTES = 300  # fits any host name
 _required = True  # False with --nolocks; global, because all threads and stages take locks
 
 
-class Held(Exception):
-    """Another process holds a lock; the message names it."""
+class Held(UserError):
+    """Another process, described by `holder`, holds a lock in a folder."""
+
+    def __init__(self, folder: Path, holder: str):
+        super().__init__(f"another run ({holder}) is using {str(folder)!r} (--workdir)")
+        self.holder = holder
 
 
 class NoLocks(Exception):
@@ -119,7 +123,8 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
         if not HOLDER.match(before):  # another program's file, or a hard link to one
             raise UserError(f"{str(path)!r} is not a lock file of this program: move it away (--workdir)")
         if not taken:
-            raise Held(_describe(before))
+            holder = clean(before.rstrip(b"\0").decode(errors="replace"), 80) or "another process"
+            raise Held(path.parent, holder)
         if os.fstat(file).st_nlink == 1:  # does not change a file with a hard link, as in a backup
             # Holders of a shared lock write concurrently, so the file must never be empty in between.
             os.ftruncate(file, os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0))
@@ -127,10 +132,6 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
         lock.close()
         raise
     return lock
-
-
-def _describe(holder: bytes) -> str:
-    return clean(holder.rstrip(b"\0").decode(errors="replace"), 80) or "another process"
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
-from motif_jax.system.file_names import LONGEST, short_name
+from motif_jax.system.files import LONGEST, short_name
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)

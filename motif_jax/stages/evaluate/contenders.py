@@ -23,8 +23,7 @@ from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.structs import UserError
-from motif_jax.system.file_names import short_name
-from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record
+from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record, short_name
 from motif_jax.system.foreign import read_bytes
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing

@@ -26,7 +26,7 @@ from motif_jax.devices.mesh import make_mesh
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import json_line, write_config
-from motif_jax.system.locks import Held, open_in_place, take
+from motif_jax.system.locks import open_in_place, take
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress, drop_rows_after
 from motif_jax.system.signals import StopAsked
@@ -261,10 +261,7 @@ def run_offline(
         with Hosts() as hosts, contextlib.ExitStack() as stack:
             if hosts.me == 0:
                 folder.mkdir(parents=True, exist_ok=True)
-                try:
-                    stack.enter_context(take(folder / ".lock"))
-                except Held as held:
-                    raise UserError(f"another run ({held}) is writing to {str(folder)!r} (--workdir)") from None
+                stack.enter_context(take(folder / ".lock"))
             transcripts = open_data(True) if hosts.me == 0 else None
             if hosts.count > 1:
                 hosts.agree(Vote.GO_ON)

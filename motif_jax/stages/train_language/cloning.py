@@ -12,10 +12,10 @@ from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.console import print_line
+from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.mesh import map_update, replicate
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.devices.saved import read_saved
 from motif_jax.language.config import to_record
 from motif_jax.language.settings import MODEL
 from motif_jax.offline.recipes import recipe_of

@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.devices.host_arrays import spread_copy
+from motif_jax.devices.host_arrays import nested, spread_copy
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.learner.update import LearnerState
 from motif_jax.stages.train_policy.section import RESCUED
 from motif_jax.structs import UserError
-from motif_jax.system.files import names_in, read_arrays, write_whole
+from motif_jax.system.files import read_arrays, write_whole
 
 FACTS, SOURCES = "facts", "sources"
 
@@ -72,44 +72,32 @@ def write_rescued(
     """
     if not (folder / "config.json").exists():
         raise UserError(f"this host cannot see the files of host 0 in {str(folder)!r}")
-    arrays: dict[str, Any] = {"/".join(path): np.asarray(leaf) for path, leaf in paths_of(state, learning).items()}
+    by_path = leaves_by_path(state) | {(SOURCES, *path): leaf for path, leaf in leaves_by_path(learning).items()}
+    arrays: dict[str, Any] = {"/".join(path): np.asarray(leaf) for path, leaf in by_path.items()}
     facts = {"progress": done, "sources": sources}
     arrays[FACTS] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     write_whole(folder / RESCUED, lambda file: np.savez(file, **arrays))
 
 
-def paths_of(state: Any, learning: dict[str, Any]) -> dict[tuple[str, ...], Any]:
-    """The arrays of the learner and of reward sources by path; the sources' paths begin with `SOURCES`."""
-    return leaves_by_path(state) | {(SOURCES, *path): leaf for path, leaf in leaves_by_path(learning).items()}
-
-
 def read_rescued(
-    folder: Path, like: Any
+    folder: Path,
 ) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
     """Reads a rescued state; None if there is not one.
 
     Returns:
-      The arrays by their paths in `like`, those of reward sources as nested dictionaries, and facts as in a checkpoint.
+      The learner's arrays by their paths, those of reward sources as nested dictionaries, and facts as in a checkpoint.
     """
     file = folder / RESCUED
     if not file.exists():
         return None
     try:
-        names = {"/".join(path): path for path in leaves_by_path(like)}
-        names |= {name: tuple(name.split("/")) for name in names_in(file) if name.startswith(f"{SOURCES}/")}
-        arrays = read_arrays(file, [*names, FACTS])
-        facts = json.loads(arrays[FACTS].tobytes())
-    except (OSError, ValueError) as error:
+        arrays = read_arrays(file)
+        facts = json.loads(arrays.pop(FACTS).tobytes())
+    except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{str(file)!r} is damaged ({error}): move it away to go on from the last checkpoint (--workdir)"
         ) from error
-    found = {path: arrays[name] for name, path in names.items()}
-    of_sources: dict[str, Any] = {}
-    for path, array in found.items():
-        if path[0] == SOURCES:
-            inner = of_sources
-            for part in path[1:-1]:
-                inner = inner.setdefault(part, {})
-            inner[path[-1]] = array
+    found = {tuple(name.split("/")): array for name, array in arrays.items()}
     of_learner = {path: array for path, array in found.items() if path[0] != SOURCES}
-    return of_learner, {SOURCES: of_sources}, facts
+    of_sources = {path[1:]: array for path, array in found.items() if path[0] == SOURCES}
+    return of_learner, {SOURCES: nested(of_sources)}, facts

@@ -26,7 +26,7 @@ from motif_jax.stages.train_policy.section import RESCUED
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
 from motif_jax.system.files import record
-from motif_jax.system.locks import Held, take
+from motif_jax.system.locks import take
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 
@@ -40,10 +40,7 @@ class Keeper:
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
         self._saving = threading.Lock()  # another thread saves if a host is lost
         folder.mkdir(parents=True, exist_ok=True)
-        try:  # hosts share the workdir's lock, also with another run that was started by mistake
-            self._lock = take(folder / ".lock")
-        except Held as held:
-            raise UserError(f"another run ({held}) is writing to {str(folder)!r} (--workdir)") from None
+        self._lock = take(folder / ".lock")  # another run, started by mistake, may share the workdir's lock
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
@@ -53,17 +50,14 @@ class Keeper:
         """The directory of the checkpoints."""
         return self._checkpoints.directory
 
-    def latest(self, like: dict[str, Any]) -> tuple[dict[tuple[str, ...], Any], dict[str, Any], dict[str, Any]] | None:
+    def latest(self) -> tuple[dict[tuple[str, ...], Any], dict[str, Any], dict[str, Any]] | None:
         """The last checkpoint that can be read, or a state that was rescued after it.
-
-        Args:
-          like: a `whole_state` with the form of the arrays.
 
         Returns:
           The arrays of network and learner by name, the arrays of everything else, and the facts.
         """
         found = self._checkpoints.latest()
-        rescued = read_rescued(self.directory.parent, like)
+        rescued = read_rescued(self.directory.parent)
         if rescued and (found is None or rescued[2]["progress"]["env_steps"] > found[0]):
             return rescued
         return found and (arrays_of(found[1]), found[1], found[2])
@@ -140,7 +134,7 @@ def begin(
     state = parts.begin(parts.model.params)
     new = whole_state(state, parts.model.frozen)
     whole, origin, done = new, Origin.NEW, dict(START)
-    found = keeper.latest(new) if keeper else None
+    found = keeper.latest() if keeper else None
     if keeper and found:
         arrays, others, facts = found
         parts.sources.restore(saved_sources(facts, others))
