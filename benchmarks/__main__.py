@@ -13,7 +13,7 @@ from __future__ import annotations
 from motif_jax.system import startup
 
 if __name__ == "__main__":
-    startup.begin()  # before the imports that take long
+    startup.set_up_process()  # before the imports that take long
 
 import sys
 

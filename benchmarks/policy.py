@@ -117,7 +117,7 @@ class Training:
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
-        self._state = place(parts.begin(params), self._mesh, self._model.rules)
+        self._state = place(parts.make_state(params), self._mesh, self._model.rules)
         self._frozen = place(self._model.frozen, self._mesh, self._model.rules)
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups

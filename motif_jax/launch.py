@@ -23,7 +23,7 @@ from __future__ import annotations
 from motif_jax.system import startup
 
 if __name__ == "__main__":
-    startup.begin()  # before the imports that take long
+    startup.set_up_process()  # before the imports that take long
 
 import contextlib
 import importlib
@@ -244,7 +244,7 @@ def stopped_by_signals() -> Iterator[None]:
         before = dict.fromkeys(before, signal.SIG_IGN)
         raise
     except Interrupted:  # it may have ended an import, whose half-made objects have finalisers that fail
-        report = be_silent
+        report = lambda ignored: None  # noqa: E731
         raise
     finally:
         for timer in waiting:  # the program ended before they were due
@@ -261,10 +261,6 @@ def is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def be_silent(ignored: Any) -> None:
-    """Prints nothing; for `sys.unraisablehook`."""
 
 
 if __name__ == "__main__":

@@ -79,17 +79,6 @@ def answer(pool: ActorPool, requests: list[Request], policy: BatchedPolicy) -> N
         pool.act(requests, actions, outputs)
 
 
-class Source(Protocol):
-    """Where the learner's batches come from."""
-
-    timers: Timers  # of all activities except the games
-
-    def get(self, timeout_s: float) -> Batch | None: ...
-    def close(self) -> None: ...
-    @property
-    def depth(self) -> int: ...
-
-
 class FreeRunning:
     """Runs two threads beside the learner: one drives the games, the other makes batches of rollouts."""
 
@@ -191,3 +180,6 @@ class Rounds:
 
     def close(self) -> None:
         """Does nothing, as no thread was started."""
+
+
+Source = FreeRunning | Rounds  # where the learner's batches come from

@@ -30,10 +30,6 @@ def check_capacity(
       flag: section of the config, for errors.
       engine: whether each game has a copy of NetHack's engine; other games count as free.
     """
-    if num_workers < 0:
-        raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
-    if games_per_worker < 1:
-        raise UserError(f"games_per_worker must be at least 1, not {games_per_worker} ({flag}.games_per_worker)")
     if games_per_worker % groups:
         raise UserError(
             f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flag}.games_per_worker)"

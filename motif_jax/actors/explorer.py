@@ -118,7 +118,7 @@ def _kinds() -> np.ndarray:
     return kinds
 
 
-KINDS = _kinds()
+FLAGS_OF_GLYPHS = _kinds()
 
 
 class _Level:
@@ -163,7 +163,7 @@ class ExplorerPlayer:
         level.visited |= here
         self._note_failure(here, game.message)
 
-        kinds = KINDS[game.buffers["glyphs"]]  # [21, 79]
+        kinds = FLAGS_OF_GLYPHS[game.buffers["glyphs"]]  # [21, 79]
         enemy = self._adjacent_enemy(kinds, blstats, level)
         if enemy:
             self._path = []

@@ -98,7 +98,6 @@ class ProcessWorker:
     """A worker in a process, which imports only its own modules."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int):
-        self.index = index
         self._who = describe(layout, shared, index)
         self._closed = False
         worker_in, self._out = os.pipe()
@@ -153,14 +152,12 @@ class ProcessWorker:
                 cause = OSError(*refusal) if refusal else None
                 sentence = report.get("sentence")
                 if sentence and not refusal:
-                    raise self._as_user_error(sentence, report["traceback"])
+                    if details := report["traceback"]:  # the error is in the user's own code
+                        raise UserCodeError(f"{sentence}; {self._who()}", details)
+                    raise UserError(sentence)
                 raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
             messages.append(message)
         return messages
-
-    def _as_user_error(self, sentence: str, details: str) -> UserError:
-        """An error that the user can correct; `details` is the traceback if it is in the user's own code."""
-        return UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
 
     def kill(self) -> tuple[int, list[Message]]:
         """Kills the process; returns its exit status (negative: a signal) and its last messages."""
@@ -190,7 +187,6 @@ class InlineWorker:
     """A worker in this process: for debuggers, determinism and simpler tracebacks."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int):
-        self.index = index
         self._inbox: collections.deque[Message] = collections.deque()
         self._outbox: list[Message] = []
         self._who = describe(layout, shared, index)

@@ -22,7 +22,6 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,7 +72,7 @@ class Checkpoints:
                 f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
             ) from error
         self._known: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
-        self._sums: dict[int, str] = {}  # checksums of the arrays, by step
+        self._sums: dict[int, str] = {}  # checksums of the arrays, by step, as `facts` found them
         self._mine = False  # whether this process may delete surplus checkpoints
 
     def save(
@@ -103,7 +102,6 @@ class Checkpoints:
         if not self._manager.save(step, args=items):
             raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
         self._known[step] = known
-        self._sums.pop(step, None)
 
     def wait(self) -> None:
         """Waits until the checkpoint that is being written is complete."""
@@ -128,40 +126,27 @@ class Checkpoints:
         self._sums[step] = said[SUMS]["state"]
         return said[FACTS]
 
-    def state(self, step: int, like: Any) -> Any:
-        """The arrays of a checkpoint, with the shapes, types and devices of `like`."""
-        abstract = jax.tree.map(lambda array: ocp.utils.to_shape_dtype_struct(array) if array.size else None, like)
-        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-        found = self._checked(step, self._manager.restore(step, args=items)["state"])
-        return jax.tree.map(lambda wanted, array: array if wanted.size else wanted, like, found)
-
     def raw(self, step: int) -> Any:
         """The arrays as they were saved, on the host, in dictionaries."""
-        items = ocp.args.Composite(state=ocp.args.StandardRestore())
-        found = self._checked(step, self._manager.restore(step, args=items)["state"])
-        return _whole(found, {tuple(path): (shape, dtype) for path, shape, dtype in self.facts(step).get(EMPTY, [])})
+        return self._read(step)[1]
 
-    def _read(self, step: int, like: Any = None) -> tuple[int, Any, dict[str, Any]]:
+    def _read(self, step: int) -> tuple[int, Any, dict[str, Any]]:
         facts = self.facts(step)  # first, because they name the layout
-        return step, self.raw(step) if like is None else self.state(step, like), facts
-
-    def _checked(self, step: int, state: Any) -> Any:
-        if step not in self._sums:
-            self.facts(step)
-        if sum_of_arrays(state) != self._sums[step]:
+        items = ocp.args.Composite(state=ocp.args.StandardRestore())
+        found = self._manager.restore(step, args=items)["state"]
+        if sum_of_arrays(found) != self._sums[step]:
             raise ValueError("its arrays are damaged")
-        return state
+        return step, _whole(found, {tuple(path): (shape, dtype) for path, shape, dtype in facts.get(EMPTY, [])}), facts
 
-    def latest(self, like: Any = None) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, state and facts of the last readable checkpoint; None without checkpoints.
+    def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
+        """Step, arrays (as `raw`) and facts of the last readable checkpoint; None without checkpoints.
 
-        The state has the form of `like`, or without it the form of `raw`. Later, unreadable checkpoints are renamed, as
-        training will write these steps again. Raises UserError, and does not rename, if all are unreadable: the user
-        decides whether to start again.
+        Later, unreadable checkpoints are renamed, as training will write these steps again. Raises UserError, and does
+        not rename, if all are unreadable: the user decides whether to start again.
         """
         unreadable: list[int] = []
         for step in reversed(self.steps()):
-            found = self._try(step, partial(self._read, like=like))
+            found = self._try(step, self._read)
             if found is not None:
                 for damaged in unreadable:
                     self._set_aside(damaged)

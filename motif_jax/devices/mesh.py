@@ -26,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 
 from motif_jax.devices.parameters import name_of
 from motif_jax.structs import UserError
+from motif_jax.system.errors import in_words
 
 DATA, FSDP, TENSOR = AXES = ("data", "fsdp", "tensor")
 Tree = TypeVar("Tree")
@@ -202,16 +203,6 @@ def total(tree: Tree) -> Tree:
     return jax.lax.psum(tree, DATA)
 
 
-def least(tree: Tree) -> Tree:
-    """The minimum over all parts of the batch, inside a mapped function."""
-    return jax.lax.pmin(tree, DATA)
-
-
-def greatest(tree: Tree) -> Tree:
-    """The maximum over all parts of the batch, inside a mapped function."""
-    return jax.lax.pmax(tree, DATA)
-
-
 # ---- memory of a device
 
 
@@ -254,11 +245,6 @@ def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str,
     needed = needed_bytes(program.lower(*arguments).compile())
     if needed > memory.free:
         raise UserError(
-            f"{what} needs {gib(needed)} of the memory of {device.device_kind}, but only {gib(memory.free)} of "
-            f"{gib(memory.limit)} are free ({flags})"
+            f"{what} needs {in_words(needed)} of the memory of {device.device_kind}, but only {in_words(memory.free)} "
+            f"of {in_words(memory.limit)} are free ({flags})"
         )
-
-
-def gib(count: int) -> str:
-    """Formats a number of bytes: 1610612736 -> "1.5 GiB"."""
-    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 / 10 else f"{count / 2**20:,.1f} MiB"

@@ -31,7 +31,7 @@ from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
 ZOO = Path(__file__).parents[1] / "zoo"
 PREFIX = "motif_jax"  # of the names of releases that come with the program
 CARD, FACTS, REPLAY = "README.md", "config.json", "best.npz"
-KINDS = ("policy", "reward")
+RELEASED = ("policy", "reward")
 FORMAT = 1  # version of this layout
 LARGEST = 2**34  # bytes of one file
 Facts = dict[str, Any]
@@ -63,7 +63,7 @@ def find_release(path: Path) -> Path | None:
 
 def is_release(directory: Path) -> bool:
     """Whether a directory has a release's file of arrays."""
-    return any(os.path.isfile(file_of(directory, kind)) for kind in KINDS)  # False for names that are too long
+    return any(os.path.isfile(file_of(directory, kind)) for kind in RELEASED)  # False for names that are too long
 
 
 def file_of(directory: Path, kind: str) -> Path:
@@ -192,7 +192,7 @@ def write_release(
     if replay is not None:
         files[REPLAY] = replay
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
-    names = (CARD, REPLAY, *(file_of(directory, kind).name for kind in KINDS))
+    names = (CARD, REPLAY, *(file_of(directory, kind).name for kind in RELEASED))
     _check_own(directory, names, digests)
     for old in set(names) - files.keys():
         (directory / old).unlink(missing_ok=True)

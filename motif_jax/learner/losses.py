@@ -19,7 +19,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from motif_jax.devices.mesh import greatest, least, total
+from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner.settings import Settings
 
 RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
@@ -39,13 +39,6 @@ class LossInputs(NamedTuple):
     target: jax.Array  # of the value, without gradient
     advantage: jax.Array  # normalised if configured, without gradient
     weight: jax.Array  # of `weigh`
-
-
-class Statistics(NamedTuple):
-    """Mean and standard deviation of the counted samples of all devices."""
-
-    mean: jax.Array
-    std: jax.Array  # unbiased
 
 
 def sum_of_terms(
@@ -102,8 +95,8 @@ def part_of_mean(samples: jax.Array, weight: jax.Array) -> jax.Array:
     return (jnp.where(weight > 0, samples, 0.0) * weight).sum()
 
 
-def statistics(samples: jax.Array, counted: jax.Array) -> Statistics:
-    """Returns mean and deviation of the counted samples.
+def statistics(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns mean and unbiased standard deviation of the counted samples of all devices.
 
     Args:
       samples: [..., T, B]
@@ -115,7 +108,7 @@ def statistics(samples: jax.Array, counted: jax.Array) -> Statistics:
     number = total(counted.sum()).astype(jnp.float32)
     mean = total(jnp.where(counted, samples, 0.0).sum((-2, -1))) / jnp.maximum(number, 1)
     squares = jnp.where(counted, (samples - mean[..., None, None]) ** 2, 0.0).sum((-2, -1))
-    return Statistics(mean, jnp.sqrt(total(squares) / jnp.maximum(number - 1, 1)))
+    return mean, jnp.sqrt(total(squares) / jnp.maximum(number - 1, 1))
 
 
 def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) -> jax.Array:
@@ -209,7 +202,7 @@ def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Arr
     samples = samples.astype(jnp.float32)
     lowest = samples.min(where=counted, initial=jnp.inf)
     highest = samples.max(where=counted, initial=-jnp.inf)
-    return least(lowest), greatest(highest)
+    return jax.lax.pmin(lowest, DATA), jax.lax.pmax(highest, DATA)
 
 
 def spread(

@@ -30,14 +30,6 @@ class VTrace(NamedTuple):
     advantages: jax.Array
 
 
-class Next(NamedTuple):
-    """Inputs of `vtrace` about the state after each step. [T, B] each"""
-
-    v_t: jax.Array
-    discount_t: jax.Array
-    trace_t: jax.Array
-
-
 def vtrace(
     v_tm1: jax.Array,
     v_t: jax.Array,
@@ -87,8 +79,8 @@ def next_values(
     truncated: jax.Array,
     discount: float,
     bootstrap: str = "explicit",
-) -> Next:
-    """Returns the bootstrap values, discounts and cuts for `vtrace`.
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns `v_t` (bootstrap values), `discount_t` and `trace_t` (cuts) for `vtrace`. [T, B] each
 
     The observation after a cut (`truncated`) belongs to another episode, so the value of the last state before the cut
     replaces the unseen state's. A system that treats the time limit as an end of the game, like the published one, sets
@@ -113,4 +105,4 @@ def next_values(
     if bootstrap == "never":
         terminated = terminated | truncated
     cut = truncated & ~terminated
-    return Next(jnp.where(cut, v_tm1, v_t), discount * (1.0 - terminated), 1.0 - cut)
+    return jnp.where(cut, v_tm1, v_t), discount * (1.0 - terminated), 1.0 - cut

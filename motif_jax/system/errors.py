@@ -110,20 +110,19 @@ def _read(error: BaseException) -> Refusal | None:
         file = FILE_OF_LIBRARY.search(text)
         return Refusal(int(code[1]), os.strerror(int(code[1])), file[1].rstrip("/") if file else "")
     if isinstance(error, RuntimeError) and (lacking := OF_DEVICE.search(first)):
-        return Refusal(NO_DEVICE_MEMORY, f"the device has no memory left for another {in_words(*lacking.groups())}", "")
+        amount = in_words(float(lacking[1])) if lacking[2] == "bytes" else " ".join(lacking.groups())
+        return Refusal(NO_DEVICE_MEMORY, f"the device has no memory left for another {amount}", "")
     if isinstance(error, ImportError | RuntimeError) and OF_MEMORY.search(first):  # of a device, too
         return Refusal(errno.ENOMEM, clean(first), "")
     return None
 
 
-def in_words(amount: str, unit: str) -> str:
-    """Formats an amount of memory in a message of XLA: ("1610612736", "bytes") -> "1.5 GiB"."""
-    if unit != "bytes":
-        return f"{amount} {unit}"
-    size, units = float(amount), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:.3g} {units[0]}"
+def in_words(count: float) -> str:
+    """Formats a number of bytes: 1610612736 -> "1.5 GiB"."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1024 and len(units) > 1:
+        count, units = count / 1024, units[1:]
+    return f"{count:.3g} {units[0]}"
 
 
 def _name(file: object) -> str:

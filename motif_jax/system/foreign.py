@@ -27,7 +27,7 @@ MAY_BE_HOLES = 2**30  # bytes; smaller files are read in a second, and so are no
 MAX_HEAD = 2**16  # bytes of the header of an array in NumPy's format, the limit of the format's first version
 HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 HOLLOW = "almost all of it is a hole (a sparse file): it was not copied completely"
-KINDS = {
+FILE_TYPES = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
     stat.S_IFCHR: "a device",
@@ -44,7 +44,7 @@ def check_regular(path: Path) -> None:
 def _check_mode(path: Path, mode: int) -> None:
     kind = stat.S_IFMT(mode)
     if kind != stat.S_IFREG:
-        raise OSError(errno.EINVAL, f"it is {KINDS.get(kind, 'something else')}, not a file", str(path))
+        raise OSError(errno.EINVAL, f"it is {FILE_TYPES.get(kind, 'something else')}, not a file", str(path))
 
 
 def open_regular(path: Path) -> io.BufferedReader:

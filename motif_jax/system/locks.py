@@ -19,7 +19,7 @@ from typing import IO, Any, Literal
 
 from motif_jax.console import clean
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import KINDS
+from motif_jax.system.foreign import FILE_TYPES
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 HOLDER = re.compile(rb"process \d+ on |\0*\Z")  # the start of a lock file
@@ -68,7 +68,7 @@ def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -
 
 def _check_regular(path: Path, mode: int, error: OSError | None = None) -> None:
     if not stat.S_ISREG(mode):
-        kind = "a symbolic link" if stat.S_ISLNK(mode) else KINDS.get(stat.S_IFMT(mode), "something else")
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else FILE_TYPES.get(stat.S_IFMT(mode), "something else")
         raise UserError(
             f"{str(path)!r} is {kind}, where this program keeps a file of its own: move it away (--workdir)"
         ) from error

@@ -28,7 +28,7 @@ def command() -> None:
     runpy.run_module("motif_jax.launch", run_name="__main__")
 
 
-def begin() -> None:
+def set_up_process() -> None:
     """Sets up streams and signals. Call it before other imports, and only in this program's own process."""
     open_streams()
     for number in (signal.SIGINT, signal.SIGTERM):  # until launch.py handles them

@@ -53,8 +53,8 @@ def slow_gae(rewards, values, terminated, truncated, discount, decay, never=Fals
 def test_advantages_are_the_papers_sums(bootstrap):
     rollouts, values = make_rollouts(), np.random.default_rng(3).normal(size=(T + 1, B)).astype(np.float32)
     ends = jnp.asarray(rollouts.terminated), jnp.asarray(rollouts.truncated)
-    ahead = next_values(jnp.asarray(values), jnp.asarray(rollouts.reward), *ends, 0.9, bootstrap)
-    found = gae(jnp.asarray(values[:-1]), ahead.v_t, jnp.asarray(rollouts.reward), ahead.discount_t, ahead.trace_t, 0.8)
+    v_t, discount_t, trace_t = next_values(jnp.asarray(values), jnp.asarray(rollouts.reward), *ends, 0.9, bootstrap)
+    found = gae(jnp.asarray(values[:-1]), v_t, jnp.asarray(rollouts.reward), discount_t, trace_t, 0.8)
     for game in range(B):
         wanted = slow_gae(rollouts.reward[:, game], values[:, game], rollouts.terminated[:, game],
                           rollouts.truncated[:, game], 0.9, 0.8, bootstrap == "never")  # fmt: skip
@@ -62,8 +62,8 @@ def test_advantages_are_the_papers_sums(bootstrap):
     np.testing.assert_allclose(found.targets, found.advantages + values[:-1], atol=1e-6)
     # V-trace without importance ratios, whose traces fade by lambda, has the same targets
     ones = jnp.ones((T, B))
-    other = vtrace(jnp.asarray(values[:-1]), ahead.v_t, jnp.asarray(rollouts.reward), ahead.discount_t, ones,
-                   ahead.trace_t, clip_c=0.8)  # fmt: skip
+    other = vtrace(jnp.asarray(values[:-1]), v_t, jnp.asarray(rollouts.reward), discount_t, ones,
+                   trace_t, clip_c=0.8)  # fmt: skip
     np.testing.assert_allclose(found.targets, other.targets, atol=1e-6)
 
 

@@ -28,8 +28,8 @@ def data(length: int = 23, batch: int = 7, seed: int = 0) -> dict[str, np.ndarra
 
 @functools.partial(jax.jit, static_argnames=("bootstrap", "discount", "clip_rho", "clip_c"))
 def ours(values, rewards, terminated, truncated, ratio, bootstrap="explicit", discount=GAMMA, **clips) -> VTrace:
-    ahead = next_values(values, rewards, terminated, truncated, discount, bootstrap)
-    return vtrace(values[:-1], ahead.v_t, rewards, ahead.discount_t, ratio, ahead.trace_t, **clips)
+    v_t, discount_t, trace_t = next_values(values, rewards, terminated, truncated, discount, bootstrap)
+    return vtrace(values[:-1], v_t, rewards, discount_t, ratio, trace_t, **clips)
 
 
 def slow(values, rewards, terminated, truncated, ratio, bootstrap="explicit", discount=GAMMA, clip_rho=1.0, clip_c=1.0):
@@ -70,8 +70,8 @@ def test_one_stream_or_many():
     inputs = data()
     many = ours(**inputs)
     values, rewards = (jnp.asarray(inputs[name]) for name in ("values", "rewards"))
-    ahead = next_values(values, rewards, inputs["terminated"], inputs["truncated"], GAMMA)
-    streams = (values[:-1], ahead.v_t, rewards, ahead.discount_t, jnp.asarray(inputs["ratio"]), ahead.trace_t)
+    v_t, discount_t, trace_t = next_values(values, rewards, inputs["terminated"], inputs["truncated"], GAMMA)
+    streams = (values[:-1], v_t, rewards, discount_t, jnp.asarray(inputs["ratio"]), trace_t)
     each = jax.jit(jax.vmap(vtrace, in_axes=1, out_axes=1))(*streams)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), each, many)
 

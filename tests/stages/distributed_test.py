@@ -19,7 +19,7 @@ from one_host import LARGE
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.setup import check_batch
+from motif_jax.stages.train_policy.section import check_batch
 from motif_jax.structs import UserError
 
 
@@ -251,6 +251,6 @@ def test_hosts_that_cannot_meet_are_refused(values, message):
 @pytest.mark.quick
 def test_a_batch_that_hosts_cannot_share_is_refused():
     config = get_config(argument="toy")  # 4096 steps are 128 rollouts of 32 steps, and a group's 32 games a quarter
-    assert check_batch(config, num_devices=8, hosts=2) == 2
+    assert check_batch(config.policy, num_devices=8, hosts=2) == 2
     with pytest.raises(UserError, match=r"multiple of 8192 = 32 .* x 8 hosts x 32 games .*policy.batch_size"):
-        check_batch(config, num_devices=8, hosts=8)
+        check_batch(config.policy, num_devices=8, hosts=8)

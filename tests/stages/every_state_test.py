@@ -81,7 +81,7 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
         assert facts["progress"] == START | done
         return rebuild(whole, arrays_of(arrays), tmp_path)
 
-    start = jax.device_get(parts.begin(parts.model.params))
+    start = jax.device_get(parts.make_state(parts.model.params))
     new = whole_state(start, parts.model.frozen)
     assert_same(saved(new, {}), new)
     first = updated(new, 1)

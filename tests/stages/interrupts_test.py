@@ -18,7 +18,7 @@ PROGRAM = """
 import sys
 from motif_jax.devices import checkpoints
 from motif_jax.system import startup
-startup.begin()
+startup.set_up_process()
 from motif_jax import launch
 
 def save(self, step, *rest, real=checkpoints.Checkpoints.save, **more):

@@ -417,6 +417,6 @@ def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_f
     pattern = (
         r"^train_policy cannot go on: an update of 64 steps needs [\d.]+ MiB of the memory of cpu, but only 0.5 MiB of "
     )
-    pattern += r"1.0 MiB are free \(--config.policy.batch_size, .num_minibatches, .network\)$"
+    pattern += r"1 MiB are free \(--config.policy.batch_size, .num_minibatches, .network\)$"
     with pytest.raises(UserError, match=pattern):
         train_policy.run(config, tmp_path)

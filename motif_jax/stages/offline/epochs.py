@@ -82,7 +82,7 @@ def train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
 
 
 def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoints | None) -> Outcome:
-    state, done = _begin(job, keeper, hosts)
+    state, done = _start_or_resume(job, keeper, hosts)
     log = _Log(job, done) if keeper else None
     expected = pace.num_epochs * job.num_steps(0)
     progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
@@ -153,7 +153,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
     return Outcome(state, done["steps"], done["epoch"], done["best"])
 
 
-def _begin(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dict[str, Any]]:
+def _start_or_resume(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dict[str, Any]]:
     """The state on all devices, and the progress: from the last checkpoint, or new."""
     done: dict[str, Any] = {"epoch": 0, "step": 0, "steps": 0, "pending": [], "best": {}}
     state, found = job.state, keeper.latest() if keeper else None

@@ -26,9 +26,9 @@ from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
     RESCUED,
     TABLES,
+    check_batch,
     check_q_learning,
     finished,
-    minibatches_of_columns,
 )
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
@@ -93,26 +93,13 @@ def check(config: ConfigDict) -> None:
             f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
             "number of an epoch"
         )
-    if section.games_per_worker % section.groups:
-        raise UserError(
-            f"games_per_worker must be a multiple of {section.groups} groups, not {section.games_per_worker} "
-            "(--config.policy.games_per_worker, .groups)"
-        )
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
     if section.synchronous and section.num_workers > 1:
         raise UserError(
             f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
         )
-    games = section.games_per_worker // section.groups
-    rollout = section.rollout_length * games
-    columns = section.batch_size // section.rollout_length
-    if section.batch_size % rollout or columns % minibatches_of_columns(section):
-        raise UserError(
-            f"batch_size {section.batch_size} must be a multiple of {rollout}, the steps of {games} games in a rollout "
-            f"of {section.rollout_length}, and its {columns} columns must divide into {section.num_minibatches} "
-            "minibatches (--config.policy.batch_size, .games_per_worker, .groups, .rollout_length, .num_minibatches)"
-        )
+    check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
     if section.algorithm != Q_LEARNING and section.batch_size % section.num_minibatches:
         raise UserError(
             f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches "

@@ -32,7 +32,7 @@ from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, sum
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_place, make_player, open_pool
-from motif_jax.stages.train_policy.start import Keeper, begin, whole_state
+from motif_jax.stages.train_policy.start import Keeper, start_or_resume, whole_state
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_config, write_json, write_whole
 from motif_jax.system.machine import describe
@@ -74,7 +74,7 @@ def learn(
     keeper = Keeper(config, folder, parts) if me == 0 else None
     if keeper:
         at_the_end.callback(keeper.close)
-    state, frozen, done = begin(config, keeper, parts, folder / "checkpoints", together)
+    state, frozen, done = start_or_resume(config, keeper, parts, folder / "checkpoints", together)
     if keeper:
         stop.watch(keeper.directory, lambda: done["env_steps"], "steps")
     placed_frozen = place(frozen, parts.mesh, parts.model.rules)

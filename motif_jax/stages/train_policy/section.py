@@ -167,6 +167,23 @@ def minibatches_of_columns(section: ConfigDict) -> int:
     return 1 if of_steps or section.algorithm == Q_LEARNING else section.num_minibatches
 
 
+def check_batch(section: ConfigDict, num_devices: int, hosts: int) -> int:
+    """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
+    games, length = section.games_per_worker // section.groups, section.rollout_length
+    minibatches = minibatches_of_columns(section)
+    parts = {
+        f"{hosts} hosts x {games} games of a group": hosts * games,
+        f"{num_devices} devices x {minibatches} minibatches": num_devices * minibatches,
+    }
+    for what, count in parts.items():
+        if section.batch_size % (length * count):
+            raise UserError(
+                f"batch_size {section.batch_size} must be a multiple of {length * count} = {length} steps of a rollout "
+                f"x {what} (--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)"
+            )
+    return section.batch_size // (length * hosts * games)
+
+
 def check_q_learning(section: ConfigDict) -> None:
     """Raises UserError if DRRN and Q-learning are not used together, or for a bad size of the replay buffer."""
     if (section.network == DRRN) != (section.algorithm == Q_LEARNING):

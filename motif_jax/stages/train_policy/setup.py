@@ -33,7 +33,7 @@ from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.language import make_language_policy
-from motif_jax.stages.train_policy.section import minibatches_of_columns, takes_turns
+from motif_jax.stages.train_policy.section import check_batch, takes_turns
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
     model: Model
     sources: RewardSources
     learner: Settings
-    begin: Callable[[Any], Any]  # parameters -> the learner's state before the first update
+    make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
 
@@ -61,16 +61,16 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     env = config.env.to_dict()
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
-    rollouts = check_batch(config, batch_parts(mesh), hosts)
+    rollouts = check_batch(section, batch_parts(mesh), hosts)
     options, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(config)
     shape_rewards = make_shape_rewards(make_mix(config, None), sources)
-    begin, update = make_learner(config, model, world, mesh, learner, shape_rewards)
-    state = jax.eval_shape(begin, model.params)
+    make_state, update = make_learner(config, model, world, mesh, learner, shape_rewards)
+    state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return Parts(env, world, mesh, rollouts, options, model, sources, learner, begin, mapped)
+    return Parts(env, world, mesh, rollouts, options, model, sources, learner, make_state, mapped)
 
 
 def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
@@ -101,24 +101,6 @@ def learner_settings(config: ConfigDict) -> Settings:
     section = config.policy
     given = {name: section[name] for name in table_of(Settings)}
     return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
-
-
-def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
-    """The number of rollouts in this host's share of a batch, which is split among `num_devices`."""
-    section = config.policy
-    games, length = section.games_per_worker // section.groups, section.rollout_length
-    minibatches = minibatches_of_columns(section)
-    parts = {
-        f"{num_devices} devices x {minibatches} minibatches": num_devices * minibatches,
-        f"{hosts} hosts x {games} games of a group": hosts * games,
-    }
-    for what, count in parts.items():
-        if section.batch_size % (length * count):
-            raise UserError(
-                f"batch_size {section.batch_size} must be a multiple of {length * count} = {length} steps of a rollout "
-                f"x {what} (--config.policy.batch_size, .rollout_length, .games_per_worker)"
-            )
-    return section.batch_size // (length * hosts * games)
 
 
 def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
@@ -199,11 +181,11 @@ def make_q_learner(
     rows = {name: np.zeros((1, 1, *world.specs[name].shape), world.specs[name].dtype) for name in model.reads}
     encoded = {name: jax.ShapeDtypeStruct(array.shape[2:], array.dtype) for name, array in model.encode(rows).items()}
 
-    def begin(params: Any) -> QState:
+    def make_state(params: Any) -> QState:
         replay = make_replay(settings.capacity // section.batch_size, section.rollout_length, games, encoded)
         return init_q_state(params, learner, replay)
 
-    return begin, make_q_update(model.unroll, shape_rewards, learner, settings, config.seed)
+    return make_state, make_q_update(model.unroll, shape_rewards, learner, settings, config.seed)
 
 
 def make_shape_rewards(mix: Mix, sources: RewardSources) -> ShapeRewards:

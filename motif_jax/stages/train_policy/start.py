@@ -115,7 +115,7 @@ def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
     return state._asdict() | {"frozen": frozen}
 
 
-def begin(
+def start_or_resume(
     config: ConfigDict, keeper: Keeper | None, parts: Parts, checkpoints: Path, hosts: Hosts
 ) -> tuple[LearnerState, Any, dict[str, Any]]:
     """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
@@ -131,7 +131,7 @@ def begin(
       checkpoints: the directory of the run's checkpoints.
       hosts: of this run.
     """
-    state = parts.begin(parts.model.params)
+    state = parts.make_state(parts.model.params)
     new = whole_state(state, parts.model.frozen)
     whole, origin, done = new, Origin.NEW, dict(START)
     found = keeper.latest() if keeper else None
@@ -172,7 +172,7 @@ def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[
         raise UserError(f"{error} ({flag})") from None
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
     frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
-    return whole_state(parts.begin(params), frozen)
+    return whole_state(parts.make_state(params), frozen)
 
 
 def read_as_first_host(

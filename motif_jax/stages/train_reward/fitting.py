@@ -21,7 +21,7 @@ from motif_jax.captions import WIDTH
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import OWN, Checkpoints
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.devices.parameters import check_parameters, rebuild
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import epoch_order, make_batches
@@ -103,12 +103,12 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
     at_the_end.callback(checkpoints.close)
     kept = {"captions": data.table.messages, "counts": counts.astype(np.int32)}
     epoch, items, history = 0, 0, []
-    if (found := checkpoints.latest({"train": state, **kept})) is not None:
+    if (found := checkpoints.latest()) is not None:
         epoch, whole, facts = found
         if facts["dataset"] != data.fingerprint or facts["target"] != data.checksum:
             raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
-        check_parameters(whole["train"], folder / "checkpoints", "--workdir")
-        state, history, items = whole["train"], facts["history"], facts["items"]
+        train = rebuild(state, leaves_by_path(whole["train"]), folder / "checkpoints", "--workdir")
+        state, history, items = replicate(train, mesh), facts["history"], facts["items"]
         print_line(f"train_reward: going on after epoch {epoch}")
     write_config(folder, config)
 
