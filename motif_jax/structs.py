@@ -66,7 +66,6 @@ class ArraySpec(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one record."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -121,5 +120,4 @@ class Episode(NamedTuple):
 
     @property
     def episode_return(self) -> float:
-        """The sum of its rewards."""
         return sum(turn.reward for turn in self.turns if turn.reward is not None)

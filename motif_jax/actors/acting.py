@@ -53,11 +53,9 @@ class RandomPolicy:
         self._num_actions = num_actions
 
     def room(self, count: int) -> int:
-        """See `BatchedPolicy`."""
         return count
 
     def __call__(self, observations: dict, first: np.ndarray, games: np.ndarray) -> tuple[np.ndarray, dict]:
-        """See `BatchedPolicy`."""
         return self._rng.integers(self._num_actions, size=len(games)), {}
 
 
@@ -110,7 +108,6 @@ class FreeRunning:
         return self._handoff.get(timeout_s)
 
     def close(self) -> None:
-        """Ends both threads."""
         self._stop.set()
         self._thread.join()
         self._handoff.close()
@@ -166,7 +163,6 @@ class Rounds:
         return make_batch(self._pool, taken, self._place, self.timers)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches without end."""
         while True:
             if batch := self.get(1.0):
                 yield batch

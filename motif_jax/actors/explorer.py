@@ -137,7 +137,6 @@ class ExplorerPlayer:
     """Plays one game; see the module docstring."""
 
     def begin(self, rng: random.Random) -> None:
-        """Starts a new episode with `rng` as the only source of randomness."""
         self._rng = rng
         self._levels: dict[tuple[int, int], _Level] = {}
         self._path: list[int] = []
@@ -148,7 +147,6 @@ class ExplorerPlayer:
         self._waits = 0
 
     def choose(self, game: Any) -> int:
-        """Returns the number of the next action."""
         answer = self._answer(game.message)
         if answer is not None:
             return answer

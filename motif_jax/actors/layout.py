@@ -72,8 +72,7 @@ class Layout(NamedTuple):
     record: str = ""  # directory for recordings of every episode (`recorder.RecordedGame`), or ""
 
     @property
-    def num_slots(self) -> int:
-        """Number of slots in the pool (S)."""
+    def num_slots(self) -> int:  # S
         return self.num_workers * self.groups * self.slots_per_group
 
     @property

@@ -22,7 +22,7 @@ FLAG = "--config.collect.collector"
 class ScriptedPlayer(Protocol):
     """Plays one game."""
 
-    def begin(self, rng: random.Random) -> None: ...
+    def begin(self, rng: random.Random) -> None: ...  # a new episode; `rng` is the only source of randomness
     def choose(self, game: Any) -> Any: ...  # the number of the next action, or its text
 
 
@@ -33,11 +33,9 @@ class RandomPlayer:
         self._num_actions = num_actions
 
     def begin(self, rng: random.Random) -> None:
-        """Starts a new episode with `rng` as the only source of randomness."""
         self._random = rng.random
 
     def choose(self, game: Any) -> int:
-        """Returns the number of the next action."""
         return int(self._random() * self._num_actions)
 
 
@@ -73,14 +71,12 @@ class ScriptedPlayers:
         self._width = world.written if isinstance(world, TextWorld) else 0
 
     def begin(self, game: int, seed: GameSeed) -> None:
-        """Starts a new episode of a game."""
         rng = random.Random(seed.player)
         name = rng.choices(self._names, self._shares)[0] if len(self._names) > 1 else self._names[0]
         self._now[game] = self._all[game][name]
         self._now[game].begin(rng)
 
     def act(self, vector: Vector) -> list[Any]:
-        """One action per game."""
         actions = [player.choose(game) for player, game in zip(self._now, vector.games, strict=True)]
         return [to_row(text, self._width) for text in actions] if self._width else actions
 

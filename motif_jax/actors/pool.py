@@ -139,12 +139,10 @@ class ActorPool:
 
     @property
     def num_games(self) -> int:
-        """The number of games in all workers."""
         return self.layout.num_workers * self.layout.groups * self.layout.group_size
 
     @property
     def processes(self) -> list[int]:
-        """The process ids of the workers."""
         return [handle.link.process.pid for handle in self._handles if isinstance(handle.link, ProcessWorker)]
 
     @property

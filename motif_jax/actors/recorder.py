@@ -129,7 +129,6 @@ class RecordedGame:
         return getattr(self._game, name)
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Begins an episode."""
         self._game.reset(seed, episode)
         self._file = file_of(self._folder, episode)
         self._frames = RecordedFrames(self._game, self._screen_of, MOST_BYTES)

@@ -66,7 +66,6 @@ class WorkerFolder:
         self._marker.flush()
 
     def remove(self) -> None:
-        """Removes the folder with its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._marker.close()
 
@@ -211,6 +210,5 @@ class InlineWorker:
         return messages
 
     def close(self, deadline: float) -> None:
-        """Closes the games."""
         with reported(self._env):
             self._worker.close()

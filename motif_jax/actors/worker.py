@@ -215,7 +215,6 @@ class Worker:
                 group.open()
 
     def close(self) -> None:
-        """Closes the games."""
         for group in self.groups:
             group.vector.close()
 

@@ -41,7 +41,6 @@ class Whole:
     high: int = MOST
 
     def check(self, name: str, flag: str, value: object) -> None:
-        """See `Kind`."""
         if type(value) is not int:
             raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
         if value < self.low:
@@ -65,7 +64,6 @@ class Number:
     infinite: bool = False
 
     def check(self, name: str, flag: str, value: object) -> None:
-        """See `Kind`."""
         if type(value) not in (int, float) or value != value:
             raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
         assert isinstance(value, int | float)
@@ -102,7 +100,6 @@ class Flag:
     """True or False."""
 
     def check(self, name: str, flag: str, value: object) -> None:
-        """See `Kind`."""
         if type(value) is not bool:
             raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
 
@@ -121,7 +118,6 @@ class Text:
     letters: str = ""  # the allowed characters, as in a regular expression's [...]
 
     def check(self, name: str, flag: str, value: object) -> None:
-        """See `Kind`."""
         if self.choices:
             if value not in self.choices:
                 near = difflib.get_close_matches(value, self.choices, 1, 0.7) if isinstance(value, str) else []
@@ -169,7 +165,6 @@ class List:
     item: str
 
     def check(self, name: str, flag: str, value: object) -> None:
-        """See `Kind`."""
         if not isinstance(value, list | tuple) or not 1 <= len(value) <= 1000:
             what = "an empty list" if isinstance(value, list | tuple) and not value else shown(value)
             raise UserError(f"{name} must be {self}, not {what} ({flag})")

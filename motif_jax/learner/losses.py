@@ -57,8 +57,9 @@ def sum_of_terms(
     if settings.algorithm == "impala":
         policy_loss = impala(inputs.log_pi, inputs.advantage, inputs.weight)
     else:
-        surrogate = ppo if settings.algorithm == "ppo" else appo
-        policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, settings.clip_ratio)
+        clip = settings.clip_ratio
+        lowest = 1 - clip if settings.algorithm == "ppo" else 1 / (1 + clip)  # appo's bound is that of sample-factory
+        policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, lowest, 1 + clip)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     mean_entropy = entropy(inputs.log_all, inputs.weight)
     exploration_loss = (
@@ -130,24 +131,15 @@ def clamped_ratio(log_pi: jax.Array, log_mu: jax.Array, limits: tuple[float, flo
     return jnp.exp(jnp.clip(log_pi - log_mu, *map(math.log, limits)))
 
 
-def appo(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, clip_ratio: float) -> jax.Array:
-    """PPO's clipped surrogate with the lower bound 1 / (1 + clip_ratio), as in sample-factory.
+def surrogate(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, lowest: float, highest: float) -> jax.Array:
+    """PPO's clipped surrogate.
 
     Args:
       ratio: of `clamped_ratio`. [T, B]
       advantages: constants. [T, B]
       weight: [T, B]
-      clip_ratio: epsilon
+      lowest, highest: bounds of the ratio.
     """
-    return _surrogate(ratio, advantages, weight, 1 / (1 + clip_ratio), 1 + clip_ratio)
-
-
-def ppo(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, clip_ratio: float) -> jax.Array:
-    """PPO's clipped surrogate, as published; arguments as in `appo`."""
-    return _surrogate(ratio, advantages, weight, 1 - clip_ratio, 1 + clip_ratio)
-
-
-def _surrogate(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, lowest: float, highest: float) -> jax.Array:
     chex.assert_rank([ratio, advantages, weight], 2)
     clipped = jnp.clip(ratio, lowest, highest)
     return -part_of_mean(jnp.minimum(ratio * advantages, clipped * advantages), weight)

@@ -82,7 +82,6 @@ class HttpClient:
             raise
 
     def close(self) -> None:
-        """Closes the connections of `post`."""
         if self._loop is not None:
             self._loop.run_until_complete(self.disconnect())
             self._loop.close()

@@ -27,7 +27,6 @@ class Timers:
         self.seconds: dict[str, float] = {}
 
     def __call__(self, name: str) -> Timer:
-        """Times one activity."""
         return Timer(self.seconds, name)
 
 
@@ -70,7 +69,16 @@ class Writers:
         """
         directory.mkdir(parents=True, exist_ok=True)
         self._lines = open_in_place(directory / "metrics.jsonl", "a")
-        self._board = Board(directory / "tensorboard", start) if tensorboard else None
+        self._curves = None
+        if tensorboard:
+            # SummaryWriter would write in a thread of its own, whose errors would go unnoticed.
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+            (directory / "tensorboard").mkdir(exist_ok=True)
+            self._curves = EventsWriter(str(directory / "tensorboard/events"))
+            if start:
+                self._curves.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
         self._wandb = None
         if wandb:
             try:
@@ -86,45 +94,22 @@ class Writers:
         self._lines.write(json_line({"env_steps": env_steps} | row))
         self._lines.flush()
         numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}
-        if self._board:
-            self._board.write(env_steps, numbers)
+        if self._curves:
+            from tensorboardX.proto.event_pb2 import Event
+            from tensorboardX.summary import scalar
+
+            for name, value in numbers.items():
+                self._curves.write_event(Event(step=env_steps, wall_time=time.time(), summary=scalar(name, value)))
+            self._curves.flush()
         if self._wandb:
             self._wandb.log(numbers | {"env_steps": env_steps})
 
     def close(self) -> None:
-        """Flushes and closes the files."""
         self._lines.close()
-        if self._board:
-            self._board.close()
+        if self._curves:
+            self._curves.close()
         if self._wandb:
             self._wandb.finish()
-
-
-class Board:
-    """Writes curves for TensorBoard in the caller's thread: errors in the library's thread would go unnoticed."""
-
-    def __init__(self, directory: Path, start: int):
-        """Opens the files; TensorBoard hides points of earlier runs beyond step `start` (0: without earlier runs)."""
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-        directory.mkdir(parents=True, exist_ok=True)
-        self._events = EventsWriter(str(directory / "events"))
-        if start:
-            self._events.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
-
-    def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Writes one point of each curve; `numbers` are values by name."""
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.summary import scalar
-
-        for name, value in numbers.items():
-            self._events.write_event(Event(step=step, wall_time=time.time(), summary=scalar(name, value)))
-        self._events.flush()
-
-    def close(self) -> None:
-        """Flushes and closes the file."""
-        self._events.close()
 
 
 class Progress:
@@ -147,7 +132,6 @@ class Progress:
         )
 
     def expect(self, total: int) -> None:
-        """Changes the total."""
         self._total = self._bar.total = total
 
     def update(self, done: int, **notes: str) -> None:
@@ -168,7 +152,6 @@ class Progress:
             )
 
     def close(self) -> None:
-        """Ends the bar, and leaves it on the screen."""
         self._bar.close()
 
 

@@ -83,12 +83,10 @@ class Output(io.TextIOWrapper):
         self._title = title
 
     def write(self, text: str) -> int:
-        """Writes text; returns the number of characters."""
         with self._named():
             return super().write(text)
 
     def flush(self) -> None:
-        """Writes the buffer."""
         with self._named():
             super().flush()
 

@@ -40,7 +40,7 @@ def log_of_action(logits: np.ndarray) -> np.ndarray:
 
 
 def appo(ratio, advantages, weight):
-    return losses.appo(ratio, advantages, weight, clip_ratio=0.1)
+    return losses.surrogate(ratio, advantages, weight, 1 / 1.1, 1.1)
 
 
 def value(values, old, targets, weight):
@@ -186,7 +186,7 @@ def test_the_loss_of_appo_and_its_gradients_are_those_of_pytorch(devices):
             weight, log_all = losses.weigh(valid), jax.nn.log_softmax(logits)
             logs = (jnp.take_along_axis(jax.nn.log_softmax(array), action[..., None], -1)[..., 0]
                     for array in (logits, old_logits))  # fmt: skip
-            policy = losses.appo(losses.clamped_ratio(*logs), losses.normalise(advantages, valid), weight, 0.1)
+            policy = appo(losses.clamped_ratio(*logs), losses.normalise(advantages, valid), weight)
             error = losses.value_loss(values, old_values, targets, weight, 1.0)
             return policy + 0.5 * error - 0.003 * losses.entropy(log_all, weight)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from linear_policy import BASE, VERSION, B, T, assert_same, compiled, make_params, make_rollouts, train, unroll
 
-from motif_jax.learner.losses import ppo
+from motif_jax.learner.losses import surrogate
 from motif_jax.learner.samples import Samples, gae, minibatch, with_targets
 from motif_jax.learner.vtrace import next_values, vtrace
 
@@ -72,7 +72,7 @@ def test_the_surrogate_is_clipped_at_1_minus_and_1_plus_epsilon():
     ratio, advantage = np.array([[0.5, 0.5, 1.5, 1.5, 1.1]]), np.array([[1.0, -1.0, 1.0, -1.0, 2.0]])
     weight = np.full((1, 5), 0.2)
     # min(r A, clip(r) A): 0.5, -0.8, 1.2, -1.5, 2.2
-    found = ppo(jnp.asarray(ratio), jnp.asarray(advantage), jnp.asarray(weight), 0.2)
+    found = surrogate(jnp.asarray(ratio), jnp.asarray(advantage), jnp.asarray(weight), 1 - 0.2, 1 + 0.2)
     assert float(found) == pytest.approx(-(0.5 - 0.8 + 1.2 - 1.5 + 2.2) / 5)
 
 

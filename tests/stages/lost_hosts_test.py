@@ -10,7 +10,7 @@ from host_processes import address, ended, flags, make_impatient, rows_of, start
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import LOST
-from motif_jax.stages.train_policy.rescue import FACTS, RESCUED
+from motif_jax.stages.train_policy.start import FACTS, RESCUED
 from motif_jax.system.files import read_arrays
 
 SENTENCE = re.compile(

@@ -29,10 +29,9 @@ from motif_jax.learner.update import LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
-from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_place, make_player, open_pool
-from motif_jax.stages.train_policy.start import Keeper, start_or_resume, whole_state
+from motif_jax.stages.train_policy.start import Keeper, Rescue, start_or_resume, whole_state, write_rescued
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_config, write_json, write_whole
 from motif_jax.system.machine import describe

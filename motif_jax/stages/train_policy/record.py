@@ -100,7 +100,6 @@ class Record:
         return len(self._updates)
 
     def update(self, metrics: dict[str, float]) -> None:
-        """Adds the learner's metrics of one update."""
         self._updates.append(metrics)
 
     def row(self, seconds: float) -> dict[str, Any]:
@@ -271,7 +270,6 @@ class Trace:
                 self.close()
 
     def close(self) -> None:
-        """Writes the trace."""
         if self._open:
             jax.effects_barrier()
             jax.profiler.stop_trace()

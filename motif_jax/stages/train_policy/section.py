@@ -17,7 +17,7 @@ from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
-RESCUED = "rescued.npz"  # in the policy's directory: the state that was saved when another host was lost (rescue.py)
+RESCUED = "rescued.npz"  # in the policy's directory: the state that was saved when another host was lost (start.py)
 TOKEN_BYTES = 2  # least size of a token in a replay buffer
 DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
 
