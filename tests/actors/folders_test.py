@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from motif_jax import experiment
 from motif_jax.actors.transport import MARKER, WorkerFolder, remove_stale_folders
+from motif_jax.system.locks import take
 
 pytestmark = pytest.mark.quick
 NAME = "motif_jax-7-worker-abcd1234"
@@ -63,7 +63,7 @@ def test_the_folder_of_a_killed_parent_is_removed_and_that_of_a_living_one_is_no
 
 def workdir(folder: Path, stale: Path) -> None:
     folder.mkdir()
-    with experiment.locked(folder, shared=False):
+    with take(folder / ".lock"):
         pass
 
 

@@ -16,7 +16,7 @@ from conftest import ROOT, children, get_config, wait_for, worker_processes
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
-from motif_jax.devices import memory
+from motif_jax.devices import mesh
 from motif_jax.devices.checkpoints import reading
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
@@ -413,9 +413,9 @@ def test_a_trace_names_the_update_and_its_parts(tmp_path):
 
 def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_from(tmp_path, monkeypatch):
     config = settings(games_per_worker=4, extrinsic_coefficient=1.0, sources="")
-    monkeypatch.setattr(memory, "describe_memory", lambda device: memory.DeviceMemory(2**20, 2**19))
+    monkeypatch.setattr(mesh, "describe_memory", lambda device: mesh.DeviceMemory(2**20, 2**19))
     pattern = (
-        r"^train_policy cannot go on: an update of 64 steps needs [\d.]+ MiB of the memory of cpu, but only 0.5 MiB of "
+        r"^train_policy cannot go on: an update of 64 steps needs [\d.]+ MiB of the memory of cpu, but only 512 KiB of "
     )
     pattern += r"1 MiB are free \(--config.policy.batch_size, .num_minibatches, .network\)$"
     with pytest.raises(UserError, match=pattern):
