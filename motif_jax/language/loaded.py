@@ -21,10 +21,9 @@ from motif_jax.devices.mesh import make_mesh, place, replicate, shard
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.generation import FREE, Generated, Limits, Shift, generate, no_limits
+from motif_jax.language.generation import FREE, Generated, Limits, Sampling, Shift, generate, no_limits
 from motif_jax.language.hub import check_size, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.layers import Types
-from motif_jax.language.sampling import Sampling
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.language.shards import sharding_rules
 from motif_jax.language.texts import TextBatches

@@ -66,8 +66,7 @@ def check_free(directory: Path) -> None:
 def run(config: ConfigDict, workdir: Path) -> None:
     """Writes the release, and reads it back."""
     from motif_jax.stages.export.card import write_card
-    from motif_jax.stages.export.contents import check_same, find_contents
-    from motif_jax.stages.export.results import find_replay, find_results
+    from motif_jax.stages.export.contents import check_same, find_contents, find_replay, find_results
 
     directory = Path(config.export.to) if config.export.to else workdir / "export"
     check_free(directory)

@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.language.settings import FOLDER, MODEL, check_model
+from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.offline.settings import Learning, Running, check_num_parts
 from motif_jax.stages import EXPERIMENT
-from motif_jax.stages.offline.declaration import declare
+from motif_jax.stages.offline import declare
 from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, wordle_of
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting

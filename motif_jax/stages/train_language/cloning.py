@@ -16,13 +16,11 @@ from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.mesh import map_update, replicate
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.saved import read_saved
-from motif_jax.language.config import to_record
-from motif_jax.language.settings import MODEL
+from motif_jax.language.config import MODEL, to_record
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import settings_of
 from motif_jax.offline.update import init_state, make_offline_update
-from motif_jax.stages.offline.batches import check_sizes, make_batches, make_validation
-from motif_jax.stages.offline.episodes import choose_episodes, describe_cut
+from motif_jax.stages.offline.batches import check_sizes, choose_episodes, describe_cut, make_batches, make_validation
 from motif_jax.stages.offline.epochs import Job, Outcome, Work, run_offline
 from motif_jax.stages.train_language.data import make_renderer, open_transcripts
 from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, write_model

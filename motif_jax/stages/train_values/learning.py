@@ -21,19 +21,24 @@ from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.language.config import to_record
-from motif_jax.language.settings import find_trained
+from motif_jax.language.config import find_trained, to_record
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.settings import Settings, settings_of
 from motif_jax.offline.update import OfflineState, init_state, make_offline_update
 from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import decoding_in_training
-from motif_jax.policies.replies import make_replies
+from motif_jax.policies.programs import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.offline.batches import ReplySource, check_sizes, make_batches, make_validation
-from motif_jax.stages.offline.episodes import choose_episodes, describe_cut
+from motif_jax.stages.offline.batches import (
+    ReplySource,
+    check_sizes,
+    choose_episodes,
+    describe_cut,
+    make_batches,
+    make_validation,
+)
 from motif_jax.stages.offline.epochs import RANK, Job, Outcome, Work, run_offline
 from motif_jax.stages.train_language.data import (
     check_known,
