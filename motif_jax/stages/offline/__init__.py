@@ -1,7 +1,7 @@
 """The loop of all offline training: epochs over token batches, evaluation, checkpoints, resuming.
 
-A stage that learns from transcripts declares itself by `declare`, chooses episodes, makes an `epochs.Job` of its
-`batches` and gives it to `epochs.run_offline`. This module is quick to import.
+A stage that learns from transcripts declares itself by `declare`, makes a job by `job.make_job`, and gives it to
+`epochs.run_offline`. This module is quick to import.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.host_arrays import from_first_host, same_on_every_host
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.mesh import make_mesh
+from motif_jax.devices.mesh import batch_parts, make_mesh
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import json_line, write_config
@@ -233,29 +233,23 @@ def _remedy(job: Job) -> str:
     )
 
 
-class Work(NamedTuple):
-    """A job, and the function that writes its result."""
-
-    job: Job
-    finish: Callable[[Outcome], None]  # called on the first host
-
-
 def run_offline(
     config: ConfigDict,
-    section: ConfigDict,
+    stage: str,
     folder: Path,
     open_data: Callable[[bool], Transcripts],
-    prepare: Callable[[Transcripts, Mesh, Hosts], Work],
+    prepare: Callable[[Transcripts, Mesh, Hosts], tuple[Job, Callable[[Outcome], None]]],
 ) -> None:
     """Trains in `folder`, or resumes an earlier run there.
 
     Args:
       config: of the experiment.
-      section: the stage's, with the values of `Pace`.
+      stage: its name, and that of its section, which has the values of `Pace`.
       folder: for checkpoints and results.
       open_data: (whether this process may import them, as the first host does) -> the transcripts.
-      prepare: makes the job.
+      prepare: makes the job, and the function that writes its result on the first host.
     """
+    section = config[stage]
     with StopAsked() as stop:
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with Hosts() as hosts, contextlib.ExitStack() as stack:
@@ -269,11 +263,17 @@ def run_offline(
             if hosts.count > 1:
                 hosts.agree(Vote.GO_ON)
             transcripts = transcripts or open_data(False)
-            work = prepare(transcripts, make_mesh(), hosts)
+            mesh = make_mesh()
+            if section.batch_size % (batch_parts(mesh) * section.num_parts):
+                raise UserError(
+                    f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts for each of "
+                    f"{batch_parts(mesh)} devices (--config.{stage}.batch_size, .num_parts)"
+                )
+            job, finish = prepare(transcripts, mesh, hosts)
             if hosts.me == 0:
                 write_config(folder, config)
             pace = Pace(section.num_epochs, section.log_every, section.evaluate_every, section.save_every_s,
                         section.keep_checkpoints)  # fmt: skip
-            outcome = train(work.job, pace, hosts, stop)
+            outcome = train(job, pace, hosts, stop)
             if hosts.me == 0:
-                work.finish(outcome)
+                finish(outcome)

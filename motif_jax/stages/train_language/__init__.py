@@ -103,7 +103,7 @@ def check(config: ConfigDict) -> None:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the model and writes `workdir/language`."""
-    from motif_jax.stages.train_language.cloning import train
+    from motif_jax.stages.train_language.model import train
 
     train(config, workdir, workdir / FOLDER)
 

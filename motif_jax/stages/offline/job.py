@@ -1,9 +1,10 @@
-"""The episodes of offline training and their batches, for learning and for validation."""
+"""The job of a stage that learns from transcripts: its episodes, its batches, its update and its validation."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,13 +12,20 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from motif_jax.devices.mesh import batch_parts, map_update, replicate, shard
+import motif_jax
+from motif_jax.console import print_line
+from motif_jax.devices.hosts import Hosts
+from motif_jax.devices.mesh import map_update, replicate, shard
+from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.batch import Batch, Replies
-from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.settings import Settings
-from motif_jax.offline.update import make_offline_measure, means_of, zero_sums
+from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.settings import Settings, settings_of
+from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
 from motif_jax.offline.values import Language
+from motif_jax.stages.offline.epochs import Job
 from motif_jax.structs import UserError
+from motif_jax.system.files import record
+from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.batches import Plan, make_batch, planner
 from motif_jax.transcripts.render import Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
@@ -25,6 +33,16 @@ from motif_jax.transcripts.store import Transcripts
 # (rows on the devices, the most texts of the agent in a row, seeds of the random numbers) -> `Replies`
 ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
 VALIDATION = 2**31 - 1  # stands for an epoch's number
+
+
+class LanguageParts(NamedTuple):
+    """A language model, its parameters and its tokeniser."""
+
+    language: Language
+    params: Any  # on the host
+    tokeniser: Tokeniser
+    config: LanguageConfig
+    graph: Any  # `nnx.merge(graph, params)` is the model
 
 
 class Batches(NamedTuple):
@@ -73,15 +91,6 @@ def make_batches(
         len(valid_plan),
         lambda number: put(valid_plan, VALIDATION, number),
     )
-
-
-def check_sizes(section: ConfigDict, name: str, mesh: Mesh) -> None:
-    """Raises UserError if the batch cannot be split among the devices; `name`: the section."""
-    if section.batch_size % (batch_parts(mesh) * section.num_parts):
-        raise UserError(
-            f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts for each of "
-            f"{batch_parts(mesh)} devices (--config.{name}.batch_size, .num_parts)"
-        )
 
 
 def make_validation(
@@ -133,3 +142,52 @@ def describe_cut(renderer: Renderer, max_length: int) -> str:
         f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens and are truncated (the "
         f"longest has {int(renderer.lengths.max()):,})"
     )
+
+
+def make_job(
+    config: ConfigDict, stage: str, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer,
+    mesh: Mesh, hosts: Hosts, figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None,
+    bias: float = 0.0, identity: Mapping[str, Any] = {}, facts: Mapping[str, Any] = {},
+    replies: ReplySource | None = None,
+) -> Job:  # fmt: skip
+    """Makes the job of a stage.
+
+    Args:
+      config, stage, folder: of the experiment; name of the stage and its section; directory of its results.
+      transcripts, parts, renderer: what it learns from, and the language model.
+      mesh, hosts: of the devices.
+      figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
+      trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
+      identity, facts: of this stage, for its checkpoints.
+      replies: see `make_batches`.
+    """
+    section, recipe = config[stage], recipe_of(config[stage].recipe)
+    if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
+        print_line(f"{stage}: {cut} (--config.{stage}.max_length)")
+    learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
+    batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
+    settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
+    given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
+    update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
+    validate = make_validation(parts.language, recipe, settings, batches, given, mesh)
+    state = init_state(
+        jax.random.key(config.seed), parts.language, recipe, settings, parts.params,
+        parts.params if trunk is None else trunk, bias,
+    )  # fmt: skip
+    same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
+    return Job(
+        stage=stage,
+        folder=folder,
+        state=jax.tree.map(np.asarray, state),
+        place=lambda state: replicate(state, mesh),
+        num_steps=batches.num_steps,
+        batch=batches.get,
+        update=lambda state, batch: update(state, given, batch),
+        evaluate=lambda state: figures(state, validate(state)),
+        identity=same,
+        facts=same | {
+            "model": to_record(parts.config), "recipe": section.recipe, "config": record(config.to_dict()),
+            "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
+            **facts,
+        },
+    )  # fmt: skip
