@@ -31,6 +31,7 @@ from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_json
+from motif_jax.system.machine import processor
 
 PARTS = {
     "games": ("env", "texts"),
@@ -130,13 +131,5 @@ def within(config: ConfigDict, seconds: float) -> ConfigDict:
 
 def describe_machine() -> str:
     """This machine in one line: processor, cores, memory, version of Python."""
-    model = platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-        memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
-    except (OSError, ValueError):
-        memory = ""
-    return f"{model}, {os.cpu_count()} cores{memory}, Python {platform.python_version()}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"

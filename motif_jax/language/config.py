@@ -93,14 +93,9 @@ FOLDER = "language"  # directory of the stage train_language, in a workdir
 MODEL = "model"  # directory of the language model, in FOLDER
 
 
-def model_folder(workdir: Path) -> Path:
-    """The directory where train_language writes its language model."""
-    return workdir / FOLDER / MODEL
-
-
 def find_trained(workdir: Path, flag: str) -> Path:
     """The directory of train_language's model; raises UserError, which names `flag`, if it does not exist."""
-    directory = model_folder(workdir)
+    directory = workdir / FOLDER / MODEL
     if not directory.is_dir():
         raise UserError(f"there is no {str(directory)!r} yet: run --stage=train_language first ({flag})")
     return directory

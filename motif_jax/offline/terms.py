@@ -7,7 +7,6 @@ sum over all parts, divided by its count over all parts.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +62,7 @@ def sum_terms(language: Language, recipe: Recipe, settings: Settings, weights: W
     if recipe.values == "reply":
         sums |= reply_terms(language, settings, weights, batch)
     elif recipe.values:
-        found = value_terms(language, recipe, settings, weights, batch.rows)
-        sums, advantage = found.sums, found.advantage
+        sums, advantage = value_terms(language, recipe, settings, weights, batch.rows)
     if recipe.policy:
         sums |= _policy_terms(language, recipe, settings, weights, batch.rows, advantage)
     return sums
@@ -100,13 +98,6 @@ def _policy_terms(
     return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}
 
 
-class ValueTerms(NamedTuple):
-    """The result of `value_terms`."""
-
-    sums: Sums
-    advantage: jax.Array  # target Q - V of the chosen actions, at `steps_of`. [B, T]
-
-
 def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
     """Returns the decisions whose values a recipe learns."""
     if recipe.values == "token":
@@ -114,8 +105,14 @@ def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
     return mdp.utterance_steps(rows, followed=recipe.values == "reply")
 
 
-def value_terms(language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows) -> ValueTerms:
-    """Sums the losses and metrics over the decisions of a batch."""
+def value_terms(
+    language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows
+) -> tuple[Sums, jax.Array]:
+    """Sums the losses and metrics over the decisions of a batch.
+
+    Returns:
+      The sums, and the target Q - V of the chosen actions at `steps_of`. [B, T]
+    """
     learnt, target = weights.learnt, weights.target
     steps, action = steps_of(recipe, rows), next_tokens(rows)
     hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
@@ -156,7 +153,7 @@ def value_terms(language: Language, recipe: Recipe, settings: Settings, weights:
     }
     for name in other_losses(recipe, settings):
         sums[name] = masked_sum(_add(read[name]), steps.mask)
-    return ValueTerms(sums, jax.lax.stop_gradient(q_target - v))
+    return sums, jax.lax.stop_gradient(q_target - v)
 
 
 def reply_terms(language: Language, settings: Settings, weights: Weights, batch: Batch) -> Sums:

@@ -174,9 +174,14 @@ def language_policy_fields(
     types = types_of(options)
 
     def make() -> LanguagePolicy:
-        new = make_language_model(config, types, own["remat"], seed=seed or 0) if language is None else language
+        new: Any = make_language_model(config, types, own["remat"], seed=seed or 0) if language is None else language
         if own["lora_rank"]:
-            new = _with_low_rank(new, own, (seed or 0) + 1)
+            try:
+                new = add_low_rank(
+                    new, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], (seed or 0) + 1
+                )
+            except UserError as error:
+                raise UserError(f"{error} ({FLAG}.lora_names)") from None
         how = {name: own[name] for name in ("head", "formula", "hidden", "reference_heads") if name in own}
         return LanguagePolicy(new, options["num_actions"], rngs=nnx.Rngs((seed or 0) + 2), **how)
 
@@ -200,13 +205,6 @@ def language_policy_fields(
         "reads": (PROMPT,), "core_size": 0, "num_actions": options["num_actions"], "rules": sharding_rules(config),
         "encode": prompts,
     }  # fmt: skip
-
-
-def _with_low_rank(model: Any, own: Mapping[str, Any], seed: int) -> Any:
-    try:
-        return add_low_rank(model, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], seed)
-    except UserError as error:
-        raise UserError(f"{error} ({FLAG}.lora_names)") from None
 
 
 def types_of(options: Mapping[str, Any]) -> Types:
