@@ -19,7 +19,7 @@ from motif_jax.devices.mesh import map_update, replicate, shard
 from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.batch import Batch, Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.settings import Settings, settings_of
+from motif_jax.offline.settings import settings_of
 from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
 from motif_jax.offline.values import Language
 from motif_jax.stages.offline.epochs import Job
@@ -93,21 +93,6 @@ def make_batches(
     )
 
 
-def make_validation(
-    language: Language, recipe: Recipe, settings: Settings, batches: Batches, given: Any, mesh: Mesh
-) -> Callable[[Any], dict[str, float]]:
-    """A function from the state to the means of all terms over the validation episodes."""
-    measure = map_update(make_offline_measure(language, recipe, settings), mesh, batch_axis=0, num_constants=2)
-
-    def validate(state: Any) -> dict[str, float]:
-        sums = replicate(zero_sums(recipe, settings), mesh)
-        for number in range(batches.num_valid):
-            sums = measure(sums, state, given, batches.valid(number))
-        return means_of({name: float(value) for name, value in jax.device_get(sums).items()}, recipe, settings)
-
-    return validate
-
-
 def choose_episodes(
     section: ConfigDict, recipe: Recipe, transcripts: Transcripts, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -133,17 +118,6 @@ def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np
     return np.sort(episodes[order[:count]])
 
 
-def describe_cut(renderer: Renderer, max_length: int) -> str:
-    """A sentence about episodes that are longer than a row; "" without any."""
-    long = int((renderer.lengths > max_length).sum())
-    if not long:
-        return ""
-    return (
-        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens and are truncated (the "
-        f"longest has {int(renderer.lengths.max()):,})"
-    )
-
-
 def make_job(
     config: ConfigDict, stage: str, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer,
     mesh: Mesh, hosts: Hosts, figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None,
@@ -162,18 +136,31 @@ def make_job(
       replies: see `make_batches`.
     """
     section, recipe = config[stage], recipe_of(config[stage].recipe)
-    if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
-        print_line(f"{stage}: {cut} (--config.{stage}.max_length)")
+    lengths = renderer.lengths
+    if (long := int((lengths > section.max_length).sum())) and hosts.me == 0:
+        print_line(
+            f"{stage}: {long:,} of {len(lengths):,} episodes have more than {section.max_length:,} tokens and are "
+            f"truncated (the longest has {int(lengths.max()):,}) (--config.{stage}.max_length)"
+        )
     learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
     settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
     given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
     update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
-    validate = make_validation(parts.language, recipe, settings, batches, given, mesh)
+    measure = make_offline_measure(parts.language, recipe, settings)
+    measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
     state = init_state(
         jax.random.key(config.seed), parts.language, recipe, settings, parts.params,
         parts.params if trunk is None else trunk, bias,
     )  # fmt: skip
+
+    def evaluate(state: Any) -> dict[str, float]:
+        sums = replicate(zero_sums(recipe, settings), mesh)
+        for number in range(batches.num_valid):
+            sums = measure(sums, state, given, batches.valid(number))
+        means = {name: float(value) for name, value in jax.device_get(sums).items()}
+        return figures(state, means_of(means, recipe, settings))
+
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return Job(
         stage=stage,
@@ -183,7 +170,7 @@ def make_job(
         num_steps=batches.num_steps,
         batch=batches.get,
         update=lambda state, batch: update(state, given, batch),
-        evaluate=lambda state: figures(state, validate(state)),
+        evaluate=evaluate,
         identity=same,
         facts=same | {
             "model": to_record(parts.config), "recipe": section.recipe, "config": record(config.to_dict()),

@@ -2,7 +2,7 @@
 
 Next-token training on the agent's tokens: behavioural cloning of a scripted player, of a trained agent, or of people.
 The result is in `language/model`, in the Hugging Face layout: `motif_jax.load_language` and transformers read it.
-This module is quick to import; cloning.py trains.
+This module is quick to import; model.py trains.
 """
 
 from __future__ import annotations

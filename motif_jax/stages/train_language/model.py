@@ -1,4 +1,4 @@
-"""The language model to train: read from a directory or new; as functions for `offline`; written to a directory."""
+"""The language model to train: read from a directory or new, trained on transcripts, written to a directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from motif_jax.system.own_folders import check_made, make_anew, remove_made
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
-FLAG = "--config.language.model"
+STAGE, FLAG = "train_language", "--config.language.model"
 FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 
 
@@ -94,9 +94,6 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
     write_language_model(partial, nnx.merge(parts.graph, jax.tree.map(np.asarray, params)))
     remove_made(directory, FILES)
     os.replace(partial, directory)
-
-
-STAGE = "train_language"
 
 
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:

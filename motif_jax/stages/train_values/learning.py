@@ -30,8 +30,7 @@ from motif_jax.policies.programs import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.offline.epochs import RANK, Job, Outcome, run_offline
-from motif_jax.stages.offline.job import LanguageParts, ReplySource, choose_episodes
-from motif_jax.stages.offline.job import make_job as make_offline_job
+from motif_jax.stages.offline.job import LanguageParts, ReplySource, choose_episodes, make_job
 from motif_jax.stages.train_language.data import (
     check_known,
     describe_early_ends,
@@ -58,7 +57,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
     def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[Job, Callable[[Outcome], None]]:
         parts = find_policy(config, workdir, transcripts)
         renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
-        job = make_job(config, folder, transcripts, parts, renderer, mesh, hosts)
+        job = make_values_job(config, folder, transcripts, parts, renderer, mesh, hosts)
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
         if hosts.me == 0 and not (learns_policy and goes_on):
@@ -84,7 +83,7 @@ def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> 
     return make_parts(language, transcripts, section.max_length, config.seed, flag, STAGE)
 
 
-def make_job(
+def make_values_job(
     config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer, mesh: Mesh,
     hosts: Hosts,
 ) -> Job:  # fmt: skip
@@ -102,7 +101,7 @@ def make_job(
         played = play(jax.device_get(state))
         return means | {"return": played, RANK: -played}
 
-    return make_offline_job(
+    return make_job(
         config, STAGE, folder, transcripts, parts, renderer, mesh, hosts, figures,
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
