@@ -19,6 +19,8 @@ FAMILIES = (*DECODERS, *ENCODER_DECODERS)
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12  # limits for each number in the config of a model
 USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
+FOLDER = "language"  # directory of the stage train_language, in a workdir
+MODEL = "model"  # directory of the language model, in FOLDER
 
 
 class Rotary(NamedTuple):
@@ -87,10 +89,6 @@ def from_record(record: Mapping[str, Any]) -> LanguageConfig:
 def is_usable(value: float) -> bool:
     """Whether products and quotients of this number and others of a config fit into float32."""
     return SMALLEST_NUMBER <= value <= LARGEST_NUMBER
-
-
-FOLDER = "language"  # directory of the stage train_language, in a workdir
-MODEL = "model"  # directory of the language model, in FOLDER
 
 
 def find_trained(workdir: Path, flag: str) -> Path:

@@ -23,6 +23,9 @@ from motif_jax.networks.presets import Layers, trigrams
 from motif_jax.structs import BYTE_VALUES, ArraySpec
 
 MOST_BLOCKS = 49  # maximum places of a grid or an image before it is flattened
+CHANNELS = 32
+BLOCKS = 2
+OUT = 128
 
 
 class Text(nnx.Module):
@@ -183,11 +186,6 @@ def in_blocks(cells: jax.Array) -> jax.Array:
     cells = jnp.pad(cells, ((0, 0), (0, rows % 2), (0, columns % 2), (0, 0)))
     blocks = cells.reshape(count, -(-rows // 2), 2, -(-columns // 2), 2, size).swapaxes(2, 3)
     return blocks.reshape(count, -(-rows // 2), -(-columns // 2), 4 * size)
-
-
-CHANNELS = 32
-BLOCKS = 2
-OUT = 128
 
 
 class FilmBlock(nnx.Module):

@@ -19,6 +19,8 @@ from motif_jax.networks.layers import Conv, Line, Linear, pool, relu
 CHARACTERS = 256
 GLYPHS = 5976
 MAP = OBSERVATIONS["glyphs"].shape
+COLUMN, ROW = 0, 1  # places in blstats
+DROPOUT = 0.1  # of the classifier's last hidden units
 
 
 class MessageEncoder(nnx.Module):
@@ -156,8 +158,6 @@ def _convolve(x: jax.Array, convolutions: Sequence[nnx.Conv]) -> jax.Array:
 
 
 MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}
-COLUMN, ROW = 0, 1  # places in blstats
-DROPOUT = 0.1  # of the classifier's last hidden units
 
 
 class RewardModel(nnx.Module):

@@ -58,6 +58,13 @@ GLYPHS = (
     ")0L}RqAi(pvj(-6BGPYX"
 )
 
+SIDE, STRIDE = 8, 4
+PLACES = 16  # along an axis; the second convolution does not read the 17th
+PHASES = 3
+PARTS = (PHASES * 2) ** 2  # (phase, first or second tile) down, then across
+WHITE = 255  # value of a white pixel
+RGB = 3
+
 
 @functools.cache
 def tile_atlas() -> np.ndarray:
@@ -93,14 +100,6 @@ def render(crop: jax.Array) -> jax.Array:
     atlas = jnp.asarray(tile_atlas().reshape(-1, TILE, TILE, 3))
     tiles = atlas[tile_indices(crop)]  # [N, 12, 12, 6, 6, 3]
     return tiles.swapaxes(2, 3).reshape(-1, PIXELS, PIXELS, 3)
-
-
-SIDE, STRIDE = 8, 4
-PLACES = 16  # along an axis; the second convolution does not read the 17th
-PHASES = 3
-PARTS = (PHASES * 2) ** 2  # (phase, first or second tile) down, then across
-WHITE = 255  # value of a white pixel
-RGB = 3
 
 
 class Inks(NamedTuple):

@@ -33,6 +33,7 @@ from motif_jax.tokens import tokeniser_from_text
 # Below this probability of the most probable action, the formula "product" is uniform. The published code has 1e-45,
 # but most devices round numbers below this one to zero.
 LEAST_PROBABILITY = 1.2e-38
+HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
 class Head(nnx.Module):
@@ -145,9 +146,6 @@ def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
     odds = jnp.exp(scores.log_probs)
     highest = odds.max(-1, keepdims=True)
     return jnp.where(highest >= LEAST_PROBABILITY, odds / jnp.maximum(highest, LEAST_PROBABILITY), 0.0)
-
-
-HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
 def language_policy_fields(

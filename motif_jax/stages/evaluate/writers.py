@@ -25,6 +25,9 @@ from motif_jax.stages.evaluate.contenders import Contender
 from motif_jax.structs import Turn, UserError
 from motif_jax.system.files import write_json
 
+MOST_LIKELY = 4  # tokens shown of each distribution
+LONGEST = 64  # tokens of a text; the rest is left out
+
 
 class LoadedWriter(NamedTuple):
     """A policy that writes."""
@@ -92,10 +95,6 @@ def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -
     other = [f"{'.'.join(key)} = {before[key]!r}, not {now[key]!r}" for key in keys]
     if other:
         print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
-
-
-MOST_LIKELY = 4  # tokens shown of each distribution
-LONGEST = 64  # tokens of a text; the rest is left out
 
 
 def write_letters(

@@ -35,6 +35,9 @@ from motif_jax.system.foreign import read_bytes
 
 DECLARED: Tables = {**EXPERIMENT, "env": ENV, **COLLECTION, **ANNOTATION, **LEARNING, **TRAINING}
 Arrays = dict[tuple[str, ...], Any]
+CHANCE = "random"
+SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
+KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
 
 
 class Part(NamedTuple):
@@ -112,11 +115,6 @@ def check_same(directory: Path, contents: Mapping[str, Part]) -> None:
         for path, array in _below("params", params).items():
             if not np.array_equal(array, part.arrays[path]):
                 raise RuntimeError(f"{'.'.join(path)} of the {kind} differs from the written one")
-
-
-CHANCE = "random"
-SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
-KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
 
 
 def find_results(workdir: Path, contents: Mapping[str, Part]) -> dict[str, Any]:
