@@ -26,11 +26,12 @@ from ml_collections import ConfigDict
 
 from benchmarks.rows import Row
 from motif_jax.config.table import check_values
-from motif_jax.console import clean, print_line
+from motif_jax.console import clean, print_line, print_lines
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.files import write_json
+from motif_jax.system.files import write_json, write_whole
+from motif_jax.system.machine import processor
 
 PARTS = {
     "games": ("env", "texts"),
@@ -113,7 +114,9 @@ def run(config: ConfigDict, workdir: Path) -> None:
         write_json(workdir / "benchmark.json", result)  # after each, so that a kill costs one
     write_json(workdir / "benchmark.json", result)
     if on_gpu:
-        importlib.import_module("benchmarks.gpu").write_table(result, workdir)
+        table = importlib.import_module("benchmarks.gpu").make_table(result)
+        write_whole(workdir / "benchmark.md", lambda file: file.write(table.encode()))
+        print_lines(table)
     print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
     if errors:
         raise errors[0]
@@ -130,13 +133,5 @@ def within(config: ConfigDict, seconds: float) -> ConfigDict:
 
 def describe_machine() -> str:
     """This machine in one line: processor, cores, memory, version of Python."""
-    model = platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-        memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
-    except (OSError, ValueError):
-        memory = ""
-    return f"{model}, {os.cpu_count()} cores{memory}, Python {platform.python_version()}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ def gymnasium_single(seconds: float, keys: tuple[str, ...] | None) -> float:
                 env.reset()
         return 1000
 
-    rate = warm_rate(play, seconds)
+    rate = rate_of(play, seconds)
     env.close()
     return rate
 
@@ -63,7 +62,7 @@ def gymnasium_async(seconds: float, games: int) -> float:
             envs.step(rng.integers(23, size=games))
         return 8 * games
 
-    rate = warm_rate(play, seconds)
+    rate = rate_of(play, seconds)
     envs.close()
     return rate
 
@@ -82,7 +81,7 @@ def stepper(seconds: float, games: int, screen: str) -> float:
             vector.observe(rows)
         return 1024 // games * games
 
-    rate = warm_rate(play, seconds)
+    rate = rate_of(play, seconds)
     vector.close()
     return rate
 
@@ -158,9 +157,3 @@ def record_keys(game: NetHackGame, seed: GameSeed) -> list[list[int]]:
         steps.append(recorder.keys)
     game._raw = engine
     return steps
-
-
-def warm_rate(play: Callable[[], int], seconds: float) -> float:
-    """Rate of `play` after one call, which starts the first games and fills caches."""
-    play()
-    return rate_of(play, seconds)

@@ -15,11 +15,11 @@ from ml_collections import ConfigDict
 from benchmarks.device import describe_device, gpu_busy, is_accelerated
 from benchmarks.policy import WARMUP_BATCHES, Training
 from benchmarks.rows import Row, Rows
-from motif_jax.console import print_line, print_lines
+from motif_jax.console import print_line
 from motif_jax.stages import annotate, collect, train_policy, train_reward
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines, write_config, write_whole
+from motif_jax.system.files import read_json, read_lines, write_config
 
 UPDATES = 5  # of the trace
 STARTING = 0.2  # share of the training that does not count: programs are compiled, the first episodes begin
@@ -159,13 +159,6 @@ def add_training(rows: Rows, folder: Path, whole: int, config: ConfigDict) -> No
 
 
 # ---- the table
-
-
-def write_table(result: dict[str, Any], workdir: Path) -> None:
-    """Prints the table and writes it to `workdir/benchmark.md`."""
-    table = make_table(result)
-    write_whole(workdir / "benchmark.md", lambda file: file.write(table.encode()))
-    print_lines(table)
 
 
 def make_table(result: Mapping[str, Any]) -> str:

@@ -145,14 +145,8 @@ class Scoring:
         self._plain = jax.jit(self._score_rows)
 
     def rate(self, run: Callable[[], np.ndarray], seconds: float) -> float:
-        """States per second; the first call, which compiles, is not counted."""
-
-        def states() -> int:
-            run()
-            return STATES
-
-        states()
-        return rate_of(states, seconds)
+        """States per second."""
+        return rate_of(lambda: len(run()), seconds)
 
     def packed(self) -> np.ndarray:
         """As the policy does it. [states, names], as of the others"""

@@ -73,10 +73,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     }
     if importlib.util.find_spec("torch") and not is_accelerated():
         counted["offline.torch"] = torch_update(subject.renderer, ROWS * 2, subject.model.config.vocabulary)
-    runs: dict[str, Callable[[], float]] = {}
-    for name, run in counted.items():
-        run()  # compiles
-        runs[name] = partial(rate_of, run, seconds)
+    runs: dict[str, Callable[[], float]] = {name: partial(rate_of, run, seconds) for name, run in counted.items()}
     found = take_turns(runs | {"offline.matrix_product": matrix_product}, config.benchmark.repeats)
     rates = medians(found)
     model = {"width": WIDTH, "layers": LAYERS, "vocabulary": subject.model.config.vocabulary}

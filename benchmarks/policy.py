@@ -188,7 +188,6 @@ class Training:
             self._player(observations, first, games)
             return len(first)
 
-        act()  # which compiles it, the first time
         return rate_of(act, seconds, calls=3)
 
     def learn(self, seconds: float) -> float:
@@ -214,7 +213,6 @@ class Training:
             self.table(messages)
             return self._batch.steps
 
-        look()
         return rate_of(look, seconds)
 
     def flops(self) -> tuple[float, float]:

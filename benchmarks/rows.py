@@ -54,10 +54,12 @@ def medians(rounds: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def rate_of(run: Callable[[], float], seconds: float, calls: int = 1) -> float:
-    """How many per second `run` does, which returns how many it has done; it is called for `seconds`.
+    """How many per second `run` does, which returns how many it has done.
 
-    It is called at least `calls` times. The caller runs it once before, if the first call takes longer.
+    It is called for `seconds`, and at least `calls` times, after one call that does not count: that one compiles,
+    starts games and fills caches.
     """
+    run()
     done, called, start = 0.0, 0, time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds or called < calls:
         done += run()

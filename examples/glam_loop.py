@@ -35,9 +35,9 @@ from motif_jax.language.config import to_record
 from motif_jax.language.hub_config import make_config
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
-from motif_jax.policies.language_network import PADDING
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.prompts import PADDING
 from motif_jax.tokens import WordTokeniser
 
 # A room of three by three cells with two things; the prompt shows one observation.

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.language.generation import FREE, Generated, Limits, Shift, last_token, next_logits, row_lengths
+from motif_jax.language.generation import FREE, NEVER, Generated, Limits, Shift, last_token, next_logits, row_lengths
 from motif_jax.language.model import Decoder, EncoderDecoder, Reading, take_rows
-from motif_jax.language.sampling import NEVER
 
 
 class _Search(NamedTuple):

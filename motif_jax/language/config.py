@@ -1,4 +1,4 @@
-"""The architecture of a language model: sizes and switches.
+"""The architecture of a language model, and where a config finds one. Does not load JAX.
 
 All families share one network: blocks of attention and a multi-layer perceptron (MLP), each with a norm before it and a
 residual connection around it.
@@ -7,6 +7,7 @@ residual connection around it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
@@ -18,6 +19,8 @@ FAMILIES = (*DECODERS, *ENCODER_DECODERS)
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12  # limits for each number in the config of a model
 USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
+FOLDER = "language"  # directory of the stage train_language, in a workdir
+MODEL = "model"  # directory of the language model, in FOLDER
 
 
 class Rotary(NamedTuple):
@@ -86,3 +89,27 @@ def from_record(record: Mapping[str, Any]) -> LanguageConfig:
 def is_usable(value: float) -> bool:
     """Whether products and quotients of this number and others of a config fit into float32."""
     return SMALLEST_NUMBER <= value <= LARGEST_NUMBER
+
+
+def find_trained(workdir: Path, flag: str) -> Path:
+    """The directory of train_language's model; raises UserError, which names `flag`, if it does not exist."""
+    directory = workdir / FOLDER / MODEL
+    if not directory.is_dir():
+        raise UserError(f"there is no {str(directory)!r} yet: run --stage=train_language first ({flag})")
+    return directory
+
+
+def check_model(directory: str, width: int, heads: int, flag: str) -> None:
+    """Raises UserError if a language model can neither be read nor made.
+
+    Args:
+      directory: in the Hugging Face layout; only its existence is checked. "" for a new model.
+      width, heads: sizes of a new model.
+      flag: the section of the config with these three values.
+    """
+    if directory and not Path(directory).is_dir():
+        raise UserError(f"there is no directory {directory!r}; language models are not downloaded ({flag}.model)")
+    if not directory and width % (2 * heads):
+        raise UserError(
+            f"width must be a multiple of {2 * heads}, twice the number of heads, not {width} ({flag}.width, .heads)"
+        )

@@ -21,10 +21,9 @@ from motif_jax.devices.mesh import make_mesh, place, replicate, shard
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.generation import FREE, Generated, Limits, Shift, generate, no_limits
+from motif_jax.language.generation import FREE, Generated, Limits, Sampling, generate, no_limits
 from motif_jax.language.hub import check_size, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.layers import Types
-from motif_jax.language.sampling import Sampling
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.language.shards import sharding_rules
 from motif_jax.language.texts import TextBatches
@@ -136,7 +135,9 @@ class Language:
                 self.params, *padded, chunk_keys, sampling, limits, np.float32(length_penalty), shift_arguments
             )
             for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
-                found[row] = self.tokeniser.decode(self._without_end(tokens[:length].tolist()))
+                said = tokens[:length].tolist()
+                said = said[:-1] if said and said[-1] in self.config.ends else said
+                found[row] = self.tokeniser.decode(said)
         return found
 
     def save(self, directory: str | Path) -> None:
@@ -190,7 +191,8 @@ class Language:
 
     def _program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
         """The compiled loop, cached by length, number of beams and shift function."""
-        adds = _as_shift(shift)
+        # Without the carry, which this function does not need.
+        adds = None if shift is None else (lambda arguments, carry, *read: (shift(arguments, *read), carry))
 
         def run(params: Any, tokens: Any, segments: Any, keys: Any, sampling: Sampling, limits: Limits,
                 penalty: jax.Array, arguments: Any) -> Generated:  # fmt: skip
@@ -200,16 +202,6 @@ class Language:
             return generate(model, tokens, segments, keys, sampling, limits, length, adds, arguments)
 
         return self._programs.setdefault((length, beams, shift), jax.jit(run))
-
-    def _without_end(self, tokens: list[int]) -> list[int]:
-        return tokens[:-1] if tokens and tokens[-1] in self.config.ends else tokens
-
-
-def _as_shift(shift: AddToLogits | None) -> Shift | None:
-    """Adds an unused carry to the function."""
-    if shift is None:
-        return None
-    return lambda arguments, carry, token, hidden: (shift(arguments, token, hidden), carry)
 
 
 def load_language(

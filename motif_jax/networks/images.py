@@ -1,7 +1,7 @@
 """Encodes the picture around the hero: three convolutions and a linear layer, as published.
 
 An accelerator draws the picture and applies plain convolutions. Two changes make CPUs faster with the same result: the
-first convolution is looked up (tables.py) without drawing the picture; and the convolutions process a few frames at a
+first convolution is looked up (tiles.py) without drawing the picture; and the convolutions process a few frames at a
 time, so that intermediate results stay in the cache. The backward pass looks up the first layer again instead of
 storing it.
 """
@@ -16,9 +16,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks import tables
 from motif_jax.networks.layers import fan_in_uniform
-from motif_jax.networks.tiles import render
+from motif_jax.networks.tiles import WHITE, look_up, render, tile_rows, tile_table
 
 FRAMES = 32  # per pass through the convolutions on a CPU: 16 to 64 take the same time, more take longer
 
@@ -51,7 +50,7 @@ class ImageEncoder(nnx.Module):
 
     def table(self) -> jax.Array | None:
         """Returns the table of the first convolution for CPUs, else None; it depends only on the parameters."""
-        return tables.tile_table(self.kernels[0][...].astype(self.dtype)) if self.for_cpu else None
+        return tile_table(self.kernels[0][...].astype(self.dtype)) if self.for_cpu else None
 
     def __call__(self, crop: jax.Array, table: jax.Array | None = None) -> jax.Array:
         """Encodes pictures.
@@ -80,7 +79,7 @@ NAMES = ("NHWC", "HWIO", "NHWC")
 def convolve(weights: Weights, crop: jax.Array) -> jax.Array:
     """Applies three convolutions with ELU to the picture. [N, 2, 12, 12] uint8 -> [N, 3, 3, 128]"""
     with jax.named_scope("render"):
-        x = render(crop).astype(weights[0][0].dtype) / tables.WHITE
+        x = render(crop).astype(weights[0][0].dtype) / WHITE
     for (kernel, bias), stride in zip(weights, STRIDES, strict=True):
         strides = stride, stride
         x = elu(jax.lax.conv_general_dilated(x, kernel, strides, "VALID", dimension_numbers=NAMES) + bias)
@@ -96,10 +95,10 @@ def convolve_looked_up(weights: Weights, crop: jax.Array) -> jax.Array:
 def _forward(weights: Weights, crop: jax.Array, table: jax.Array | None = None) -> tuple[jax.Array, Any]:
     first, second, third = _in_blocks(weights)
     with jax.named_scope("render"):
-        table = tables.tile_table(weights[0][0]) if table is None else table
+        table = tile_table(weights[0][0]) if table is None else table
 
     def chunk(crop: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y1 = _first(table, first[1], tables.tile_rows(crop))
+        y1 = _first(table, first[1], tile_rows(crop))
         y2 = elu(_product(y1, *second, 1))
         return y2, elu(_product(y2, *third, STRIDES[2]))
 
@@ -114,7 +113,7 @@ def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
 
     def chunk(sums: Any, inputs: tuple[jax.Array, ...]) -> tuple[Any, None]:
         crop, y2, y3, g3 = inputs
-        rows = tables.tile_rows(crop)
+        rows = tile_rows(crop)
         y1 = _first(table, first[1], rows)
         _, pull = jax.vjp(functools.partial(_product, stride=STRIDES[2]), y2, *third)
         g2, *of_third = pull(g3 * _slope(y3))
@@ -129,7 +128,7 @@ def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (table, first[1], *second, *third))
     sums, _ = jax.lax.scan(chunk, zeros, (in_pieces(crop), y2, y3, in_pieces(gradient)))
     of_table, of_bias, *rest = (x.astype(gradient.dtype) for x in sums)
-    (of_kernel,) = jax.linear_transpose(tables.tile_table, weights[0][0])(of_table.astype(jnp.float32))
+    (of_kernel,) = jax.linear_transpose(tile_table, weights[0][0])(of_table.astype(jnp.float32))
     in_blocks = [(of_kernel, of_bias), (rest[0], rest[1]), (rest[2], rest[3])]
     return jax.linear_transpose(_in_blocks, weights)(in_blocks)[0], None
 
@@ -138,7 +137,7 @@ convolve_looked_up.defvjp(_forward, _backward)
 
 
 def _first(table: jax.Array, bias: jax.Array, rows: jax.Array) -> jax.Array:
-    y = elu(tables.look_up(table, rows).astype(bias.dtype) + bias)  # [N, 256, 32]
+    y = elu(look_up(table, rows).astype(bias.dtype) + bias)  # [N, 256, 32]
     return y.reshape(len(y), 8, 8, -1)
 
 

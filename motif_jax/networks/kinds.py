@@ -21,10 +21,10 @@ from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, Arra
 
 FLAG = "--config.policy.network"
 GENERAL = "general"  # a network for any observations (general.py)
-FILM = "film"  # the same, but texts modulate the encoders of grids (film.py)
+FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
 BY_SPECS = (GENERAL, FILM)  # policy.py has their encoders
-LANGUAGE = "language"  # a language model (policies/language.py)
-DRRN = "drrn"  # Q of a prompt and of an action's name (drrn.py)
+LANGUAGE = "language"  # a language model (policies/language_policy.py)
+DRRN = "drrn"  # Q of a prompt and of an action's name (policies/drrn.py)
 BY_PROMPT = (LANGUAGE, DRRN)
 PROMPT = "prompt"  # the observation of BY_PROMPT: UTF-8 padded with zeros
 # The observations of all other networks.

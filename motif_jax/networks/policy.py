@@ -2,7 +2,7 @@
 
 A preset is an encoder, a gated recurrent unit and two heads. "reference" is the published network (2,795,640 parameters
 with 23 actions); "small" is ours, for machines without an accelerator; both read NetHack. "general" and "film" are made
-from the specs of any world's observations (general.py, film.py).
+from the specs of any world's observations (general.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks.core import Core
-from motif_jax.networks.film import FilmEncoder
-from motif_jax.networks.general import GeneralEncoder
+from motif_jax.networks.general import FilmEncoder, GeneralEncoder
 from motif_jax.networks.kinds import BY_SPECS, FILM, GENERAL
+from motif_jax.networks.layers import Core
 from motif_jax.networks.presets import PRESETS
 from motif_jax.structs import ArraySpec, UserError
 

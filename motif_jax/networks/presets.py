@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -138,11 +138,5 @@ def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], place].add(counted)
 
 
-class Preset(NamedTuple):
-    """A network's encoder and the size of its recurrent core."""
-
-    encoder: Any  # a class with READS, FEATURES, `prepare` and `__call__`
-    core_size: int
-
-
-PRESETS = {"reference": Preset(ReferenceEncoder, 512), "small": Preset(SmallEncoder, 128)}
+# The encoder of each network (a class with READS, FEATURES, `prepare` and `__call__`), and the size of its memory.
+PRESETS: dict[str, tuple[Any, int]] = {"reference": (ReferenceEncoder, 512), "small": (SmallEncoder, 128)}

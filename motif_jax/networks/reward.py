@@ -1,19 +1,163 @@
-"""Networks of learnt rewards: Motif's reward model and ONI-Classification's classifier of messages."""
+"""Networks of learnt rewards: Motif's reward model and ONI-Classification's classifier of messages.
+
+Encoders map one kind of observation to one feature vector. The message encoders are those of the published system,
+layer by layer. The other encoders are its options, with the corrections that each docstring names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from motif_jax.networks.encoders import BlstatsEncoder, CropEncoder, GlyphEncoder, MessageEncoder, SmallMessageEncoder
-from motif_jax.networks.layers import Linear
+from motif_jax.envs.nethack.observations import OBSERVATIONS
+from motif_jax.networks.layers import Conv, Line, Linear, pool, relu
 
-MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}
+CHARACTERS = 256
+GLYPHS = 5976
+MAP = OBSERVATIONS["glyphs"].shape
 COLUMN, ROW = 0, 1  # places in blstats
 DROPOUT = 0.1  # of the classifier's last hidden units
+
+
+class MessageEncoder(nnx.Module):
+    """Encodes the characters of a message by convolutions (the published `lt_cnn`)."""
+
+    LENGTH = OBSERVATIONS["message"].shape[0]  # characters; the rest is ignored
+    FEATURES = 128
+    EMBEDDING = 32
+    CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (
+        (64, 7, True),
+        (64, 7, True),
+        (64, 3, False),
+        (64, 3, False),
+        (64, 3, False),
+        (64, 3, True),
+    )
+    LINEARS: Sequence[int] = (128,)
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        """Initialises the parameters as published."""
+        self.embedding = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, self.EMBEDDING)).at[0].set(0))
+        convolutions, inputs, length = [], self.EMBEDDING, self.LENGTH
+        for outputs, width, pooled in self.CONVOLUTIONS:
+            convolutions.append(Conv(inputs, outputs, width, rngs=rngs))
+            inputs, length = outputs, (length - width + 1) // (3 if pooled else 1)
+        self.convolutions = nnx.List(convolutions)
+        sizes = (inputs * length, *self.LINEARS)
+        self.linears = nnx.List([Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
+
+    def __call__(self, message: jax.Array) -> jax.Array:
+        """Encodes messages.
+
+        Args:
+          message: character codes, padded with zeros. Trailing columns of zeros may be missing.
+            [B, W] integers
+
+        Returns:
+          [B, FEATURES]
+        """
+        message = message[:, : self.LENGTH].astype(jnp.int32)
+        # Code 0 is padding: its vector is always zero.
+        embedding = jnp.where(jnp.arange(CHARACTERS)[:, None] == 0, 0, self.embedding[...])
+        line = Line(embedding[message], jnp.zeros(self.EMBEDDING), self.LENGTH)
+        for convolution, (_, _, pooled) in zip(self.convolutions, self.CONVOLUTIONS, strict=True):
+            line = relu(convolution(line))
+            line = pool(line) if pooled else line
+        features = line.reach(line.length).swapaxes(1, 2).reshape(len(message), -1)  # channel by channel
+        for linear in self.linears:
+            features = jax.nn.relu(linear(features))
+        return features
+
+
+class SmallMessageEncoder(MessageEncoder):
+    """The published `lt_cnn_small`: the first 128 characters, fewer channels."""
+
+    LENGTH = 128
+    FEATURES = 32
+    EMBEDDING = 16
+    CONVOLUTIONS = ((32, 7, True), (32, 7, True), (32, 3, True))
+    LINEARS = (32, 32)
+
+
+class BlstatsEncoder(nnx.Module):
+    """Encodes the scaled bottom line (blstats).
+
+    The published encoder accepts only 26 numbers; current versions of NLE have 27.
+    """
+
+    FEATURES = 128
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        """Initialises two layers, 27 -> 128 -> 128."""
+        numbers = OBSERVATIONS["vector"].shape[0]
+        self.first, self.second = Linear(numbers, 128, rngs=rngs), Linear(128, 128, rngs=rngs)
+
+    def __call__(self, vector: jax.Array) -> jax.Array:
+        """[B, 27] scaled (envs/nethack/observations.py) -> [B, 128]"""
+        return jax.nn.relu(self.second(jax.nn.relu(self.first(vector))))
+
+
+class GlyphEncoder(nnx.Module):
+    """Encodes the whole map of glyphs."""
+
+    FEATURES = 960  # 6 x 20 x 8
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        """Initialises a vector of 128 per glyph and two convolutions of stride 2."""
+        self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
+        self.convolutions = nnx.List(_convolutions((128, 16, 8), 2, rngs))
+
+    def __call__(self, glyphs: jax.Array) -> jax.Array:
+        """[B, 21, 79] integers -> [B, 960]"""
+        return _convolve(self.embedding[...][glyphs.astype(jnp.int32)], self.convolutions)
+
+
+class CropEncoder(nnx.Module):
+    """Encodes the glyphs around the hero.
+
+    The published encoder takes the hero's place from the scaled bottom line, where it is below 1, and so always crops
+    the same corner of the map; it also interpolates between glyph numbers. This encoder crops around the hero, without
+    interpolation.
+    """
+
+    SIDE = 16
+    FEATURES = 2048  # 16 x 16 x 8
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        """Initialises a vector of 128 per glyph and two convolutions of stride 1."""
+        self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
+        self.convolutions = nnx.List(_convolutions((128, 16, 8), 1, rngs))
+
+    def __call__(self, glyphs: jax.Array, column: jax.Array, row: jax.Array) -> jax.Array:
+        """The map [B, 21, 79] and the hero's place on it, [B] and [B] -> [B, 2048]"""
+        side = self.SIDE
+        rows = row[:, None] + jnp.arange(side) - side // 2  # [B, 16]
+        columns = column[:, None] + jnp.arange(side) - side // 2
+        inside = ((rows >= 0) & (rows < MAP[0]))[:, :, None] & ((columns >= 0) & (columns < MAP[1]))[:, None, :]
+        at = jnp.clip(rows, 0, MAP[0] - 1)[:, :, None], jnp.clip(columns, 0, MAP[1] - 1)[:, None, :]
+        crop = glyphs.astype(jnp.int32)[jnp.arange(len(glyphs))[:, None, None], *at]
+        embedded = jnp.where(inside[..., None], self.embedding[...][crop], 0)
+        return _convolve(embedded, self.convolutions)
+
+
+def _convolutions(sizes: Sequence[int], stride: int, rngs: nnx.Rngs) -> list[nnx.Conv]:
+    return [
+        nnx.Conv(a, b, (3, 3), (stride, stride), padding=1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
+        for a, b in itertools.pairwise(sizes)
+    ]
+
+
+def _convolve(x: jax.Array, convolutions: Sequence[nnx.Conv]) -> jax.Array:
+    for convolution in convolutions:
+        x = jax.nn.elu(convolution(x))
+    return x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # channel by channel
+
+
+MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}
 
 
 class RewardModel(nnx.Module):

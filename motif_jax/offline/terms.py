@@ -6,6 +6,8 @@ sum over all parts, divided by its count over all parts.
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -13,8 +15,7 @@ from motif_jax.offline import losses, mdp
 from motif_jax.offline.batch import Batch, Sums, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.settings import Settings
-from motif_jax.offline.value_terms import other_losses, reply_terms, steps_of, value_terms
-from motif_jax.offline.values import Language, condition
+from motif_jax.offline.values import Language, Params, apply_head, condition, least
 from motif_jax.transcripts.render import Rows
 
 STEPS: str = "steps"
@@ -61,8 +62,7 @@ def sum_terms(language: Language, recipe: Recipe, settings: Settings, weights: W
     if recipe.values == "reply":
         sums |= reply_terms(language, settings, weights, batch)
     elif recipe.values:
-        found = value_terms(language, recipe, settings, weights, batch.rows)
-        sums, advantage = found.sums, found.advantage
+        sums, advantage = value_terms(language, recipe, settings, weights, batch.rows)
     if recipe.policy:
         sums |= _policy_terms(language, recipe, settings, weights, batch.rows, advantage)
     return sums
@@ -96,3 +96,156 @@ def _policy_terms(
             loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
         mask = mask & known
     return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}
+
+
+def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
+    """Returns the decisions whose values a recipe learns."""
+    if recipe.values == "token":
+        return mdp.token_steps(rows)
+    return mdp.utterance_steps(rows, followed=recipe.values == "reply")
+
+
+def value_terms(
+    language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows
+) -> tuple[Sums, jax.Array]:
+    """Sums the losses and metrics over the decisions of a batch.
+
+    Returns:
+      The sums, and the target Q - V of the chosen actions at `steps_of`. [B, T]
+    """
+    learnt, target = weights.learnt, weights.target
+    steps, action = steps_of(recipe, rows), next_tokens(rows)
+    hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
+    hidden_target = language.hidden(target["trunk"], rows.tokens, rows.segments, None)
+    reward = steps.reward / settings.reward_scale
+
+    # ---- targets, without a gradient
+    value = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
+    of_target = _read_targets(target["q"], hidden_target, action, recipe, settings.chunk)
+    q_target = jnp.clip(of_target["q"], settings.value_min, settings.value_max)
+    if recipe.q_target == "value":
+        following = value
+    elif recipe.q_target == "max":
+        following = of_target["max"]
+    elif recipe.q_target == "soft":
+        following = of_target["soft"]
+        reward += _log_policy(language, weights, rows, action)
+    else:
+        raise NotImplementedError(f"value_terms has no q_target {recipe.q_target!r} (recipe {recipe.name!r})")
+    following = jnp.take_along_axis(following, steps.next_state, 1)
+    y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
+    v = jnp.take_along_axis(value, steps.state, 1)
+    goal = q_target
+    if recipe.v_target == "returns":
+        goal = mdp.returns_to_go(steps, rows.segments, settings.discount) / settings.reward_scale
+
+    # ---- losses
+    q_loss = losses.huber_loss if recipe.q_target == "soft" else losses.squared_loss
+    read = _read_heads(learnt["q"], hidden, action, recipe, settings)
+    sums = {
+        "v": masked_sum(losses.expectile_loss(v, goal, recipe.expectile or settings.expectile), steps.mask),
+        "q": masked_sum(_add([q_loss(q, y) for q in read["q"]]), steps.mask),
+        "value_mean": masked_sum(v, steps.mask),
+        "q_mean": masked_sum(_add(read["q"]) / len(read["q"]), steps.mask),
+        "target_mean": masked_sum(q_target, steps.mask),
+        "advantage_mean": masked_sum(q_target - v, steps.mask),
+        "positive_advantage": masked_sum(q_target > v, steps.mask),
+    }
+    for name in other_losses(recipe, settings):
+        sums[name] = masked_sum(_add(read[name]), steps.mask)
+    return sums, jax.lax.stop_gradient(q_target - v)
+
+
+def reply_terms(language: Language, settings: Settings, weights: Weights, batch: Batch) -> Sums:
+    """Sums the losses of CHAI's Q, a function of the mean of a given model's hidden states."""
+    rows, replies = batch.rows, batch.replies
+    steps = mdp.utterance_steps(rows, followed=True)
+    policy = jax.lax.stop_gradient(weights.policy)
+    hidden = language.hidden(policy, rows.tokens, rows.segments, None).astype(jnp.float32)
+    first = mdp.first_of_segment(rows.segments)
+    places = jnp.arange(rows.tokens.shape[1])
+    before = jnp.pad(jnp.cumsum(hidden, 1), ((0, 0), (1, 0), (0, 0)))
+    since = jnp.take_along_axis(before, first[..., None], 1)
+    feature = (before[:, 1:] - since) / (places - first + 1)[..., None]  # [B, T, width]
+
+    # ---- the sampled replies of each utterance, and of the next
+    said = jnp.pad(rows.closes, ((0, 0), (1, 0)))[:, :-1]
+    number = jnp.clip(jnp.cumsum(said, 1) - 1, 0, replies.log_probs.shape[1] - 1)  # of the utterance that ends there
+    target = least([apply_head(head, replies.features)[..., 0] for head in weights.target["q"]])  # [B, K, n]
+    best = jnp.take_along_axis(target.max(-1), number, 1)  # [B, T]
+    following = jnp.take_along_axis(best, steps.next_step, 1)
+    y = losses.bootstrap(
+        steps.reward / settings.reward_scale, jnp.float32(steps.terminal), following, settings.discount
+    )
+    sums: Sums = {"q": jnp.zeros(()), "conservative": jnp.zeros(()), "q_mean": jnp.zeros(())}
+    density = -language.width * math.log(2.0)
+    for head in weights.learnt["q"]:
+        q = apply_head(head, feature)[..., 0]
+        at_replies, at_random = (
+            jnp.take_along_axis(apply_head(head, array)[..., 0], number[..., None], 1)
+            for array in (replies.features, replies.random)
+        )
+        log_probs = jnp.take_along_axis(replies.log_probs, number[..., None], 1)
+        sums["q"] += masked_sum(losses.squared_loss(q, y), steps.mask)
+        sums["conservative"] += masked_sum(
+            losses.replies_loss(q, at_replies, log_probs, at_random, density), steps.mask
+        )
+        sums["q_mean"] += masked_sum(q, steps.mask) / len(weights.learnt["q"])
+    return sums
+
+
+def _read_heads(
+    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: Settings
+) -> dict[str, list[jax.Array]]:
+    """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
+    if recipe.values == "utterance":
+        return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
+    names = other_losses(recipe, settings)
+
+    def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
+        alls = [apply_head(head, hidden) for head in heads]
+        found = {"q": [losses.taken(one, action) for one in alls]}
+        if "conservative" in names:
+            temperature = settings.conservative_temperature
+            found["conservative"] = [losses.conservative_loss(one, action, temperature) for one in alls]
+        if "margin" in names:
+            found["margin"] = [losses.margin_loss(one, action, settings.margin) for one in alls]
+        return found
+
+    return in_chunks(read, settings.chunk)(hidden, action)
+
+
+def _read_targets(
+    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, chunk: int
+) -> dict[str, jax.Array]:
+    """Returns the targets' smaller Q of the chosen action, and its plain or soft maximum over tokens. [B, T]"""
+    if recipe.values == "utterance":
+        return {"q": least([apply_head(head, hidden)[..., 0] for head in heads])}
+
+    def read(hidden: jax.Array, action: jax.Array) -> dict[str, jax.Array]:
+        smaller = least([apply_head(head, hidden) for head in heads])
+        found = {"q": losses.taken(smaller, action)}
+        if recipe.q_target == "max":
+            found["max"] = smaller.max(-1)
+        if recipe.q_target == "soft":
+            found["soft"] = jax.nn.logsumexp(smaller, -1)
+        return found
+
+    return jax.lax.stop_gradient(in_chunks(read, chunk)(hidden, action))
+
+
+def _log_policy(language: Language, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
+    """Returns log pi of the chosen tokens, without gradient. [B, T]"""
+    policy = jax.lax.stop_gradient(weights.policy)
+    logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
+    return -losses.cross_entropy(logits, action)
+
+
+def other_losses(recipe: Recipe, settings: Settings) -> list[str]:
+    """Returns the names of additional losses of Q."""
+    found = ["conservative"] if recipe.conservative else []
+    return [*found, "margin"] if recipe.values == "token" and settings.margin_weight else found
+
+
+def _add(arrays: list[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else arrays[0] + arrays[1]

@@ -1,25 +1,86 @@
-"""DRRN policies (networks/drrn.py) as functions of their parameters: logits are Q, the value is max Q.
+"""DRRN policies: Q of a prompt and of an action's name (He et al. 2016, arXiv 1511.04636). Logits are Q.
+
+Prompts and names share one embedding of words. One gated recurrent unit reads the prompt, another the name; a hidden
+layer maps their final states to one number, Q(prompt, name). The value of a state is max Q.
 
 A checkpoint stores, under `drrn` in the options of its model: the content of tokenizer.json (`tokeniser`), the names of
-the actions (`actions`), and the values of `drrn_settings`.
+the actions (`actions`), and the values of the section `policy.drrn`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 
-from motif_jax.networks.drrn import RelevanceNetwork
 from motif_jax.networks.kinds import DRRN, PROMPT
-from motif_jax.policies.drrn_settings import FLAG
-from motif_jax.policies.language_network import PADDING
-from motif_jax.policies.prompts import Prompts, encode_names
+from motif_jax.networks.layers import Core
+from motif_jax.policies.prompts import PADDING, Prompts, encode_names
+from motif_jax.policies.settings import DRRN_FLAG
 from motif_jax.tokens import tokeniser_from_text
+
+
+class Prepared(NamedTuple):
+    """Values that depend only on the parameters, for V tokens and A actions."""
+
+    projected: jax.Array  # input products of the prompt's unit for each token. [V, 3 * width]
+    actions: jax.Array  # final state of each name. [A, width]
+
+
+class RelevanceNetwork(nnx.Module):
+    """Maps prompts to Q of all actions."""
+
+    def __init__(self, num_tokens: int, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises the parameters.
+
+        Args:
+          num_tokens: V, size of the vocabulary.
+          width: of the embedding, the states, and the hidden layer.
+          dtype: of products; parameters and results are float32.
+          rngs: of the initialisation.
+        """
+        self.embedding = nnx.Param(jax.random.normal(rngs.params(), (num_tokens, width)))
+        self.prompt_reader = Core(width, width, dtype=dtype, rngs=rngs)
+        self.name_reader = Core(width, width, dtype=dtype, rngs=rngs)
+        self.hidden = nnx.Linear(2 * width, width, dtype=dtype, rngs=rngs)
+        self.last = nnx.Linear(width, 1, dtype=dtype, rngs=rngs)
+
+    def prepare(self, names: jax.Array) -> Prepared:
+        """Reads the names of the actions, [A, L] integers, padded with negative numbers."""
+        embedding = self.embedding[...].astype(self.prompt_reader.dtype)
+        of_names = self.name_reader.project(embedding)
+        return Prepared(self.prompt_reader.project(embedding), _read(self.name_reader, of_names, names))
+
+    def __call__(self, tokens: jax.Array, prepared: Prepared) -> jax.Array:
+        """Computes Q of all actions.
+
+        Args:
+          tokens: of prompts, padded with negative numbers. [N, L] integers
+          prepared: result of `prepare` for the same parameters.
+
+        Returns:
+          [N, A] float32
+        """
+        states = _read(self.prompt_reader, prepared.projected, tokens)  # [N, width]
+        shape = (len(states), *prepared.actions.shape)
+        both = jnp.broadcast_to(states[:, None], shape), jnp.broadcast_to(prepared.actions, shape)
+        hidden = jax.nn.relu(self.hidden(jnp.concatenate(both, -1)))
+        return self.last(hidden)[..., 0].astype(jnp.float32)
+
+
+def _read(reader: Core, projected: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Returns the state after the last token; zero for an empty text. [V, 3 * width], [N, L] -> [N, width]"""
+    count, length = tokens.shape
+    inputs = projected[jnp.maximum(tokens, 0).T]  # [L, N, 3 * width]
+    start = jnp.zeros((count, projected.shape[1] // 3))
+    memories = reader.unroll(inputs, jnp.zeros((length, count), bool), start)
+    read = (tokens >= 0).sum(1)  # [N]
+    return jnp.where(read[:, None] > 0, memories[read - 1, jnp.arange(count)], 0)
 
 
 def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
@@ -35,7 +96,7 @@ def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str
     actions = np.full((len(names), max(map(len, names))), PADDING, np.int32)
     for row, name in zip(actions, names, strict=True):
         row[: len(name)] = name
-    prompts = Prompts(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", whole=True)
+    prompts = Prompts(tokeniser, own["max_tokens"], f"{DRRN_FLAG}.max_tokens", whole=True)
     smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # saves memory in the replay buffer
 
     def make() -> RelevanceNetwork:

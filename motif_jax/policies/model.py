@@ -18,8 +18,8 @@ from motif_jax.devices.releases import usable
 from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.policies.drrn import drrn_policy_fields
-from motif_jax.policies.language import language_policy_fields
-from motif_jax.policies.language_settings import SCORE
+from motif_jax.policies.language_policy import language_policy_fields
+from motif_jax.policies.settings import SCORE
 from motif_jax.rewards.sources import PATHS, RewardSources, saved_sources, sources_from
 from motif_jax.structs import UserError
 
@@ -56,7 +56,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
     Args:
       options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
-        observations by name; for `language` and `drrn`, see language.py and drrn.py.
+        observations by name; for `language` and `drrn`, see language_policy.py and drrn.py.
       seed: for the initial parameters; None: parameters are shapes only.
     """
     if options["network"] == LANGUAGE:

@@ -118,7 +118,7 @@ class Policy:
         if not single and len(given) != count:
             raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
-            return padded([as_bytes(prompt) for prompt in ([given] if single else given)])
+            return padded([given] if single else given)
         spec, array = self._specs[name], np.asarray(given)
         shape = array.shape if single else array.shape[1:]
         if shape not in (spec.shape, plain_shape(spec.shape)):
@@ -126,17 +126,13 @@ class Policy:
         return array.reshape(count, *spec.shape)
 
 
-def padded(prompts: Sequence[np.ndarray]) -> np.ndarray:
-    """Prompts of different lengths, padded with zeros, as in worlds. [B, bytes]"""
-    found = np.zeros((len(prompts), max(map(len, prompts))), np.uint8)
-    for row, prompt in zip(found, prompts, strict=True):
+def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
+    """Prompts of different lengths in a world's format: bytes, padded with zeros. [B, bytes] uint8"""
+    rows = [list(prompt.encode()) if isinstance(prompt, str) else np.asarray(prompt, np.uint8) for prompt in prompts]
+    found = np.zeros((len(rows), max(map(len, rows))), np.uint8)
+    for row, prompt in zip(found, rows, strict=True):
         row[: len(prompt)] = prompt
     return found
-
-
-def as_bytes(prompt: str | np.ndarray) -> np.ndarray:
-    """A prompt in a world's format. [bytes] uint8"""
-    return np.frombuffer(prompt.encode(), np.uint8) if isinstance(prompt, str) else np.asarray(prompt, np.uint8)
 
 
 def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:

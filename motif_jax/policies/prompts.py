@@ -11,11 +11,11 @@ import numpy as np
 
 from motif_jax.language.texts import pad_rows
 from motif_jax.networks.kinds import PROMPT
-from motif_jax.policies.language_network import PADDING
-from motif_jax.policies.language_settings import FLAG
+from motif_jax.policies.settings import FLAG
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 
+PADDING = -1  # in arrays of tokens
 BUCKET = 32  # rows of tokens are padded to a multiple of this, so that few programs are compiled
 REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts of the actors
 

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -65,6 +66,7 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
         recipe, template = recipe_of(facts["recipe"]), TEMPLATES[facts["config"]["transcripts"]["template"]]
         emitted, scale = np.array(facts["emitted"], np.int64), float(training["reward_scale"])
         bounds = float(training["value_min"]), float(training["value_max"])
+        learnt, target = dict(whole["train"]["learnt"]), dict(whole["train"].get("target") or {})
         assert scale > 0
         assert isinstance(facts["config"]["env"], dict)
         assert isinstance(facts["model"], dict)
@@ -76,21 +78,17 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     if digest(tokeniser) != facts["tokeniser"]:
         raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
     check_parameters(whole["train"], directory)
-    state = by_first_names(leaves_by_path(whole["train"]))
-    learnt, target = state.get("learnt", {}), state.get("target", {})
 
-    def model_from(found: dict[tuple[str, ...], Any]) -> Any:
-        return rebuild(params, found, directory)
+    def values_from(parts: dict[str, Any]) -> dict[str, Any]:
+        found = jax.tree.map(np.asarray, parts)
+        models = found.keys() & {"policy", "trunk"}
+        return found | {name: rebuild(params, leaves_by_path(parts[name]), directory) for name in models}
 
-    policy = model_from(learnt["policy"]) if "policy" in learnt else params
-    renderer = LiveRenderer(tokeniser, template)
+    online = values_from({name: part for name, part in learnt.items() if name != "q"})
+    policy, renderer = online.pop("policy", params), LiveRenderer(tokeniser, template)
     model = ValueModel(
-        config, graph, policy,
-        {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in target.items()},
-        {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in learnt.items()
-         if name not in ("policy", "q")},
-        recipe, tokeniser, renderer, allowed_tokens(config.vocabulary, emitted, renderer), scale,
-        bounds,
+        config, graph, policy, values_from(target), online, recipe, tokeniser, renderer,
+        allowed_tokens(config.vocabulary, emitted, renderer), scale, bounds,
     )  # fmt: skip
     return model, facts
 
@@ -102,22 +100,3 @@ def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer)
     allowed[list(renderer.marks())] = False
     allowed[renderer.stop] = True
     return allowed
-
-
-def by_first_names(leaves: dict[tuple[str, ...], Any]) -> dict[str, dict[str, dict[tuple[str, ...], Any]]]:
-    """Groups the leaves of a tree by the first two names of their paths."""
-    found: dict[str, dict[str, dict[tuple[str, ...], Any]]] = {}
-    for (part, *names), leaf in leaves.items():
-        if names:
-            found.setdefault(part, {}).setdefault(names[0], {})[tuple(names[1:])] = leaf
-    return found
-
-
-def heads_from(leaves: dict[tuple[str, ...], Any]) -> Any:
-    """Parameters of a head {name: array}, or of a list of heads if names are numbered."""
-    if all(len(names) == 1 for names in leaves):
-        return {names[0]: np.asarray(leaf) for names, leaf in leaves.items()}
-    heads: dict[str, dict[str, Any]] = {}
-    for (number, name), leaf in leaves.items():
-        heads.setdefault(number, {})[name] = np.asarray(leaf)
-    return [heads[number] for number in sorted(heads, key=int)]

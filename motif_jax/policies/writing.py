@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from motif_jax.devices.mesh import DATA, local_mesh
-from motif_jax.language.sampling import Sampling
+from motif_jax.language.generation import Sampling
 from motif_jax.language.texts import pad_rows
 from motif_jax.policies.decoding import Decoding, check_decoding
 from motif_jax.policies.programs import Numbers, make_probabilities, make_program

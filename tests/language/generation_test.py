@@ -11,8 +11,7 @@ from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language.beam import search
-from motif_jax.language.generation import FREE, generate, no_limits
-from motif_jax.language.sampling import Sampling, draw
+from motif_jax.language.generation import FREE, Sampling, draw, generate, no_limits
 
 CONTEXTS, LENGTHS = some_tokens(), np.array([11, 6, 8])
 LEFT = np.arange(11) >= 11 - LENGTHS[:, None]  # padded on the left

@@ -9,11 +9,10 @@ from lowering_test import lower
 
 from motif_jax.language.adapt import accumulate, add_low_rank, split_trained
 from motif_jax.language.beam import search
-from motif_jax.language.generation import generate, no_limits
+from motif_jax.language.generation import Sampling, generate, no_limits
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
-from motif_jax.language.sampling import Sampling
 from motif_jax.language.scoring import make_tree, score
 
 B, L, V = 4, 8, 40

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from motif_jax.networks.film import FilmEncoder
+from motif_jax.networks.general import FilmEncoder
 from motif_jax.networks.kinds import check_reads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.structs import ArraySpec, UserError

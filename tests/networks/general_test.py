@@ -223,8 +223,8 @@ def test_planes_are_a_grid_with_its_channels_first():
 @pytest.mark.quick
 def test_what_the_fixed_networks_read_is_known_before_they_are_made():
     encoders = {one for one in vars(presets).values() if hasattr(one, "READS")}
-    assert encoders == {preset.encoder for preset in PRESETS.values()}, "PRESETS of presets.py lacks an encoder"
-    reads = {name: preset.encoder.READS for name, preset in PRESETS.items()}
+    assert encoders == {encoder for encoder, _ in PRESETS.values()}, "PRESETS of presets.py lacks an encoder"
+    reads = {name: encoder.READS for name, (encoder, _) in PRESETS.items()}
     assert reads == FIXED, "FIXED of kinds.py must say what the encoders of PRESETS read"
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from motif_jax.networks.encoders import MessageEncoder, SmallMessageEncoder
 from motif_jax.networks.layers import Conv, Line, pool
-from motif_jax.networks.reward import MessageClassifier, RewardModel
+from motif_jax.networks.reward import MessageClassifier, MessageEncoder, RewardModel, SmallMessageEncoder
 
 
 def messages(count: int, longest: int = 256, seed: int = 0) -> np.ndarray:

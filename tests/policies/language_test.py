@@ -17,7 +17,7 @@ from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
-from motif_jax.policies.language_network import PADDING, Head, action_logits
+from motif_jax.policies.language_policy import PADDING, Head, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names

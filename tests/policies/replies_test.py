@@ -8,7 +8,7 @@ from flax import nnx
 from tiny_writer import TOKENISER, make_value_model
 
 from motif_jax.offline.mdp import first_of_segment, utterance_steps
-from motif_jax.policies.replies import make_replies
+from motif_jax.policies.programs import make_replies
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.batches import make_batch, planner
 from motif_jax.transcripts.render import TEMPLATES, Renderer
@@ -49,7 +49,7 @@ def test_each_text_of_the_agent_has_replies_of_its_own(sampled):
     there="CHAI reads Q of new samples from a sum of hidden states, and of data and cached samples from a "
     "mean; a sample that is cut lacks its last token in the sum",
     here="CHAI always reads Q from the mean over all tokens",
-    where="motif_jax/policies/replies.py",
+    where="motif_jax/policies/programs.py",
 )
 def test_features_are_means_over_the_episode_and_the_reply(sampled):
     """Twin: the recorded text as a forced reply has the feature that the running mean has at its end."""

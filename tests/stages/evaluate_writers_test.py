@@ -16,8 +16,7 @@ from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages import evaluate, train_values
 from motif_jax.stages.evaluate.contenders import find_contenders
-from motif_jax.stages.evaluate.letters import turns_of
-from motif_jax.stages.evaluate.loading import check_writers
+from motif_jax.stages.evaluate.writers import check_writers, turns_of
 from motif_jax.stages.report.found import find_players
 from motif_jax.stages.report.values import how
 from motif_jax.structs import Turn, UserError

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from report_test import Seen
 
-from motif_jax.stages.export.results import find_over_seeds
+from motif_jax.stages.export.contents import find_over_seeds
 from motif_jax.stages.report.seeds import write_page_over_seeds
 from motif_jax.stages.report.variants import columns, gather
 from motif_jax.structs import UserError

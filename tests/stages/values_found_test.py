@@ -9,9 +9,8 @@ from value_of_texts_test import heads
 
 from motif_jax.actors.recorded import play_branches
 from motif_jax.envs.settings import make_world
-from motif_jax.offline.rank import Chosen
 from motif_jax.offline.update import OfflineState
-from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
+from motif_jax.stages.train_values.found import Chosen, best_texts, make_readers, ranks
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import TranscriptWriter

@@ -49,20 +49,10 @@ TABLES: Tables = {"benchmark": table_of(Benchmark)}
 READS = TABLES
 
 
-def loads_jax(config: ConfigDict) -> bool:
-    """Whether one of the chosen measurements uses JAX."""
-    return benchmarks().loads_jax(config)
-
-
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measurements would refuse, or outside of a checkout."""
     check_values(config, TABLES)
     benchmarks().check(config)
-
-
-def run(config: ConfigDict, workdir: Path) -> None:
-    """Makes the measurements and writes `workdir/benchmark.json`."""
-    benchmarks().run(config, workdir)
 
 
 def benchmarks() -> Any:
@@ -83,10 +73,10 @@ STAGE = Stage(
     reads=READS,
     check=check,
     is_complete=lambda config, workdir: False,  # each run measures again
-    run=run,
+    run=lambda config, workdir: benchmarks().run(config, workdir),
     makes=(),
     writes="--config.benchmark.pairs",
     memory="--config.benchmark.pairs, .parts",
     device_memory="--config.policy.batch_size, .num_minibatches, .network",
-    loads_jax=loads_jax,
+    loads_jax=lambda config: benchmarks().loads_jax(config),
 )

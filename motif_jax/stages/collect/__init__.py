@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
             "seed": config.seed,
             "keep_empty": config.collect.keep_empty,
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
-            | ({"nle": _nle_version()} if world.name == "nethack" else {}),
+            | ({"nle": metadata.version("nle")} if world.name == "nethack" else {}),
         }
         | ({"policies": mixture.facts()} if mixture else {}),
         {
@@ -258,12 +259,6 @@ def describe(dataset: PairDataset) -> str:
         f"{len(dataset):,} pairs of {dataset.length} step{'s' * (dataset.length > 1)}, {len(table):,} distinct "
         f"messages, {same:.0%} of the pairs say the same on both sides"
     )
-
-
-def _nle_version() -> str:
-    from nle.version import __version__
-
-    return __version__
 
 
 STAGE = Stage(

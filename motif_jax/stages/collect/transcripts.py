@@ -92,8 +92,15 @@ def collect(config: ConfigDict, workdir: Path) -> None:
         write_config(path, config)  # an earlier run was killed before it wrote this
         return
     writer, start = TranscriptWriter(), time.monotonic()
-    if isinstance(world, TextWorld):
-        played: Iterable[Episode] = play(config, world)
+    played: Iterable[Episode]
+    numbers = range(section.transcripts)
+    if section.branch_player:  # each episode is followed by its branches
+        assert isinstance(world, TextWorld)
+        played = play_branches(
+            world, section.collector, section.branch_player, numbers, per_moment=section.branches, seed=config.seed
+        )
+    elif isinstance(world, TextWorld):
+        played = play_episodes(world, section.collector, numbers, seed=config.seed)
     else:
         mixture = None
         if section.policies:  # only then is JAX loaded
@@ -119,17 +126,6 @@ def collect(config: ConfigDict, workdir: Path) -> None:
     found = writer.write(path, provenance, FLAG)
     write_config(path, config)
     print_line(f"collect: {describe(found)}; {time.monotonic() - start:,.0f} s")
-
-
-def play(config: ConfigDict, world: TextWorld) -> Iterable[Episode]:
-    """Plays the episodes; with a `branch_player`, each before its branches."""
-    section = config.collect
-    numbers = range(section.transcripts)
-    if not section.branch_player:
-        return play_episodes(world, section.collector, numbers, seed=config.seed)
-    return play_branches(
-        world, section.collector, section.branch_player, numbers, per_moment=section.branches, seed=config.seed
-    )
 
 
 def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> Iterator[Episode]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,28 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.config.table import Tables, check_values
+from motif_jax.config.table import (
+    MANY_SECONDS,
+    PATH,
+    PATHS,
+    Flag,
+    Number,
+    Tables,
+    Text,
+    Whole,
+    check_values,
+    table_of,
+    value,
+)
 from motif_jax.console import print_line
-from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
+from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
+from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.evaluate.contenders import (
@@ -52,7 +66,6 @@ from motif_jax.stages.evaluate.replays import (
     recorded_replays,
     remove_others,
 )
-from motif_jax.stages.evaluate.section import TABLES
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
@@ -68,6 +81,35 @@ from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config, write_json, write_lines
+from motif_jax.system.machine import usable_cores
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluation of policies and scripted players."""
+
+    policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
+    beside: str = value("random", PATHS, "other players in the same games, with commas: a scripted one, WORKDIR, @STEP")
+    protocol: str = value(
+        TASK, Text(tuple(CHANGED)), "task: the games of env; challenge: the NetHack Challenge's, with all characters"
+    )
+    variations: str = value(
+        "", Text(longest=4000), "more games of babyai: rewording=synonyms;level=GoToFrench+actions=french"
+    )
+    episodes: int = value(100, Whole(1, 1_000_000), "episodes, played to their end; they are not used in training")
+    replays: str = value(
+        "best,worst,liked", Text(longest=1000), "episodes to keep: best, worst, liked, longest, toughest, or numbers"
+    )
+    greedy: bool = value(False, Flag(), "always choose the most probable action; often worse in games of chance")
+    num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
+    games_per_worker: int = value(16, Whole(1), "games that a worker plays side by side")
+    hang_timeout_s: float = value(
+        30.0, Number(0.1, MANY_SECONDS), "seconds without a sign of life after which a worker is replaced"
+    )
+
+
+TABLES: Tables = {"evaluate": table_of(Evaluate), "decoding": DECODING}
+
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
@@ -123,7 +165,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Evaluates each player without an up-to-date summary, and prints a table of the results."""
-    from motif_jax.stages.evaluate.loading import check_writers
+    from motif_jax.stages.evaluate.writers import check_writers
 
     loaded: dict[Any, Any] = {}  # policies that several decodings share
     for asked in with_variations(config):
@@ -170,8 +212,8 @@ def evaluate(
         raise UserError(f"{str(folder / there[0])!r} was not made by this program: move it away (--workdir)")
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
-        known = {row["episode"]: row for row in read_rows(folder / EPISODES, world.figures)}
-        known = {number: row for number, row in known.items() if number in tracks}
+        found = read_rows(folder / EPISODES, world.figures)
+        known = {row["episode"]: row for row in found if row["episode"] in tracks}
         rows = {number: row for number, row in known.items() if number < wanted}
         beyond = {number: row for number, row in known.items() if number >= wanted}
         if rows:
@@ -219,14 +261,12 @@ def evaluate(
     steps = sum(row["steps"] for row in rows.values()) - steps_before
 
     # ---- results
-    if repeatable:
-        replays = keep_replays(config, folder, rows, tracks, about)
-    else:
-        replays = recorded_replays(config, folder, rows)
-    if playing.writer and repeatable:
-        from motif_jax.stages.evaluate.letters import write_letters
+    kept = keep_replays(config, folder, rows, tracks, about) if repeatable else recorded_replays(config, folder, rows)
+    if playing.writer and playing.decoding and repeatable:
+        from motif_jax.stages.evaluate.writers import write_letters
 
-        write_letters(config, folder / "letters.json", playing, {number: tracks[number] for number in replays.values()})
+        shown = {number: tracks[number] for number in kept.values()}
+        write_letters(config, folder / "letters.json", playing.writer, playing.decoding, shown)
     write_json(folder / SUMMARY, about | {
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
@@ -236,7 +276,7 @@ def evaluate(
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
-        "replays": replays,
+        "replays": kept,
         **summarise_episodes(
             [rows[number] for number in sorted(rows)], config.seed, world.figures, rules_of(world),
             getattr(world, "families", ()), wanted,

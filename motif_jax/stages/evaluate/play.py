@@ -36,8 +36,8 @@ from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
-from motif_jax.stages.evaluate.loading import Writers, load_writer, report_other_games
 from motif_jax.stages.evaluate.summary import rules_of
+from motif_jax.stages.evaluate.writers import Writers, load_writer, report_other_games
 from motif_jax.structs import EpisodeInfo, UserError
 from motif_jax.system.files import record
 from motif_jax.system.metrics import Progress, Timers

@@ -22,7 +22,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.host_arrays import from_first_host, same_on_every_host
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.mesh import make_mesh
+from motif_jax.devices.mesh import batch_parts, make_mesh
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import json_line, write_config
@@ -83,11 +83,12 @@ def train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
 
 def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoints | None) -> Outcome:
     state, done = _start_or_resume(job, keeper, hosts)
-    log = _Log(job, done) if keeper else None
     expected = pace.num_epochs * job.num_steps(0)
     progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
-    first, saved = done["steps"], time.monotonic()
+    first, file = done["steps"], job.folder / "metrics.jsonl"
+    started = saved = time.monotonic()
     if keeper:
+        drop_rows_after(file, first or -1, "steps", job.stage)
         stop.watch(keeper.directory, lambda: done["steps"], "updates")
 
     def save(loss: float | None = None) -> None:
@@ -95,6 +96,11 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
         if keeper and done["steps"] not in keeper.steps():
             keeper.save(done["steps"], {"train": state}, job.facts | {"progress": dict(done)}, loss)
         saved = time.monotonic()
+
+    def log(row: dict[str, Any]) -> None:
+        if keeper:
+            with open_in_place(file, "a") as out:
+                out.write(json_line(row))
 
     def evaluate() -> None:
         figures = dict(job.evaluate(state))
@@ -104,8 +110,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
             raise UserError(f"the validation loss is not finite {_where(done)}; {_remedy(job)}")
         if not done["best"] or rank < done["rank"]:
             done["best"], done["rank"] = row, rank
-        if log:
-            log.write(row)
+        log(row)
         save(rank)
 
     if not done["steps"]:
@@ -123,7 +128,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
                     f"stopped by {stop.asked or 'a signal to another host'} after {done['steps']:,} updates, which are "
                     "saved; give the same command again to go on"
                 )
-            if log and done["steps"] == first:
+            if keeper and done["steps"] == first:
                 print_line(f"{job.stage}: compiling the first update")
             state, metrics = job.update(state, job.batch(done["epoch"], done["step"]))
             done["step"] += 1
@@ -132,8 +137,9 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
             if done["steps"] % pace.log_every == 0:
                 means = _check(job, done)
                 done["pending"] = []
-                if log and progress:
-                    log.means(means)
+                if progress:
+                    rate = (done["steps"] - first) / max(time.monotonic() - started, 1e-9)  # since this process began
+                    log({"steps": done["steps"], "epoch": done["epoch"]} | means | {"updates_per_s": round(rate, 3)})
                     progress.update(done["steps"], loss=f"{means[LOSS]:.4f}")
             if done["step"] == size:
                 break  # to evaluate and save below
@@ -188,28 +194,6 @@ def _read_as_first_host(job: Job, step: int) -> Any:
         return job.state
 
 
-class _Log:
-    """Appends rows to metrics.jsonl, after those of the last checkpoint."""
-
-    def __init__(self, job: Job, done: dict[str, Any]):
-        file = job.folder / "metrics.jsonl"
-        drop_rows_after(file, done["steps"] or -1, "steps", job.stage)
-        self._file, self._done = file, done
-        self._started, self._first = time.monotonic(), done["steps"]
-
-    def means(self, means: dict[str, float]) -> None:
-        """Appends a row of means over the updates since the last one, with the rate since this process began."""
-        seconds = time.monotonic() - self._started
-        rate = (self._done["steps"] - self._first) / max(seconds, 1e-9)
-        row = {"steps": self._done["steps"], "epoch": self._done["epoch"]} | means
-        self.write(row | {"updates_per_s": round(rate, 3)})
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Appends a row."""
-        with open_in_place(self._file, "a") as file:
-            file.write(json_line(row))
-
-
 def _check(job: Job, done: dict[str, Any]) -> dict[str, float]:
     """Means over the updates since the last row; raises UserError if an update was not finite."""
     done["pending"] = [
@@ -233,29 +217,23 @@ def _remedy(job: Job) -> str:
     )
 
 
-class Work(NamedTuple):
-    """A job, and the function that writes its result."""
-
-    job: Job
-    finish: Callable[[Outcome], None]  # called on the first host
-
-
 def run_offline(
     config: ConfigDict,
-    section: ConfigDict,
+    stage: str,
     folder: Path,
     open_data: Callable[[bool], Transcripts],
-    prepare: Callable[[Transcripts, Mesh, Hosts], Work],
+    prepare: Callable[[Transcripts, Mesh, Hosts], tuple[Job, Callable[[Outcome], None]]],
 ) -> None:
     """Trains in `folder`, or resumes an earlier run there.
 
     Args:
       config: of the experiment.
-      section: the stage's, with the values of `Pace`.
+      stage: its name, and that of its section, which has the values of `Pace`.
       folder: for checkpoints and results.
       open_data: (whether this process may import them, as the first host does) -> the transcripts.
-      prepare: makes the job.
+      prepare: makes the job, and the function that writes its result on the first host.
     """
+    section = config[stage]
     with StopAsked() as stop:
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with Hosts() as hosts, contextlib.ExitStack() as stack:
@@ -266,11 +244,17 @@ def run_offline(
             if hosts.count > 1:
                 hosts.agree(Vote.GO_ON)
             transcripts = transcripts or open_data(False)
-            work = prepare(transcripts, make_mesh(), hosts)
+            mesh = make_mesh()
+            if section.batch_size % (batch_parts(mesh) * section.num_parts):
+                raise UserError(
+                    f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts for each of "
+                    f"{batch_parts(mesh)} devices (--config.{stage}.batch_size, .num_parts)"
+                )
+            job, finish = prepare(transcripts, mesh, hosts)
             if hosts.me == 0:
                 write_config(folder, config)
             pace = Pace(section.num_epochs, section.log_every, section.evaluate_every, section.save_every_s,
                         section.keep_checkpoints)  # fmt: skip
-            outcome = train(work.job, pace, hosts, stop)
+            outcome = train(job, pace, hosts, stop)
             if hosts.me == 0:
-                work.finish(outcome)
+                finish(outcome)

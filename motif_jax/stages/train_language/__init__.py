@@ -2,7 +2,7 @@
 
 Next-token training on the agent's tokens: behavioural cloning of a scripted player, of a trained agent, or of people.
 The result is in `language/model`, in the Hugging Face layout: `motif_jax.load_language` and transformers read it.
-This module is quick to import; cloning.py trains.
+This module is quick to import; model.py trains.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.language.settings import FOLDER, MODEL, check_model
+from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.offline.settings import Learning, Running, check_num_parts
 from motif_jax.stages import EXPERIMENT
-from motif_jax.stages.offline.declaration import declare
+from motif_jax.stages.offline import declare
 from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, wordle_of
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
@@ -103,7 +103,7 @@ def check(config: ConfigDict) -> None:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the model and writes `workdir/language`."""
-    from motif_jax.stages.train_language.cloning import train
+    from motif_jax.stages.train_language.model import train
 
     train(config, workdir, workdir / FOLDER)
 

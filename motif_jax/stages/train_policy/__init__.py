@@ -17,7 +17,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads
-from motif_jax.policies.language_settings import check_language
+from motif_jax.policies.settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
 from motif_jax.rewards.online.settings import ANCHORED, check_online
 from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result

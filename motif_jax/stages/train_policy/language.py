@@ -10,16 +10,15 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from motif_jax.envs.world import World
-from motif_jax.language.config import LanguageConfig, to_record
+from motif_jax.language.config import LanguageConfig, find_trained, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.language.settings import find_trained
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
-from motif_jax.policies.language import language_policy_fields, types_of
-from motif_jax.policies.language_settings import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
+from motif_jax.policies.language_policy import language_policy_fields, types_of
 from motif_jax.policies.model import Model
+from motif_jax.policies.settings import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, WordTokeniser
 

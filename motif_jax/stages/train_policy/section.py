@@ -10,9 +10,7 @@ from motif_jax.actors.capacity import available_mib
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, table_of, value
 from motif_jax.learner.settings import Q_LEARNING, REPLAY, ReplaySettings, Settings
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
-from motif_jax.policies.drrn_settings import FLAG as DRRN_FLAG
-from motif_jax.policies.drrn_settings import DrrnPolicy
-from motif_jax.policies.language_settings import LanguagePolicy
+from motif_jax.policies.settings import DRRN_FLAG, DrrnPolicy, LanguagePolicy
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores

@@ -25,7 +25,6 @@ from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, ma
 from motif_jax.learner.settings import Q_LEARNING, ReplaySettings, Settings
 from motif_jax.learner.update import Rewards, Rollouts, ShapeRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
-from motif_jax.policies.drrn_settings import SECTION
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
@@ -160,7 +159,7 @@ def make_drrn_policy(config: ConfigDict, world: World) -> tuple[dict[str, Any], 
         DRRN: {
             "tokeniser": WordTokeniser.from_texts([*words, *world.action_names]).text,
             "actions": list(world.action_names),
-            **section[SECTION].to_dict(),
+            **section[DRRN].to_dict(),
         },
     }
     return options, make_policy_model(options, config.seed)

@@ -35,7 +35,7 @@ from motif_jax.offline.settings import Learning, Running, ValueTerms, check_num_
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT
-from motif_jax.stages.offline.declaration import declare
+from motif_jax.stages.offline import declare
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_language.data import check_template
 from motif_jax.structs import UserError

@@ -7,14 +7,15 @@ write different texts in the same moment. ILQL's scripts top_advantage and eval_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from motif_jax.offline.rank import Chosen, chosen_values, last_values, rank_shares, top_advantages
+from motif_jax.offline import losses, mdp
+from motif_jax.offline.batch import next_tokens
 from motif_jax.offline.update import OfflineState
-from motif_jax.offline.values import Language
+from motif_jax.offline.values import Language, Params, apply_head, least
 from motif_jax.transcripts.render import Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
@@ -24,7 +25,78 @@ MOST_PAIRS = 4096  # compared
 LISTED = 20
 TOKENS = 6  # last tokens of a text whose values are compared: a guess's letters and its end mark
 
+
+class Chosen(NamedTuple):
+    """Values of the chosen tokens. [B, T] each; undefined for tokens of the environment."""
+
+    q: jax.Array
+    v: jax.Array
+
+
 ReadValues = Callable[[Rows], Chosen]
+
+
+class Utterance(NamedTuple):
+    """An utterance of the agent, with its advantage by the values."""
+
+    row: int
+    start: int  # position before its first token
+    end: int  # position of its last token
+    advantage: float  # the mean of Q - V over its tokens
+
+
+def chosen_values(language: Language, of_q: Params, of_v: Params, rows: Rows) -> Chosen:
+    """Computes Q and V per token, each from the hidden states of its own trunk.
+
+    Args:
+      language: the functions of the language model.
+      of_q: "trunk" and "q", of the online networks or of their targets.
+      of_v: "trunk" and "v" of the online networks.
+      rows: the tokens.
+    """
+    hidden = language.hidden(of_q["trunk"], rows.tokens, rows.segments, None)
+    q = losses.taken(least([apply_head(head, hidden) for head in of_q["q"]]), next_tokens(rows))
+    hidden = language.hidden(of_v["trunk"], rows.tokens, rows.segments, None)
+    return Chosen(q, apply_head(of_v["v"], hidden)[..., 0])
+
+
+def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
+    """Returns the share of states in which the better action has the higher Q, per token; ties count half.
+
+    Args:
+      better, worse: Q at the last K tokens of two actions in the same states, from `last_values`. [N, K] each
+
+    Returns:
+      [K]
+    """
+    return ((better > worse) + 0.5 * (better == worse)).mean(0)
+
+
+def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> np.ndarray:
+    """Returns values at the last `count` tokens of one utterance of each row. [B, count]
+
+    Args:
+      values: per token. [B, T]
+      rows: one episode each.
+      utterance: number of the utterance, from 0 on.
+      count: number of tokens.
+    """
+    found = np.empty((len(values), count), values.dtype)
+    for row, closes in enumerate(np.asarray(rows.closes)):
+        ends = np.flatnonzero(closes)
+        found[row] = values[row, ends[utterance] + 1 - count : ends[utterance] + 1]
+    return found
+
+
+def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
+    """Returns the utterances of a batch with the highest mean advantage, best first."""
+    gap = np.asarray(chosen.q) - np.asarray(chosen.v)
+    steps = mdp.utterance_steps(rows)
+    found = []
+    for row, end in zip(*np.nonzero(np.asarray(steps.mask)), strict=True):
+        start = int(steps.state[row, end])
+        found.append(Utterance(int(row), start, int(end), float(gap[row, start:end].mean())))
+    return sorted(found, key=lambda one: (-one.advantage, one.row, one.start))
 
 
 def make_readers(language: Language, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
@@ -52,7 +124,7 @@ def best_texts(
     """
     found = []
     for numbers, rows in _batches(renderer, episodes[:MOST_EPISODES], width):
-        for one in top_advantages(read(rows), rows, rows.tokens.size):
+        for one in top_advantages(read(rows), rows):
             if one.row < len(numbers):  # the others pad the batch
                 said = int(np.asarray(rows.closes)[one.row, : one.end].sum()) - 1  # index among the agent's texts
                 found.append((one.advantage, int(numbers[one.row]), said))

@@ -12,41 +12,36 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-import motif_jax
 from motif_jax.console import print_line
 from motif_jax.devices.hosts import Hosts
-from motif_jax.devices.mesh import map_update, replicate
+from motif_jax.devices.mesh import replicate
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.language.config import to_record
-from motif_jax.language.settings import find_trained
+from motif_jax.language.config import find_trained
 from motif_jax.offline.batch import Replies
-from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.settings import Settings, settings_of
-from motif_jax.offline.update import OfflineState, init_state, make_offline_update
+from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.update import OfflineState
 from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import decoding_in_training
-from motif_jax.policies.replies import make_replies
+from motif_jax.policies.programs import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.offline.batches import ReplySource, check_sizes, make_batches, make_validation
-from motif_jax.stages.offline.episodes import choose_episodes, describe_cut
-from motif_jax.stages.offline.epochs import RANK, Job, Outcome, Work, run_offline
+from motif_jax.stages.offline.epochs import RANK, Job, Outcome, run_offline
+from motif_jax.stages.offline.job import LanguageParts, ReplySource, choose_episodes, make_job
 from motif_jax.stages.train_language.data import (
     check_known,
     describe_early_ends,
     make_renderer,
     open_transcripts,
 )
-from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, new_params, write_model
+from motif_jax.stages.train_language.model import FILES, make_parts, new_params, write_model
 from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
-from motif_jax.system.files import checkpoint_steps, record, write_json
+from motif_jax.system.files import checkpoint_steps, write_json
 from motif_jax.system.machine import describe
 from motif_jax.system.own_folders import check_made
-from motif_jax.tokens import digest
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
@@ -59,10 +54,10 @@ FLAG = "--config.train_values.policy"
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
     """Trains the values in `folder` on the workdir's transcripts, or resumes an earlier run there."""
 
-    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> Work:
+    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[Job, Callable[[Outcome], None]]:
         parts = find_policy(config, workdir, transcripts)
         renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
-        job = make_job(config, folder, transcripts, parts, renderer, mesh, hosts)
+        job = make_values_job(config, folder, transcripts, parts, renderer, mesh, hosts)
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
         if hosts.me == 0 and not (learns_policy and goes_on):
@@ -72,11 +67,11 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
             write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
             finish(folder, parts, job, outcome)  # last: its summary says that the stage is complete
 
-        return Work(job, conclude)
+        return job, conclude
 
     if not config.distributed.process_id:
         check_made(folder / POLICY, FILES)  # now, as it may be replaced at the end
-    run_offline(config, config.train_values, folder, lambda may: open_transcripts(config, workdir, may), prepare)
+    run_offline(config, STAGE, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 
 
 def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> LanguageParts:
@@ -88,60 +83,35 @@ def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> 
     return make_parts(language, transcripts, section.max_length, config.seed, flag, STAGE)
 
 
-def make_job(
+def make_values_job(
     config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer, mesh: Mesh,
     hosts: Hosts,
 ) -> Job:  # fmt: skip
     """The job of the training loop."""
     section, recipe = config.train_values, recipe_of(config.train_values.recipe)
-    check_sizes(section, STAGE, mesh)
     check_known(transcripts, parts.tokeniser, FLAG)
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # raises UserError if it cannot decode
     if (early := describe_early_ends(renderer, live.stop)) and hosts.me == 0:
         print_line(f"{STAGE}: {early} (--config.transcripts.template)")
-    if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
-        print_line(f"{STAGE}: {cut} (--config.train_values.max_length)")
-    learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
-    replies = reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None
-    batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
+    play = make_play(config, parts, renderer) if section.games and hosts.me == 0 else None
 
-    total_steps = section.num_epochs * batches.num_steps(0)  # other epochs may have a few more or less
-    settings = settings_of(section, total_steps)
-    given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
-    update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
-    state = start_of(config, recipe, settings, parts, transcripts)
+    def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
+        if not play:
+            return means
+        played = play(jax.device_get(state))
+        return means | {"return": played, RANK: -played}
 
-    identity = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser),
-                "policy": sum_of_arrays(parts.params)}  # fmt: skip
-    facts = identity | {
-        "model": to_record(parts.config), "recipe": section.recipe, "config": record(config.to_dict()),
-        "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
-        "mean_return": float(transcripts.returns().mean()),
-        "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
-    }  # fmt: skip
-    validate = make_validation(parts.language, recipe, settings, batches, given, mesh)
-    plays = section.games and hosts.me == 0
-    play = make_play(config, parts, renderer) if plays else None
-
-    def evaluate(state: Any) -> dict[str, float]:
-        figures = validate(state)
-        if play:
-            figures["return"] = play(jax.device_get(state))
-            figures[RANK] = -figures["return"]
-        return figures
-
-    return Job(
-        stage=STAGE,
-        folder=folder,
-        state=jax.tree.map(np.asarray, state),
-        place=lambda state: replicate(state, mesh),
-        num_steps=batches.num_steps,
-        batch=batches.get,
-        update=lambda state, batch: update(state, given, batch),
-        evaluate=evaluate,
-        facts=facts,
-        identity=identity,
-    )
+    return make_job(
+        config, STAGE, folder, transcripts, parts, renderer, mesh, hosts, figures,
+        trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
+        bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
+        identity={"policy": sum_of_arrays(parts.params)},
+        facts={
+            "mean_return": float(transcripts.returns().mean()),
+            "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
+        },
+        replies=reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None,
+    )  # fmt: skip
 
 
 def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, mesh: Mesh) -> ReplySource:
@@ -161,15 +131,6 @@ def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, m
         return programs[max_texts](policy, rows, jax.random.split(key, len(rows.tokens)))
 
     return sample
-
-
-def start_of(
-    config: ConfigDict, recipe: Recipe, settings: Settings, parts: LanguageParts, transcripts: Transcripts
-) -> Any:
-    """The state before the first update. Values begin at the mean reward-to-go of the transcripts."""
-    trunk = parts.params if config.train_values.start == "policy" else new_params(parts, config.seed + 1)
-    bias = mean_to_go(transcripts) / settings.reward_scale
-    return init_state(jax.random.key(config.seed), parts.language, recipe, settings, parts.params, trunk, bias)
 
 
 def mean_to_go(transcripts: Transcripts) -> float:

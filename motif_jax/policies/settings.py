@@ -1,4 +1,4 @@
-"""The section `policy.language` of the config. Loads no JAX."""
+"""The sections `policy.language` and `policy.drrn` of the config. Does not load JAX."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
-from motif_jax.language.settings import check_model
+from motif_jax.language.config import check_model
 from motif_jax.structs import UserError
 
-SECTION = "language"
-FLAG = f"--config.policy.{SECTION}"
+FLAG, DRRN_FLAG = "--config.policy.language", "--config.policy.drrn"
 TRAINED = "trained"  # value of `model`: the model of train_language in this workdir
 PRETRAINED, EMBEDDINGS, RANDOM = WEIGHTS = ("pretrained", "embeddings", "random")
 SCORE, ACTION = HEADS = ("score", "action")
@@ -70,3 +69,13 @@ def check_language(section: Mapping[str, Any]) -> None:
             f"low-rank additions to an untrained model learn little: choose pretrained weights of a model, or "
             f"lora_rank 0 ({FLAG}.lora_rank, .model, .weights)"
         )
+
+
+@dataclass(frozen=True)
+class DrrnPolicy:
+    """The network drrn, with q_learning: Q of a prompt and of an action's name."""
+
+    width: int = value(
+        128, Whole(1, 2**14), "size of word vectors, of the memory of texts, and of the hidden layer", decides=True
+    )
+    max_tokens: int = value(512, Whole(1, 2**20), "most tokens of a prompt; a longer one is an error", decides=True)

@@ -3,25 +3,37 @@
 With the head "score", the logit of an action is the model's score of its name behind the prompt. So a pretrained model
 can play at once, and actions can be renamed after training. With the head "action", a small network computes the logits
 from the prompt's last hidden state, and names have no effect. Another small network computes the value from it.
+
+A checkpoint stores, under `language` in the options of its model: the architecture (`config`), the content of
+tokenizer.json (`tokeniser`), the names of the actions (`actions`), and the values of the section `policy.language`.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from motif_jax.language.model import Decoder, EncoderDecoder
-from motif_jax.language.scoring import ChoiceTree, Scores, score
-from motif_jax.policies.language_settings import ACTION
+from motif_jax.language.adapt import add_low_rank
+from motif_jax.language.config import from_record
+from motif_jax.language.layers import Types
+from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
+from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
+from motif_jax.language.shards import sharding_rules
+from motif_jax.networks.kinds import LANGUAGE, PROMPT
+from motif_jax.policies.prompts import PADDING, Prompts, encode_names
+from motif_jax.policies.settings import ACTION, FLAG
+from motif_jax.structs import UserError
+from motif_jax.tokens import tokeniser_from_text
 
-PADDING = -1  # in arrays of tokens
 # Below this probability of the most probable action, the formula "product" is uniform. The published code has 1e-45,
 # but most devices round numbers below this one to zero.
 LEAST_PROBABILITY = 1.2e-38
+HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
 class Head(nnx.Module):
@@ -134,3 +146,76 @@ def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
     odds = jnp.exp(scores.log_probs)
     highest = odds.max(-1, keepdims=True)
     return jnp.where(highest >= LEAST_PROBABILITY, odds / jnp.maximum(highest, LEAST_PROBABILITY), 0.0)
+
+
+def language_policy_fields(
+    options: Mapping[str, Any], seed: int | None, language: Decoder | EncoderDecoder | None = None
+) -> dict[str, Any]:
+    """The fields of `model.Model` for a language model.
+
+    Args:
+      options: network, num_actions, dtype, and `language`; see above.
+      seed: for new parameters; None: parameters are shapes only.
+      language: a pretrained model; None: a new one.
+    """
+    own = options[LANGUAGE]
+    config, tokeniser = from_record(own["config"]), tokeniser_from_text(own["tokeniser"])
+    names = encode_names(tokeniser, own["actions"])
+    longest = own["max_tokens"] + max(map(len, names))
+    if config.max_positions and longest > config.max_positions:
+        raise UserError(
+            f"prompts with the names of actions may have {longest:,} tokens, but this language model reads at most "
+            f"{config.max_positions:,} ({FLAG}.max_tokens)"
+        )
+    tree = make_tree([names])
+    prompts = Prompts(tokeniser, own["max_tokens"])
+    types = types_of(options)
+
+    def make() -> LanguagePolicy:
+        new: Any = make_language_model(config, types, own["remat"], seed=seed or 0) if language is None else language
+        if own["lora_rank"]:
+            try:
+                new = add_low_rank(
+                    new, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], (seed or 0) + 1
+                )
+            except UserError as error:
+                raise UserError(f"{error} ({FLAG}.lora_names)") from None
+        how = {name: own[name] for name in ("head", "formula", "hidden", "reference_heads") if name in own}
+        return LanguagePolicy(new, options["num_actions"], rngs=nnx.Rngs((seed or 0) + 2), **how)
+
+    network = nnx.eval_shape(make) if seed is None else make()
+    graph, params, *rest = nnx.split(network, _is_trained(bool(own["lora_rank"])), ...)
+
+    def read(params: Any, frozen: Any, tokens: jax.Array, chunk: int) -> tuple[jax.Array, jax.Array]:
+        with jax.named_scope("language"):
+            return nnx.merge(graph, params, frozen).in_chunks(tokens, tree, chunk)
+
+    def step(params: Any, frozen: Any, observations: Any, first: jax.Array, core: jax.Array, _: Any) -> Any:
+        return *read(params, frozen, observations["tokens"], 0), core
+
+    def unroll(params: Any, frozen: Any, observations: Any, first: jax.Array, core: jax.Array) -> Any:
+        tokens = observations["tokens"]  # [T, B, L]
+        logits, values = read(params, frozen, tokens.reshape(-1, tokens.shape[-1]), own["chunk"])
+        return logits.reshape(*tokens.shape[:2], -1), values.reshape(tokens.shape[:2])
+
+    return {
+        "params": params, "frozen": rest[0], "prepare": lambda params, frozen: (), "step": step, "unroll": unroll,
+        "reads": (PROMPT,), "core_size": 0, "num_actions": options["num_actions"], "rules": sharding_rules(config),
+        "encode": prompts,
+    }  # fmt: skip
+
+
+def types_of(options: Mapping[str, Any]) -> Types:
+    """Types of the arrays: frozen parameters have the type of the computation, trained ones float32."""
+    compute = jnp.dtype(options["dtype"])
+    return Types(compute, compute if options[LANGUAGE]["lora_rank"] else jnp.dtype(jnp.float32))
+
+
+def _is_trained(low_rank: bool) -> Callable[[Any, Any], bool]:
+    """An NNX filter: all parameters, or the low-rank additions and the heads."""
+
+    def choose(path: Any, value: Any) -> bool:
+        kind = getattr(value, "type", type(value))
+        return issubclass(kind, nnx.LoRAParam if low_rank and path[0] not in HEAD_PARTS else nnx.Param)
+
+    return choose
