@@ -14,9 +14,8 @@ from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import make_info
-from motif_jax.envs.nethack.keys import KEYS, SPACE, offered_key
+from motif_jax.envs.nethack.keys import DESCEND, IN_QUESTION, KEYS, NUL, SPACE, PromptedEngine, offered_key
 from motif_jax.envs.nethack.observations import MESSAGE_BYTES
-from motif_jax.envs.nethack.prompts import DESCEND, IN_QUESTION, NUL, PromptedEngine
 from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo

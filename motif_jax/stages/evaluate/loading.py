@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.envs.babyai.variations import is_variation
+from motif_jax.envs.protocols import is_variation
 from motif_jax.envs.settings import make_world
 from motif_jax.offline.recipes import Recipe
 from motif_jax.policies.decoding import Decoding, describe_unused
