@@ -4,7 +4,7 @@ The engine writes into the buffers it is given; a step reads a few numbers from 
 `glyphs`. Each action has Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
 
     1. "What do you want to eat? [fg or ?*]" is answered with its first letter by the action `y` and declined by others.
-    2. After the action, pages are turned and questions declined (`prompts.py`).
+    2. After the action, pages are turned and questions declined (`keys.py`).
 """
 
 from __future__ import annotations
