@@ -17,7 +17,7 @@ import difflib
 import enum
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from motif_jax.envs.gym_games import GymWorldGame, quiet
 from motif_jax.envs.gym_spaces import Field, fields_of
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.sequential import SequentialVector
-from motif_jax.envs.world import CAPTIONS, CHOICE, trained_world
+from motif_jax.envs.sequential import SequentialWorld
+from motif_jax.envs.world import CAPTIONS, CHOICE, trained_world, unreadable
 from motif_jax.structs import ArraySpec, UserError
 
 RENDER_MODES = ("rgb_array", "ansi")  # supported ones, the preferred one first
@@ -40,7 +40,7 @@ AUTO = "auto"  # the first of RENDER_MODES that the environment has, unless the 
 SUCCESS = 0.0  # an episode that terminates with a reward above this has succeeded
 
 
-class GymWorld:
+class GymWorld(SequentialWorld):
     """A gymnasium environment with a caption for each moment; the attributes for subclasses are marked below."""
 
     # ---- set by a subclass
@@ -56,7 +56,6 @@ class GymWorld:
     action = CHOICE
     pairs = ("message",)
     players = ("random",)
-    screen_frames = ("screen",)  # `extra_frames` for games that are shown
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
         """Takes the time limit in steps, and options for the environment."""
@@ -177,23 +176,6 @@ class GymWorld:
         finally:
             game.close()
 
-    def vector(
-        self,
-        num_games: int,
-        observations: tuple[str, ...],
-        *,
-        seed: int,
-        stream: int,
-        next_episode: Callable[[int], int] | None = None,
-        extra_frames: Iterable[str] = (),
-        stepping: Any = None,
-    ) -> SequentialVector:
-        """See `World.vector`."""
-        make = functools.partial(self.game, shown=self.screen_frames[0] in extra_frames)
-        return SequentialVector(
-            make, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
-        )
-
     def game(self, shown: bool = True) -> GymWorldGame:
         """See `World.game`."""
         return GymWorldGame(self, shown)
@@ -205,11 +187,7 @@ class GymWorld:
         actions = facts["model"]["num_actions"]
         if actions != len(self.action_names):
             return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
-        for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
-            spec = self.specs.get(name)
-            if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
-                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
-        return ""
+        return unreadable(facts["model"].get("reads", {}), self.specs)
 
 
 def _names_of(env: gymnasium.Env, given: Any, world: str, answers: Answers) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Loads the user's code, named `module:Class`, and distinguishes its errors from ours.
+"""Loads the user's code, named `module:Class`, and distinguishes its errors from ours, and checks a world's data.
 
 An error of the user's code is reported in one sentence with the class and the flag, followed by its traceback. This
 includes exceptions outside `Exception`: a game that calls `sys.exit(0)` must not end the program silently.
+Observations are checked against their specs once, before the first step; rewards in every step.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import difflib
 import importlib
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
-from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
+import numpy as np
+
+from motif_jax.envs.world import Vector, World
+from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import find_refusal
 
 PACKAGE = str(Path(__file__).parent.parent)
@@ -125,3 +129,51 @@ def _own_frames(error: BaseException) -> Any:
             return frame
         frame, last = frame.tb_next, frame
     return last if last is not None and last.tb_frame.f_code.co_filename in CALLERS else None
+
+
+class StrictRows(np.ndarray):
+    """An array of observations, one per game; assigning a value that does not fit its spec raises UserError."""
+
+    what: str = "the observation"
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        wanted = np.asarray(self[index]).shape
+        try:
+            given = np.asarray(value)
+        except ValueError:  # lists of different lengths
+            given = np.asarray(value, object)
+        fits = given.dtype.kind in ("biuf" if self.dtype.kind == "f" else "biu")
+        if fits and self.dtype.kind != "f":
+            fits = np.array_equal(given.astype(self.dtype), given)  # values that the type can represent
+        if given.shape != wanted or not fits:
+            raise UserError(
+                f"{self.what} must be of shape {wanted} and type {self.dtype}, as its spec says, but shape "
+                f"{given.shape} and type {given.dtype} were written ({WORLD_FLAG})"
+            )
+        super().__setitem__(index, value)
+
+    def __getitem__(self, index: SupportsIndex | slice | Any) -> Any:
+        return np.asarray(super().__getitem__(index))
+
+
+def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
+    """Raises UserError if recorded rewards are not finite.
+
+    Args:
+      rewards: one per game. [E] float32
+      named: their source and its flag, see `owner`.
+    """
+    if not np.isfinite(rewards).all():
+        reward = rewards[~np.isfinite(rewards)][0]
+        raise UserError(f"{named[0]} gave the reward {reward}, which is not a finite number of float32 ({named[1]})")
+
+
+def check_observations(world: World, vector: Vector, specs: Iterable[tuple[str, ArraySpec]], num_games: int) -> None:
+    """Lets the vector write its observations; raises UserError if one does not match its spec."""
+    rows: dict[str, np.ndarray] = {}
+    for key, spec in specs:
+        if not key.startswith("event_"):
+            row = np.zeros((num_games, *spec.shape), spec.dtype).view(StrictRows)
+            row.what = f"the observation {key!r} of the world {world.name!r}"
+            rows[key] = row
+    vector.observe(vector.open_rows(rows))

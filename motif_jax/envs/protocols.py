@@ -1,24 +1,29 @@
 """Protocols: the rules of the games in evaluation, for comparison with published results.
 
     task        the games of config.env (default)
-    NAME=VALUE  the same with other values of config.env.babyai (variations.py)
+    NAME=VALUE  the same with other values of config.env.babyai: a variation, to test generalisation
     challenge   the NetHack Challenge (arXiv 2203.11889), NLE's NetHackChallenge: a random character per episode, one
                 million steps, and an end after 10,000 steps without game time. The return is the change of the score.
                 The Challenge ranks by ascensions, then by the median score, then by the mean.
 
 The policy keeps its actions and its handling of questions and pages; a step is one of its actions, while the Challenge
 counts each key. All protocols have the same figures, including BALROG's progression.
+
+Variations are separated by `;`, and the values of one by `+`:
+
+    rewording=synonyms;rewording=invented_words;level=PickUpSeqPickUpLocal;level=GoToFrench+actions=french
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.envs.babyai.settings import SECTION
-from motif_jax.envs.babyai.variations import is_variation, parse_variation
+from motif_jax.config.table import Whole, table_of
+from motif_jax.envs.babyai.settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.settings import GAMES
 from motif_jax.envs.nethack.tasks import ANY_CHARACTER
 from motif_jax.envs.settings import title
@@ -26,6 +31,8 @@ from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.protocol"
 TASK = "task"
+VARIATIONS_FLAG = "--config.evaluate.variations"
+OF_GAMES = ("level", "language", "actions", "rewording", "window")  # values that can vary
 CHANGED: dict[str, dict[str, Any]] = {  # changed values of config.env, by protocol
     TASK: {},
     "challenge": {
@@ -70,3 +77,43 @@ def env_by_protocol(record: Mapping[str, Any]) -> dict[str, Any]:
 def suffix(protocol: str) -> str:
     """Returns the suffix of result directories' names."""
     return "" if protocol == TASK else f"-{protocol}"
+
+
+def is_variation(protocol: str) -> bool:
+    """Whether an evaluation protocol is a variation."""
+    return "=" in protocol
+
+
+def split_variations(text: str) -> list[str]:
+    """Splits the config value into variations, unparsed; raises UserError for an invalid one."""
+    found = [part.strip() for part in text.split(";") if part.strip()]
+    for name in found:
+        if "/" in name or not name.isprintable() or len(name.encode()) > 200:  # it becomes a part of a directory's name
+            raise UserError(
+                f"a variation must be up to 200 printable bytes without /, not {name!r:.100} ({VARIATIONS_FLAG})"
+            )
+        parse_variation(name)
+    if twice := [name for name in found if found.count(name) > 1]:
+        raise UserError(f"the variation {twice[0]!r:.100} is named twice ({VARIATIONS_FLAG})")
+    return found
+
+
+def parse_variation(text: str) -> dict[str, Any]:
+    """Returns the config values that a variation changes."""
+    found: dict[str, Any] = {}
+    for part in text.split("+"):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or name not in OF_GAMES or name in found:
+            near = difflib.get_close_matches(name, OF_GAMES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near and near[0] != name else f"choose from {', '.join(OF_GAMES)}"
+            raise UserError(f"a variation must be as rewording=synonyms, not {part!r:.100} ({VARIATIONS_FLAG}): {hint}")
+        kind = table_of(BabyAISettings)[name].kind
+        given = int(value) if isinstance(kind, Whole) and value.isdecimal() else value
+        kind.check(name, VARIATIONS_FLAG, given)
+        found[name] = given
+    return found
+
+
+def is_for_scripted(changes: Mapping[str, Any]) -> bool:
+    """Whether a variation changes the games of scripted players, who do not read prompts."""
+    return "level" in changes

@@ -1,8 +1,9 @@
-"""A group of games that are stepped one after another; each game has its observations in `seen`."""
+"""Games that are stepped one after another, and worlds of such games; each game has its observations in `seen`."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -35,9 +36,8 @@ class SequentialVector:
         stream: int,
         next_episode: Callable[[int], int] | None = None,
         stepping: Any = None,
-        before_step: Callable[[Sequence[Any]], None] | None = None,
     ):
-        """Makes games with `make`; passes all actions of a step to `before_step`; see `World.vector`."""
+        """Makes games with `make`; see `World.vector`."""
         self.games: list[Any] = [make() for _ in range(num_games)]
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
@@ -46,7 +46,7 @@ class SequentialVector:
         numbers = itertools.count()
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
-        self._before_step = before_step
+        self.before_step: Callable[[Sequence[Any]], None] | None = None  # takes all actions of a step
         self.first = np.ones(num_games, bool)
         self.finished: list[tuple[int, EpisodeInfo]] = []
 
@@ -93,8 +93,8 @@ class SequentialVector:
 
         Only true values of `terminated` and `truncated` are written: clear their rows before the call.
         """
-        if self._before_step:
-            self._before_step(actions)
+        if self.before_step:
+            self.before_step(actions)
         self.first[:] = False
         self.finished = []
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
@@ -113,3 +113,35 @@ class SequentialVector:
         for game in self.games:
             with contextlib.suppress(Exception, SystemExit):
                 game.close()
+
+
+class SequentialWorld:
+    """`World.vector` of worlds whose games have `seen`."""
+
+    screen_frames: tuple[str, ...] = ("screen",)  # `extra_frames` for games that are shown
+
+    def game(self, shown: bool = True) -> Any:
+        """See `World.game`."""
+        raise NotImplementedError
+
+    def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
+        """Receives a new group, before its first episodes."""
+
+    def vector(
+        self,
+        num_games: int,
+        observations: tuple[str, ...],
+        *,
+        seed: int,
+        stream: int,
+        next_episode: Callable[[int], int] | None = None,
+        extra_frames: Iterable[str] = (),
+        stepping: Any = None,
+    ) -> SequentialVector:
+        """See `World.vector`."""
+        make = functools.partial(self.game, shown=self.screen_frames[0] in extra_frames)
+        vector = SequentialVector(
+            make, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+        )
+        self.prepare(vector, seed, stream)
+        return vector

@@ -6,17 +6,17 @@ answer to the agent's last text. A player that remembers its own texts thus know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motif_jax.envs.sequential import SequentialVector
+from motif_jax.envs.sequential import SequentialVector, SequentialWorld
 from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.text_players import Makers, TextPlayer, parse_player
 from motif_jax.envs.world import CAPTIONS, TEXT, World, text_action, to_text, trained_world
 from motif_jax.structs import ArraySpec
 
 
-class TextWorld(World):
+class TextWorld(SequentialWorld, World):
     """See the module docstring; subclasses set the marked attributes and define `game`."""
 
     # ---- for subclasses, with `name`, `about`, `figures` and `game`
@@ -63,26 +63,12 @@ class TextWorld(World):
         """See `World.game`."""
         raise NotImplementedError
 
-    def vector(
-        self,
-        num_games: int,
-        observations: tuple[str, ...],
-        *,
-        seed: int,
-        stream: int,
-        next_episode: Callable[[int], int] | None = None,
-        extra_frames: Iterable[str] = (),
-        stepping: Any = None,
-    ) -> SequentialVector:
-        """See `World.vector`."""
-
-        def expect(actions: Sequence[Any]) -> None:
-            self.expect([action if isinstance(action, str) else to_text(action) for action in actions])
-
-        return SequentialVector(
-            self.game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping,
-            before_step=None if type(self).expect is TextWorld.expect else expect,
-        )  # fmt: skip
+    def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
+        """See `SequentialWorld`."""
+        if type(self).expect is not TextWorld.expect:
+            vector.before_step = lambda actions: self.expect(
+                [action if isinstance(action, str) else to_text(action) for action in actions]
+            )
 
     def plays(self, facts: Mapping[str, Any]) -> str:
         """See `World.plays`: the world must match, and the policy must write texts."""

@@ -179,3 +179,12 @@ def trained_world(facts: Mapping[str, Any]) -> str:
     """Returns a policy's training world from its checkpoint facts; old facts do not name it."""
     env = facts["config"]["env"]
     return str(env.get("world", "nethack"))
+
+
+def unreadable(reads: Mapping[str, Sequence[Any]], specs: Mapping[str, ArraySpec]) -> str:
+    """Returns why a policy's recorded observations are not among a world's; "" if they are."""
+    for name, (shape, dtype, *_) in reads.items():
+        spec = specs.get(name)
+        if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
+            return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
+    return ""

@@ -28,6 +28,7 @@ FLAG = "--config.transcripts.import_from"
 LARGEST_JSON = 2**30  # bytes of a file with one JSON value
 MOST_TURNS = 100_000
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
+HEADER = "Wordle:"  # of a game in LMRL-Gym
 SCORED = ("text", "score", "parent_text")  # columns
 
 
@@ -65,6 +66,37 @@ def _lmrl_episode(row: Any) -> Episode:
             raise ValueError(f"it gives the reward {reward} to a text that the agent does not say")
         turns.append(Turn(_checked(pair[0]), float(reward) if pair[1] else None))
     return Episode(tuple(turns), row["done"])
+
+
+def read_lmrl_wordle(file: Path, flag: str = FLAG) -> Iterator[Episode]:
+    """Yields the games of Wordle in an LMRL-Gym file, in our world's format and with the file's rewards.
+
+        LMRL-Gym   Wordle:\\n       c r a n e\\n   b b y b g\\n        ...
+        ours                      crane        <b><b><y><b><g>    ...
+
+    The spaces make a byte pair tokeniser see single letters. LMRL-Gym answers an invalid guess with an empty line; our
+    world does not answer it.
+    """
+    for number, episode in enumerate(read_lmrl(file, flag)):
+        try:
+            yield episode._replace(turns=tuple(_respelt(episode.turns)))
+        except ValueError as error:
+            what = f"game {number:,} of {str(file)!r} is not written as LMRL-Gym writes Wordle"
+            raise UserError(f"{what}: {error} ({flag})") from error
+
+
+def _respelt(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """The turns in our world's format; raises ValueError for an unknown format."""
+    if not turns or turns[0].is_action or turns[0].text.strip() != HEADER:
+        raise ValueError(f"it does not begin with {HEADER!r}")
+    for turn in turns[1:]:
+        letters = "".join(turn.text.split())
+        if turn.is_action:
+            yield turn._replace(text=letters)
+        elif re.fullmatch("[gyb]{5}", letters):
+            yield Turn("".join(f"<{colour}>" for colour in letters))
+        elif letters:
+            raise ValueError(f"its answer {shown(turn.text)} is not five colours g, y or b")
 
 
 def read_visdial(

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.envs.babyai.captions import DONE, caption
-from motif_jax.envs.babyai.describe import VIEW, describe
-from motif_jax.envs.babyai.missions import published_french, to_french
+from motif_jax.envs.babyai.describe import DONE, VIEW, caption, describe
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes, decode
 from motif_jax.envs.babyai.settings import BabyAISettings, short_name
 from motif_jax.envs.babyai.words import (
@@ -18,6 +16,8 @@ from motif_jax.envs.babyai.words import (
     make_rewrite,
     parse_actions,
     parse_rewording,
+    published_french,
+    to_french,
 )
 from motif_jax.structs import UserError
 

@@ -13,8 +13,7 @@ from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
-from motif_jax.envs.guessing.game import RULES
-from motif_jax.envs.guessing.players import CLOSED, OPEN
+from motif_jax.envs.guessing.game import CLOSED, OPEN, RULES
 from motif_jax.envs.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world

@@ -13,9 +13,8 @@ import pytest
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
-from motif_jax.envs.wordle.game import WordleGame
+from motif_jax.envs.wordle.game import TRIES, Guess, Position, WordleGame, WordleView, guess, reward
 from motif_jax.envs.wordle.players import OPENERS, User
-from motif_jax.envs.wordle.position import TRIES, Guess, Position, WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, TOKENS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.structs import EndStatus, Turn, UserError
 

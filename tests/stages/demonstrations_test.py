@@ -12,7 +12,7 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 from motif_jax import experiment
 from motif_jax.envs.babyai.bot import BotPlayer
 from motif_jax.envs.babyai.prompt import decode
-from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import to_row

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.imports import import_episodes, read_lmrl, read_reddit, read_visdial
-from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
+from motif_jax.transcripts.imports import import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
 from motif_jax.transcripts.tweets import Tweet, code_of, find_rows, read_tweets, retrofit
 
 pytestmark = pytest.mark.quick

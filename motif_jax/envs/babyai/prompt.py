@@ -8,6 +8,7 @@
      Action 1:
 
 Each line but the first begins with a space, and each but the last ends with one; the last ends with ": ".
+`make_probes` makes fixed prompts; a policy's action probabilities in them show its progress during training.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.envs.babyai.words import Language
+from motif_jax.envs.babyai.describe import COLUMN, EMPTY, LOCKED, ROW, VIEW, WALL, describe
+from motif_jax.envs.babyai.settings import BabyAISettings
+from motif_jax.envs.babyai.words import BALL, BOX, COLOURS, DOOR, KEY, Language
 from motif_jax.structs import ArraySpec, UserError
 
 BYTES_FLAG = "--config.env.babyai.prompt_bytes"
@@ -91,3 +94,52 @@ class PromptBytes:
 def decode(prompt: np.ndarray) -> str:
     """Returns the text of a recorded prompt."""
     return prompt.tobytes().rstrip(b"\0").decode()
+
+
+HERE = (0, 0)  # place of the carried object
+
+
+class Thing(NamedTuple):
+    """An object in view, by steps to the right (negative: left) and forward."""
+
+    right: int
+    forward: int
+    kind: int
+    colour: str
+
+
+BESIDE = (Thing(-2, 4, BOX, "grey"), Thing(3, 1, KEY, "green"))  # distractors
+SCENES: dict[str, tuple[str, tuple[Thing, ...]]] = {  # name: goal, objects in view
+    "go to it, 3 steps ahead": ("go to the red ball", (*BESIDE, Thing(0, 3, BALL, "red"))),
+    "go to it, 2 steps left": ("go to the red ball", (*BESIDE, Thing(-2, 0, BALL, "red"))),
+    "go to it, 2 steps right": ("go to the red ball", (*BESIDE, Thing(2, 0, BALL, "red"))),
+    "go to it, left and ahead": ("go to the red ball", (*BESIDE, Thing(-1, 2, BALL, "red"))),
+    "go to it, not in sight": ("go to the red ball", BESIDE),
+    "go to it, not in sight, wall ahead": ("go to the red ball", (*BESIDE, Thing(0, 1, WALL, "grey"))),
+    "pick it up, right ahead": ("pick up the blue key", (*BESIDE, Thing(0, 1, KEY, "blue"))),
+    "put it next to the box, box left and ahead": (
+        "put the blue key next to the yellow box",
+        (Thing(*HERE, KEY, "blue"), Thing(-1, 1, BOX, "yellow")),
+    ),
+    "open it, with its key, right ahead": (
+        "open the purple door",
+        (Thing(*HERE, KEY, "purple"), Thing(0, 1, DOOR, "purple")),
+    ),
+}
+
+
+def make_probes(settings: BabyAISettings) -> dict[str, str]:
+    """Returns the prompts by name."""
+    return {name: _prompt(settings, goal, things) for name, (goal, things) in SCENES.items()}
+
+
+def _prompt(settings: BabyAISettings, goal: str, things: tuple[Thing, ...]) -> str:
+    image = np.zeros((VIEW, VIEW, 3), np.uint8)
+    image[..., 0] = EMPTY
+    for thing in things:
+        state = LOCKED if thing.kind == DOOR else 0
+        image[COLUMN + thing.right, ROW - thing.forward] = thing.kind, COLOURS.index(thing.colour), state
+    prompt = Prompt(settings.words, settings.action_names, settings.window, settings.rewrite)
+    sentences = describe(image, settings.words, settings.faithful_walls)
+    prompt.begin(settings.goal(goal), lambda: sentences)
+    return prompt.text()

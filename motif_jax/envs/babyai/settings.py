@@ -16,6 +16,8 @@ from motif_jax.envs.babyai.words import (
     make_rewrite,
     parse_actions,
     parse_rewording,
+    published_french,
+    to_french,
 )
 from motif_jax.structs import UserError
 
@@ -88,6 +90,12 @@ class BabyAISettings:
         """Whether sentences are French."""
         name = short_name(self.level)
         return self.language == "french" or (self.language == "auto" and name in FRENCH_LEVELS)
+
+    def goal(self, mission: str) -> str:
+        """Returns a mission in the language of prompts."""
+        if not self.french:
+            return mission
+        return published_french(mission) if self.reference_french else to_french(mission)
 
     @property
     def words(self) -> Language:

@@ -1,4 +1,4 @@
-"""Languages, names of actions, and rewordings of prompts, to test words that were not trained on.
+"""Languages, names of actions, rewordings of prompts to test words that were not trained on, and French missions.
 
 The sentences are those of the published BabyAI-Text, including defects that models were trained on: the article is
 always "a", and nothing is ever behind. Its French has "à" for walls alone.
@@ -108,6 +108,30 @@ REWORDINGS: dict[str, dict[str, str]] = {
     "you_have_to": {"Goal of the agent": "You have to"},
 }  # fmt: skip
 
+# Missions in French
+FRENCH_NOUNS = {ENGLISH.kinds[kind]: FRENCH.kinds[kind] for kind in (DOOR, KEY, BALL, BOX)}
+FRENCH_ADJECTIVES = dict(zip(COLOURS, FRENCH.colours, strict=True))
+MASCULINE = dict(zip(COLOURS, ("rouge", "vert", "bleu", "violet", "jaune", "gris"), strict=True))  # of "objet"
+PLACES = {
+    " in front of you": " devant toi", " behind you": " derrière toi",
+    " on your left": " à ta gauche", " on your right": " à ta droite",
+}  # fmt: skip
+THING = r"(the|a) (?:(\w+) )?(door|key|ball|box|object)(" + "|".join(PLACES) + ")?"
+CLAUSES = [  # English; French, and the same after "après"
+    (rf"go to {THING}", "aller à {}", "être allé à {}"),
+    (rf"pick up {THING}", "attraper {}", "avoir attrapé {}"),
+    (rf"open {THING}", "ouvrir {}", "avoir ouvert {}"),
+    (rf"put {THING} next to {THING}", "poser {} à côté de {}", "avoir posé {} à côté de {}"),
+]
+JOINTS = {", then ": ", puis ", " and ": " et ", " after you ": " après "}
+
+# All words of prompts
+NUMBERS = 64  # for steps and observations in a prompt
+MISSIONS = (  # texts with their words
+    "go to the a an object, then pick up and open, after you put next to .",
+    "aller à être allé attraper avoir attrapé ouvrir ouvert poser à côté de d'une d'un l'objet un la le, puis et après",
+)
+
 
 def parse_actions(text: str) -> tuple[str, ...]:
     """Parses the name of a set of actions, or action names separated by commas; raises UserError for anything else.
@@ -152,3 +176,65 @@ def make_rewrite(words: Mapping[str, str]) -> Callable[[str], str]:
         return lambda text: text
     pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(words, key=len, reverse=True))) + r")\b")
     return lambda text: pattern.sub(lambda found: words[found[0]], text)
+
+
+def to_french(mission: str) -> str:
+    """Translates a mission of MiniGrid into French; returns any other sentence unchanged.
+
+    A mission is one or more clauses such as "put the red ball next to a grey box", joined by JOINTS.
+    """
+    parts = re.split(f"({'|'.join(JOINTS)})", mission)
+    found, after = "", 0
+    for part in parts:
+        if part in JOINTS:
+            found += JOINTS[part]
+            after = 1 if part == " after you " else after
+            continue
+        for pattern, *forms in CLAUSES:
+            if clause := re.fullmatch(pattern, part):
+                words = clause.groups()
+                found += forms[after].format(*(_thing(*words[at : at + 4]) for at in range(0, len(words), 4)))
+                break
+        else:
+            return mission
+    return found.replace("de une ", "d'une ").replace("de un ", "d'un ")
+
+
+def _thing(article: str, colour: str | None, kind: str, place: str | None) -> str:
+    if kind == "object":
+        noun = ("l'" if article == "the" else "un ") + "objet"
+        adjective = MASCULINE.get(colour or "", "")
+    else:
+        noun = ("la " if article == "the" else "une ") + FRENCH_NOUNS[kind]
+        adjective = FRENCH_ADJECTIVES.get(colour or "", "")
+    return noun + (f" {adjective}" if adjective else "") + PLACES.get(place or "", "")
+
+
+def published_french(mission: str) -> str:
+    """Translates as published, only "go to X": "aller à" with the last article, noun and adjective in the mission.
+
+    They are found as substrings. The "a" of "ball" and "after" counts as an article, and the noun of doors is missing.
+    """
+
+    def last(words: dict[str, str]) -> str:
+        return next((french for english, french in reversed(words.items()) if english in mission), "")
+
+    nouns = {"box": "boîte", "ball": "balle", "key": "clef"}
+    return f"aller à {last({'the': 'la', 'a': 'une'})} {last(nouns)} {last(FRENCH_ADJECTIVES)}"
+
+
+def all_words() -> tuple[str, ...]:
+    """Returns all words of prompts, for a language model that is trained from scratch: texts, and numbers.
+
+    They have the words of all languages, sets of actions and rewordings.
+    """
+    texts = list(MISSIONS)
+    for language in LANGUAGES.values():
+        for part in language:
+            texts += [part] if isinstance(part, str) else list(part.values() if hasattr(part, "values") else part)
+    texts = [text.replace("{", " ").replace("}", " ") for text in texts]
+    for names in ACTION_SETS.values():
+        texts += names
+    for words in (*REWORDINGS.values(), FRENCH_NOUNS, FRENCH_ADJECTIVES, MASCULINE, PLACES):
+        texts += [*words, *words.values()]
+    return (*texts, *map(str, range(NUMBERS)))

@@ -13,21 +13,20 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.babyai.describe import VIEW
-from motif_jax.envs.babyai.probes import make_probes
-from motif_jax.envs.babyai.prompt import PromptBytes
+from motif_jax.envs.babyai.prompt import PromptBytes, make_probes
 from motif_jax.envs.babyai.settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.gym_games import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.sequential import SequentialVector
-from motif_jax.envs.world import CAPTIONS, CHOICE, Game, World, trained_world
+from motif_jax.envs.sequential import SequentialVector, SequentialWorld
+from motif_jax.envs.world import CAPTIONS, CHOICE, World, trained_world, unreadable
 from motif_jax.structs import ArraySpec, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
@@ -36,7 +35,7 @@ BOT_ACTIONS = 6  # the bot needs all of MiniGrid's first six
 VARIABLE = "BABYAI_DONE_ACTIONS"  # if set, minigrid waits for an action that players do not have
 
 
-class BabyAIWorld(World):
+class BabyAIWorld(SequentialWorld, World):
     """See the module docstring."""
 
     name = "babyai"
@@ -86,7 +85,7 @@ class BabyAIWorld(World):
     def check(self) -> None:
         """See `World.check`; makes the level, and plays a step in it."""
         self.settings.check()
-        game = self._game()
+        game = self.game()
         try:
             game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
             game.step(0)
@@ -95,31 +94,14 @@ class BabyAIWorld(World):
         finally:
             game.close()
 
-    def vector(
-        self,
-        num_games: int,
-        observations: tuple[str, ...],
-        *,
-        seed: int,
-        stream: int,
-        next_episode: Callable[[int], int] | None = None,
-        extra_frames: Iterable[str] = (),
-        stepping: Any = None,
-    ) -> SequentialVector:
-        """See `World.vector`."""
-        vector = SequentialVector(
-            self._game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
-        )
+    def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
+        """See `SequentialWorld`; each game keeps to one family of missions, if the config says so."""
         if self.settings.reference_families and stream != SeedStream.EVALUATE:
             for index, game in enumerate(vector.games):
                 game.keep_family(int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0]))
-        return vector
 
-    def game(self, shown: bool = True) -> Game:
+    def game(self, shown: bool = True) -> Any:
         """See `World.game`."""
-        return self._game()
-
-    def _game(self) -> Any:
         need_minigrid()
         from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
 
@@ -135,11 +117,7 @@ class BabyAIWorld(World):
         by_name = own.get("head", "score") == "score" and "actions" in own
         if actions != len(self.action_names) and not by_name:
             return f"has {actions} actions, but {self.settings.actions!r} has {len(self.action_names)}"
-        for name, (shape, dtype, *_) in options.get("reads", {}).items():
-            spec = self.specs.get(name)
-            if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
-                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
-        return ""
+        return unreadable(options.get("reads", {}), self.specs)
 
 
 def need_minigrid() -> None:

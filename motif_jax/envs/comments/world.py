@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
-from motif_jax.envs.comments.game import CommentGame
 from motif_jax.envs.comments.judge import USUAL, Judging
 from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
+from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.structs import UserError
+from motif_jax.structs import EndStatus, Turn, UserError
 
 FIGURES: dict[str, type] = {"score": float}
 BAD, GOOD = -5.0, 1.0  # default scale: of the lexicon's insults, of a judge's goal
@@ -60,6 +60,51 @@ MAKERS: Makers = {
     "kind": without_arguments("kind", lambda: Commenter(comments("kind"))),
     "rude": without_arguments("rude", lambda: Commenter(comments("rude"))),
 }
+
+
+class CommentGame(TextGame):
+    """One comment: the world shows a post, the agent comments on it, and the episode is over."""
+
+    def __init__(self, world: CommentsWorld, scorer: Scorer, posts: Sequence[str], samples: Sequence[str]):
+        """Takes what all games of the world share: posts to draw from, and sample comments."""
+        super().__init__(world.written, world.heard, world.time_limit)
+        self._world, self._scorer, self._posts, self._samples = world, scorer, posts, samples
+        self._score = 0.0
+
+    def open(self) -> str:
+        """See `TextGame`: draws a post."""
+        self._score = 0.0
+        return self.random.choice(self._posts) if self._posts else ""
+
+    def answer(self, text: str) -> Answer:
+        """See `TextGame`."""
+        score = self._scorer.score([text])[0]
+        if self._world.noised and score == 1:
+            score = float(self.random.choice((0, 2)))
+        self._score = score
+        return Answer("", score * self._world.scale + self._world.shift, EndStatus.ENDED, "the comment was written")
+
+    def draw(self, chance: float) -> str:
+        """See `TextGame`: returns a sample comment."""
+        return self._samples[int(chance * len(self._samples))]
+
+    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
+        """See `TextGame`; the post is among the turns."""
+        self._score = 0.0
+
+    def measure(self) -> tuple[float, ...]:
+        """See `FIGURES`."""
+        return (self._score,)
+
+    def caption(self) -> str:
+        """See `TextGame`."""
+        if not self.steps:
+            return f"A post: {self.heard}" if self.heard else "Write a comment"
+        return f"Commented: {self.turns[-1].text}"
+
+    def close(self) -> None:
+        """Closes the connection that all games share; another request opens it again."""
+        self._scorer.close()
 
 
 class CommentsWorld(TextWorld):
@@ -106,7 +151,7 @@ class CommentsWorld(TextWorld):
             Flag().check(name, FLAG, flag)
         self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, judging, cache_dir)
         self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
-        self._scale, self._shift, self._noised = float(scale), float(shift), noised
+        self.scale, self.shift, self.noised = float(scale), float(shift), noised
 
     @functools.cached_property
     def _scorer(self) -> Scorer:
@@ -132,14 +177,4 @@ class CommentsWorld(TextWorld):
 
     def game(self, shown: bool = True) -> CommentGame:
         """See `World.game`."""
-        return CommentGame(
-            self._posts,
-            self._samples,
-            self._scorer,
-            scale=self._scale,
-            shift=self._shift,
-            noised=self._noised,
-            written=self.written,
-            heard=self.heard,
-            limit=self.time_limit,
-        )
+        return CommentGame(self, self._scorer, self._posts, self._samples)

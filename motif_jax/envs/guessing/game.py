@@ -3,17 +3,20 @@
 The reward of a question is -1, of the last one 0. The dialogue ends when the closeness has covered a share `enough` of
 its initial distance to 1, or after ten questions. If a rule classifies the answer as a mere yes or no, `yes_no_reward`
 is added, so that the agent learns to ask open questions. `gain_scale` times the gain in closeness is added too.
+
+Scripted players: `asker` asks for attributes in random order, each once; `checker` asks yes-or-no questions likewise.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.envs.guessing.answerers import Answerer, Said
-from motif_jax.envs.guessing.players import QUESTIONS
-from motif_jax.envs.guessing.scenes import Scene
+from motif_jax.envs.guessing.scenes import ATTRIBUTES, SAID, Scene
 from motif_jax.envs.text_game import Answer, TextGame
+from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.structs import EndStatus, Turn
 
 ROUNDS = 10
@@ -30,6 +33,9 @@ RULES: dict[str, Callable[[str], bool]] = {  # whether a lower-case answer is a 
     "conservative": lambda answer: any(part in answer for part in HEDGES),
 }
 LOST = "ten questions were asked"
+OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in SAID)
+CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in SAID for value in values)
+QUESTIONS = OPEN + CLOSED
 
 
 class QuestionRewards(NamedTuple):
@@ -129,3 +135,28 @@ def _history(turns: Sequence[Turn]) -> list[Said]:
             answered = number + 1 < len(turns) and not turns[number + 1].is_action
             found.append(Said("answer", turns[number + 1].text if answered else ""))
     return found
+
+
+class Asker:
+    """Asks all questions in random order, then all again in another order."""
+
+    def __init__(self, questions: Sequence[str]):
+        """Takes the questions."""
+        self._questions = list(questions)
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        self._left: list[str] = []
+        self._rng = rng
+
+    def choose(self, game: Any) -> str:
+        """See `TextPlayer`."""
+        if not self._left:
+            self._left = self._rng.sample(self._questions, len(self._questions))
+        return self._left.pop()
+
+
+MAKERS: Makers = {
+    "asker": without_arguments("asker", lambda: Asker(OPEN)),
+    "checker": without_arguments("checker", lambda: Asker(CLOSED)),
+}

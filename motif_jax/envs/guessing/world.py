@@ -17,8 +17,7 @@ import random
 
 from motif_jax.config.table import Number, Text
 from motif_jax.envs.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer
-from motif_jax.envs.guessing.game import RULES, GuessingGame, QuestionRewards
-from motif_jax.envs.guessing.players import MAKERS
+from motif_jax.envs.guessing.game import MAKERS, RULES, GuessingGame, QuestionRewards
 from motif_jax.envs.guessing.scenes import FLAG, Scene, SceneFiles, draw_scene
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import UserError

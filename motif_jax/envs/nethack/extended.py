@@ -28,8 +28,7 @@ from typing import Any
 from nle import nethack
 
 from motif_jax.envs.nethack.game import EAT_PROMPT, NetHackGame
-from motif_jax.envs.nethack.keys import EXTENDED_KEYS, offered_key
-from motif_jax.envs.nethack.prompts import AT_PAGE, IN_QUESTION
+from motif_jax.envs.nethack.keys import AT_PAGE, EXTENDED_KEYS, IN_QUESTION, offered_key
 from motif_jax.envs.seeding import GameSeed
 
 CAST, ENHANCE = int(nethack.Command.CAST), int(nethack.Command.ENHANCE)

@@ -4,7 +4,7 @@ The engine writes into the buffers it is given; a step reads a few numbers from 
 `glyphs`. Each action has Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
 
     1. "What do you want to eat? [fg or ?*]" is answered with its first letter by the action `y` and declined by others.
-    2. After the action, pages are turned and questions declined (`prompts.py`).
+    2. After the action, pages are turned and questions declined (`keys.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import make_info
-from motif_jax.envs.nethack.keys import KEYS, SPACE, offered_key
+from motif_jax.envs.nethack.keys import DESCEND, IN_QUESTION, KEYS, NUL, SPACE, PromptedEngine, offered_key
 from motif_jax.envs.nethack.observations import MESSAGE_BYTES
-from motif_jax.envs.nethack.prompts import DESCEND, IN_QUESTION, NUL, PromptedEngine
 from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo

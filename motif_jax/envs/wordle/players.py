@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from motif_jax.console import print_line
 from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, whole, without_arguments
-from motif_jax.envs.wordle.position import WordleView, guess, reward
+from motif_jax.envs.wordle.game import WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
 from motif_jax.structs import UserError
 

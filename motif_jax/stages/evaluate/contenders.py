@@ -12,9 +12,15 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import flatten
 from motif_jax.devices.releases import FACTS, is_release
-from motif_jax.envs.babyai.variations import FLAG as VARIATIONS_FLAG
-from motif_jax.envs.babyai.variations import is_for_scripted, parse_variation, split_variations
-from motif_jax.envs.protocols import TASK, by_protocol, suffix
+from motif_jax.envs.protocols import (
+    TASK,
+    VARIATIONS_FLAG,
+    by_protocol,
+    is_for_scripted,
+    parse_variation,
+    split_variations,
+    suffix,
+)
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.world import World, is_text
 from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one

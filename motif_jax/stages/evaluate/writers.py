@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.envs.babyai.variations import is_variation
 from motif_jax.envs.own_code import reported
+from motif_jax.envs.protocols import is_variation
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from motif_jax.envs.babyai.variations import is_variation
-from motif_jax.envs.protocols import TITLES
+from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.formats import Interval, esc, exact

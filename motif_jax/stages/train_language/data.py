@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
-from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, essential
 from motif_jax.envs.wordle.vocabulary import Vocabulary
@@ -31,9 +31,15 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
-from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
+from motif_jax.transcripts.imports import (
+    FLAG,
+    import_episodes,
+    read_lmrl,
+    read_lmrl_wordle,
+    read_reddit,
+    read_visdial,
+)
 from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
 from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer

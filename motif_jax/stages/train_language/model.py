@@ -15,9 +15,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
+from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.devices.checkpoints import read_saved
 from motif_jax.language.config import MODEL
 from motif_jax.language.hub import read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
