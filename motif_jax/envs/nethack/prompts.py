@@ -19,7 +19,7 @@ from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES
 NUL = b"\0"
 DESCEND = b"You descend the stairs"
 LEFT_TO_PLAYER = re.compile(rb"eat|attack|direction\?|pray")
-IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3  # of internal
+IN_QUESTION, IN_LINE, AT_PAGE, ON_STAIRS_DOWN = 1, 2, 3, 4  # of internal
 
 
 class PromptedEngine:

@@ -64,6 +64,12 @@ class Rewards:
     count_exponent: float = value(
         3.0, Number(0, infinite=True), "a message's n-th time in an episode counts 1 / n^exponent", decides=True
     )
+    pay: str = value(
+        "reward",
+        Text(("reward", "share")),
+        "reward: the learnt reward above the quantile; share: its share of the best captions' reward (docs/motif.md)",
+        decides=True,
+    )
     reference_alignment: bool = value(
         False,
         Flag(),
