@@ -108,7 +108,7 @@ class LearntSource(RewardSource):
         """See `RewardSource`."""
         return {
             "model": self.reward.options,
-            "statistics": self.reward.statistics._asdict(),
+            "statistics": self.reward.statistics.record(),
             "checksum": reward_checksum(self.reward),
             "mix": self.mix._asdict(),
             "facts": {"epoch": self.reward.facts.get("epoch")},
@@ -181,10 +181,7 @@ def best_value(reward: Reward) -> float:
 
 def reward_checksum(reward: Reward) -> str:
     """A SHA-256 of parameters and statistics, to check that a policy is trained with the same reward throughout."""
-    known = reward.statistics._asdict()
-    if known["anchor"] is None:
-        del known["anchor"]  # the checksums of rewards without an anchor are as before there were anchors
-    words = ", ".join(f"{name}={value!r}" for name, value in known.items())
+    words = ", ".join(f"{name}={value!r}" for name, value in reward.statistics.record().items())
     found = hashlib.sha256(f"RewardStatistics({words})".encode())
     for leaf in jax.tree.leaves(reward.params):
         found.update(np.asarray(leaf).tobytes())
