@@ -45,6 +45,13 @@ class CountValues:
 
 
 @dataclass(frozen=True)
+class ExploreValues:
+    """The source explore: squares of NetHack's map that are new in the episode."""
+
+    idle: float = value(1.0, Number(0, 1e6), "cost of a step without game time, in squares", decides=True)
+
+
+@dataclass(frozen=True)
 class DistillationValues:
     """The source rnd: random network distillation, which rewards novel observations."""
 
@@ -58,6 +65,7 @@ class DistillationValues:
 SOURCES = {
     LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", {}, "the learnt reward"),  # values: train_policy
     "count": Known("motif_jax.rewards.count:CountBonus", table_of(CountValues, "count"), "the count bonus"),
+    "explore": Known("motif_jax.rewards.explore:Explore", table_of(ExploreValues, "explore"), "newly drawn squares"),
     "rnd": Known(
         "motif_jax.rewards.rnd:RandomDistillation", table_of(DistillationValues, "rnd"), "random network distillation"
     ),

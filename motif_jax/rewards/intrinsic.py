@@ -4,6 +4,13 @@
     f = z / n^beta where z > threshold, else 0            n: appearances of the message in this episode
     r = extrinsic * clip(scale * r_game) + intrinsic * f
 
+With `best` > 0, f is the share s = z / best of the reward of the best captions instead, for rewards that pay a moment
+without a message 0:
+
+    f = s where |s| >= 0.8, s / n^beta where 0.1 <= |s| < 0.8, else 0
+
+So an aim of the goal pays as much the second time, and the smallest steps towards it pay nothing.
+
 Plain arithmetic: works on NumPy and on JAX arrays.
 """
 
@@ -21,6 +28,10 @@ class Mix(NamedTuple):
     clip: float = 10.0
     threshold: float = float("-inf")  # normalised rewards up to this count as 0
     count_exponent: float = 3.0  # beta
+    best: float = 0.0  # normalised reward of the best captions; 0: rewards, rather than shares, are paid
+
+
+LEAST, AIM = 0.1, 0.8  # shares below the first pay nothing, from the second on repetitions pay in full
 
 
 def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
@@ -31,6 +42,10 @@ def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
       counts: appearances of the message in its episode, this one included, so at least 1. [...]
       mix: threshold and exponent.
     """
+    if mix.best:
+        share = z / mix.best
+        size = abs(share)
+        return (size >= LEAST) * share / counts ** (mix.count_exponent * (size < AIM))
     return (z > mix.threshold) * z / counts**mix.count_exponent
 
 

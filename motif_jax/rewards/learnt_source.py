@@ -17,6 +17,7 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.rewards.against_worth import LEAST_TIMES
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.model import make_reward_model
@@ -107,7 +108,7 @@ class LearntSource(RewardSource):
         """See `RewardSource`."""
         return {
             "model": self.reward.options,
-            "statistics": self.reward.statistics._asdict(),
+            "statistics": self.reward.statistics.record(),
             "checksum": reward_checksum(self.reward),
             "mix": self.mix._asdict(),
             "facts": {"epoch": self.reward.facts.get("epoch")},
@@ -126,6 +127,7 @@ class LearntSource(RewardSource):
     def about(self) -> Facts:
         """Checksum, goal, threshold and exponent; equal checksums mean equal rewards."""
         parts = [reward_checksum(self.reward), self.mix.threshold, self.mix.count_exponent, *self.observations]
+        parts += [self.mix.best] if self.mix.best else []
         return {
             "reward": hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
             "goal": self.reward.facts.get("config", {}).get("annotate", {}).get("goal"),
@@ -134,6 +136,7 @@ class LearntSource(RewardSource):
         }
 
 
+SHARE = "share"  # of --config.policy.pay
 NO_REWARD = dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))  # `about` where there is no learnt reward
 
 
@@ -150,7 +153,9 @@ def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
     section = config.policy
     known = reward is not None and section.threshold_quantile >= 0
     threshold = reward.statistics.quantile(section.threshold_quantile) if reward and known else float("-inf")
+    best = best_value(reward) if reward and section.pay == SHARE else 0.0
     return Mix(
+        best=best,
         extrinsic=section.extrinsic_coefficient,
         intrinsic=section.intrinsic_coefficient if reward else 0.0,
         scale=section.reward_scale,
@@ -160,12 +165,23 @@ def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
     )
 
 
+def best_value(reward: Reward) -> float:
+    """The highest normalised reward of captions that training showed often, to measure shares by."""
+    if not (reward.reads_only_messages and reward.statistics.anchor is not None):
+        raise UserError(
+            "shares of the best reward need a reward that reads messages alone and pays a moment without a message 0: "
+            "train one with --config.reward.anchor=neutral (--config.policy.pay)"
+        )
+    often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
+    best = float(reward.table().normalised[often].max(initial=0))
+    if best <= 0:
+        raise UserError("no caption has a higher reward than a moment without a message (--config.policy.pay)")
+    return best
+
+
 def reward_checksum(reward: Reward) -> str:
     """A SHA-256 of parameters and statistics, to check that a policy is trained with the same reward throughout."""
-    known = reward.statistics._asdict()
-    if known["anchor"] is None:
-        del known["anchor"]  # the checksums of rewards without an anchor are as before there were anchors
-    words = ", ".join(f"{name}={value!r}" for name, value in known.items())
+    words = ", ".join(f"{name}={value!r}" for name, value in reward.statistics.record().items())
     found = hashlib.sha256(f"RewardStatistics({words})".encode())
     for leaf in jax.tree.leaves(reward.params):
         found.update(np.asarray(leaf).tobytes())

@@ -42,6 +42,10 @@ class RewardStatistics(NamedTuple):
         levels = np.array(sorted(map(float, self.quantiles)))
         return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
 
+    def record(self) -> dict[str, Any]:
+        """The fields by name, for a checkpoint; without the anchor if there is none."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
 
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
     """Reads the statistics of a record from `source`; raises UserError if they are not finite."""

@@ -15,7 +15,7 @@ from nle import nethack
 from motif_jax.actors.players import make_scripted
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import FIGURES
-from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y, count_seen
+from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y, count_drawn
 from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS, step_penalty
@@ -280,7 +280,7 @@ def test_nothing_of_an_episode_is_left_in_the_next():
     info = game.info()
     assert (info.steps, info.episode_return, info.success, info.end_status) == (0, 0.0, False, 0)
     assert game.message_counts == {game.message: 1}
-    assert info.named(FIGURES)["scout"] == count_seen(game.buffers["glyphs"])
+    assert info.named(FIGURES)["scout"] == count_drawn(game.buffers["glyphs"])
 
 
 def test_death_keeps_its_message_and_its_frame():

@@ -127,11 +127,12 @@ def test_rules_give_probabilities_and_the_same_verdicts_as_before(workdir):
 
 
 @pytest.mark.quick
-def test_an_annotation_that_was_begun_with_verdicts_goes_on_with_them(workdir, monkeypatch):
+def test_an_annotation_that_was_begun_with_verdicts_goes_on_with_them(workdir, monkeypatch, capsys):
     with monkeypatch.context() as before:
         before.setattr(annotate_setup, "_has_verdicts_only", lambda *_: True)  # as in earlier versions
         name = run(workdir, num_shards=2)
     run(workdir, num_shards=2, shard=1)
+    assert "was begun with verdicts and goes on with them" in capsys.readouterr().out
     assert set(probabilities(workdir, name)) == {0.0, 0.5, 1.0}
     merged = (workdir / f"annotations/{name}/merged.json").read_bytes()
     run(workdir, num_shards=2)
@@ -151,6 +152,9 @@ def test_where_neutral_moments_are_rare_frequent_captions_are_compared_with_one(
     worth = NETHACK.rules().worth_to("defaultgoal")
     due = [1 / (1 + np.exp(-worth(table.text(at)).value)) for at in found["captions"]]
     assert len(due) == 6  # 1 % of the pairs
+    log = read_json(next((tmp_path / f"annotations/{name}").glob("shard-*.json")))["log"]
+    of_pairs = len(Questions(PairDataset(tmp_path / "dataset"), "msg").counts)
+    assert log["asked"] == of_pairs + 12  # each of the six in both orders
     assert found["prob"] == pytest.approx(due, abs=1e-5)
 
 

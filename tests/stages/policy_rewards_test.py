@@ -24,7 +24,7 @@ from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.train_policy.record import Returns
 from motif_jax.stages.train_policy.setup import learner_settings, make_shape_rewards
-from motif_jax.structs import EpisodeInfo
+from motif_jax.structs import EpisodeInfo, UserError
 
 MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
 QUANTILES = {f"{level:.2f}": level for level in LEVELS}
@@ -102,6 +102,18 @@ def test_the_mix_is_what_config_and_reward_say():
     assert make_mix(config, make_reward()).threshold == float("-inf")
     assert make_mix(config, None).intrinsic == 0
     assert make_mix(get_config(argument="oracle"), None).extrinsic == 10
+
+    config.policy.pay = "share"
+    with pytest.raises(UserError, match=r"--config.reward.anchor=neutral \(--config.policy.pay\)"):
+        make_mix(config, make_reward())
+    reward = make_reward()
+    captions = np.array([encode(text) for text in ("You die...", "You kill the newt!", "Hello")], np.uint8)
+    statistics = RewardStatistics(-0.1, 0.25, QUANTILES, anchor=-1e3)  # no reward is as low
+    reward = Reward(MESSAGES, reward.params, statistics, captions, np.array([30, 20, 19], np.int32), {})
+    assert make_mix(config, reward).best == reward.table().normalised[:2].max()  # the third is rare
+    statistics = statistics._replace(anchor=1e3)
+    with pytest.raises(UserError, match="no caption has a higher reward"):
+        make_mix(config, Reward(MESSAGES, reward.params, statistics, captions, reward.counts, {}))
 
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
     rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)

@@ -334,7 +334,7 @@ def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_
     assert "the worth to the rules" not in capsys.readouterr().out + (tmp_path / "reward/reward.html").read_text()
 
 
-def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path):
+def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     silent = [event for event in EVENTS if event]
     write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
     annotate.run(settings(), tmp_path)
@@ -342,6 +342,9 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path):
     # 1 % of 600 pairs are 6 questions, each of which makes a pair.
     assert (data.given, len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (600, *[606] * 3, 600)
     assert data.checksum != plain.checksum
+    assert "are not used" not in capsys.readouterr().out
+    assert load_data(settings(**{"reward.blstats": True}), tmp_path).given == 600
+    assert "answers about a moment without a message are not used" in capsys.readouterr().out
     facts = run(tmp_path, num_epochs=1)
     assert sum(load_reward(tmp_path).counts) == 2 * 480  # statistics are of the dataset's own pairs
     assert facts["statistics"]["anchor"] is not None

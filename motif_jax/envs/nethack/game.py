@@ -14,20 +14,29 @@ from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import make_info
-from motif_jax.envs.nethack.keys import DESCEND, IN_QUESTION, KEYS, NUL, SPACE, PromptedEngine, offered_key
-from motif_jax.envs.nethack.observations import MESSAGE_BYTES
+from motif_jax.envs.nethack.keys import (
+    DESCEND,
+    IN_QUESTION,
+    KEYS,
+    NUL,
+    ON_STAIRS_DOWN,
+    SPACE,
+    PromptedEngine,
+    offered_key,
+)
+from motif_jax.envs.nethack.observations import MESSAGE_BYTES, count_drawn
 from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 EAT_PROMPT = b"What do you want to eat"
+STAIRS_HERE = b"There is a staircase down here."
 
 # blstats
 X, Y, SCORE, DEPTH, GOLD, LEVEL, TURNS, BRANCH, STAIRS_LEVEL, CONDITION = 0, 1, 9, 12, 13, 18, 20, 23, 24, 25
 HALLUCINATING = 512
 IN_MOVELOOP, WORTH_SAVING = 3, 5  # of program_state
 
-BLANK_GLYPH = nethack.GLYPH_CMAP_OFF
 ORACLE_GLYPH = next(
     glyph
     for glyph in range(nethack.GLYPH_MON_OFF, nethack.GLYPH_PET_OFF)
@@ -52,6 +61,7 @@ class NetHackGame(PromptedEngine):
         reference_sober: bool = False,
         character: str = "mon-hum-neu-mal",
         no_progress_steps: int = 0,
+        stairs_message: bool = False,
     ):
         """Makes a game that writes its frames into `buffers` (see `observations.Frames.views`).
 
@@ -61,6 +71,7 @@ class NetHackGame(PromptedEngine):
           reference_sober: as published, hallucination together with any other condition counts as sober.
           character: `tasks.check_character`.
           no_progress_steps: consecutive steps without game time after which an episode is cut; 0: unlimited.
+          stairs_message: a step onto stairs down that says nothing else has the message STAIRS_HERE.
         """
         super().__init__(buffers, character)
         self.task = task
@@ -69,6 +80,7 @@ class NetHackGame(PromptedEngine):
         self._patience = no_progress_steps or 2**62
         self._constant_penalty = penalty_mode == "constant"
         self._reference_sober = reference_sober
+        self._stairs_message = stairs_message
         self._keys = self.keys
         self._is_score = task.is_score
 
@@ -117,6 +129,8 @@ class NetHackGame(PromptedEngine):
             message = self._settle()
         else:
             message = bytes(self._message).rstrip(NUL)
+            if self._stairs_message and not message and self._stepped_onto_stairs():
+                message = self._show(STAIRS_HERE)
         self.message = message
         counts = self.message_counts
         self.message_count = counts[message] = counts.get(message, 0) + 1
@@ -129,7 +143,7 @@ class NetHackGame(PromptedEngine):
         else:
             here = blstats[BRANCH], blstats[STAIRS_LEVEL]
             if here != self._here:
-                self._explored[self._here] = count_seen(self.last_frame["glyphs"])
+                self._explored[self._here] = count_drawn(self.last_frame["glyphs"])
                 self._here = here
                 self._max_depth = max(self._max_depth, blstats[DEPTH])
             if blstats[LEVEL] > self._max_level:  # it can be lost again
@@ -188,7 +202,14 @@ class NetHackGame(PromptedEngine):
     def _scout(self) -> int:
         """Returns the published scout score: drawn squares, summed over levels as the hero last saw them."""
         glyphs = self.last_frame["glyphs"] if self.end else self.buffers["glyphs"]
-        return sum((self._explored | {self._here: count_seen(glyphs)}).values())
+        return sum((self._explored | {self._here: count_drawn(glyphs)}).values())
+
+    def _stepped_onto_stairs(self) -> bool:
+        """Whether the last step led to stairs down on the same level; arriving by stairs does not count."""
+        before, now = self._last_blstats, self._blstats
+        moved = (before[X], before[Y]) != (now[X], now[Y])
+        same_level = (before[BRANCH], before[STAIRS_LEVEL]) == (now[BRANCH], now[STAIRS_LEVEL])
+        return bool(self._internal[ON_STAIRS_DOWN]) and moved and same_level
 
     def goal_reward(self, message: bytes) -> float:
         """What the task pays in this moment, after a message; it may end the episode."""
@@ -209,8 +230,3 @@ class NetHackGame(PromptedEngine):
     def _is_sober(self) -> bool:
         condition = self._blstats[CONDITION]
         return condition != HALLUCINATING if self._reference_sober else not condition & HALLUCINATING
-
-
-def count_seen(glyphs: np.ndarray) -> int:
-    """Counts the squares of a level that are not blank."""
-    return int(np.count_nonzero(glyphs != BLANK_GLYPH))

@@ -43,7 +43,7 @@ SPACE, ESCAPE = ord(" "), 27
 NUL = b"\0"
 DESCEND = b"You descend the stairs"
 LEFT_TO_PLAYER = re.compile(rb"eat|attack|direction\?|pray")
-IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3  # of internal
+IN_QUESTION, IN_LINE, AT_PAGE, ON_STAIRS_DOWN = 1, 2, 3, 4  # of internal
 
 
 def offered_key(key: int, prompt: bytes) -> int:

@@ -49,7 +49,10 @@ OBSERVATIONS = {
 EVENTS = {f"event_{key}": OBSERVATIONS[key] for key in ("blstats", "message", "message_count")}
 EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_colors", "glyphs")}
 
-EVENT_COUNT = "event_message_count"
+EVENTS["event_drawn"] = ArraySpec((), "int32")  # squares of the level that are drawn on the map
+
+EVENT_COUNT, EVENT_DRAWN = "event_message_count", "event_drawn"
+BLANK_GLYPH = 2359  # of a square that is not drawn; NLE's GLYPH_CMAP_OFF
 
 POLICY_OBSERVATIONS = ("crop", "blstats", "message", "message_count", "event_message", "event_message_count")
 
@@ -72,6 +75,11 @@ def scale_blstats(blstats: np.ndarray, out: np.ndarray | None = None) -> np.ndar
     np.multiply(out, BLSTATS_SCALE, out=out)
     np.maximum(out, LOW, out=out)
     return np.minimum(out, HIGH, out=out)
+
+
+def count_drawn(glyphs: np.ndarray) -> int:
+    """Counts the squares of a level that are drawn."""
+    return int(np.count_nonzero(glyphs != BLANK_GLYPH))
 
 
 def observation_specs(keys: Iterable[str]) -> dict[str, ArraySpec]:
@@ -166,8 +174,11 @@ class Observer:
         self._event_message = "event_message" in events
         self._event_count = EVENT_COUNT in events
         self._events = [
-            (key, key.removeprefix("event_")) for key in events if key not in ("event_message", EVENT_COUNT)
+            (key, key.removeprefix("event_"))
+            for key in events
+            if key not in ("event_message", EVENT_COUNT, EVENT_DRAWN)
         ]
+        self._event_drawn = EVENT_DRAWN in events
 
     def observe(self, rows: Rows, counts: list[int]) -> None:
         """Writes the current observations; `counts` are the message counts."""
@@ -206,6 +217,11 @@ class Observer:
             rows[key][:] = self._arrays[name]
             for game, last in ends.items():
                 rows[key][game] = last[name]
+        if self._event_drawn:
+            drawn = np.count_nonzero(self._arrays["glyphs"] != BLANK_GLYPH, axis=(1, 2))
+            for game, last in ends.items():
+                drawn[game] = count_drawn(last["glyphs"])
+            rows[EVENT_DRAWN][:] = drawn.astype(np.int32)
         if self._event_count:
             row = rows[EVENT_COUNT]
             for game, count in enumerate(counts):

@@ -68,6 +68,9 @@ class GameSettings:
     no_progress_steps: int = value(
         0, Whole(), "steps in a row without game time that cut an episode; 0: no limit", decides=True
     )
+    stairs_message: bool = value(
+        False, Flag(), "a step onto stairs down has a message, as looking there would", decides=True
+    )
     reference_time_limit: bool = value(
         False,
         Flag(),
@@ -135,6 +138,7 @@ class GameSettings:
             "reference_sober": self.reference_sober,
             "character": self.character,
             "no_progress_steps": self.no_progress_steps,
+            "stairs_message": self.stairs_message,
         }
         if self.actions == "extended":
             from motif_jax.envs.nethack.extended import ExtendedGame

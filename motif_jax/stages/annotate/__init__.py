@@ -28,6 +28,7 @@ from motif_jax.stages.annotate.job import Job, MakeAnnotator
 from motif_jax.stages.annotate.page import page_of, write_page
 from motif_jax.stages.annotate.setup import (
     TABLES,
+    TEMPERATURE,
     check_section,
     label_name,
     make_annotator,
@@ -93,6 +94,11 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     questions = None if oracle else Questions(dataset, section.captions)
     of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # [N]; an oracle asks every pair
     facts = make_facts(section, config.seed, dataset, texts_of(config))
+    if section.backend == "lexicon" and TEMPERATURE not in facts:
+        print_line(
+            f"annotate: annotation {name!r} was begun with verdicts and goes on with them, without rules_temperature "
+            "(--config.annotate.ignore_existing=True labels again)"
+        )
 
     # ---- ask
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)

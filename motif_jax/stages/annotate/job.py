@@ -164,8 +164,11 @@ class Job:
             wanted = dict.fromkeys(Question(*pair) for pair in pairs)
             known = read_answers(store.folder) if store is not None else ()
             found = {question: answer for question, answer in known if question in wanted and answer.yes is not None}
+            self._counts["from_cache"] += len(found)
             for block in batched((one for one in wanted if one not in found), self._section.batch_size):
                 answered = list(annotator.answers(block))
+                for _, answer in answered:
+                    self._count(self._counts, answer)
                 found |= dict(answered)
                 if store is not None:
                     store.add(answered)

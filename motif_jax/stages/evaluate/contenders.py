@@ -189,7 +189,7 @@ def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> boo
 def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = config.policy, workdir / "policy" / "checkpoints"
-    names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
+    names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment")
     values = [section[name] for name in names]
     if section.sources != LEARNT:
         given = flatten(section.to_dict())

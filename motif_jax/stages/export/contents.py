@@ -68,7 +68,7 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
             same = reward is not None and reward_checksum(reward) == reward_checksum(learnt)
             reward = reward if same else learnt
     if reward is not None:
-        facts = reward.facts | {"model": reward.options, "statistics": reward.statistics._asdict()}
+        facts = reward.facts | {"model": reward.options, "statistics": reward.statistics.record()}
         if "config" in facts:
             facts["config"] = deciding_values(facts["config"])
         arrays = _below("params", reward.params)

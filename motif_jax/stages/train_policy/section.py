@@ -43,7 +43,7 @@ class Rewards:
     sources: str = value(
         "learnt",
         Text(longest=1000),
-        "reward sources beside the game: learnt,online:0.4,count:0.05,rnd:0.1,my_module:My:0.2",
+        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,my:My:0.2",
         decides=True,
     )
     extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "factor of the game's reward", decides=True)
@@ -61,6 +61,12 @@ class Rewards:
     )
     count_exponent: float = value(
         3.0, Number(0, infinite=True), "a message's n-th time in an episode counts 1 / n^exponent", decides=True
+    )
+    pay: str = value(
+        "reward",
+        Text(("reward", "share")),
+        "reward: the learnt reward above the quantile; share: its share of the best captions' reward (docs/motif.md)",
+        decides=True,
     )
     reference_alignment: bool = value(
         False,

@@ -127,7 +127,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
             row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
             history.append(row)
             write_lines(folder / "metrics.jsonl", history)
-            facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics._asdict()}
+            facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics.record()}
             facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
             facts |= {"labels": label_checksums(data.dataset, config), "config": record(config.to_dict())}
             checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
@@ -192,7 +192,7 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     params = rebuild(like, arrays, file, FLAG)
     state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
-    facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics._asdict()}
+    facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics.record()}
     facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
     make_anew(folder / "checkpoints", OWN)  # replaces those of a killed import
     write_config(folder, config)

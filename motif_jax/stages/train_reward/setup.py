@@ -11,11 +11,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.captions import CaptionTable, decode
+from motif_jax.console import print_line
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_neutral
-from motif_jax.preferences.neutral import neutral_pairs
+from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -85,6 +86,13 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
         more, prob = neutral_pairs(folder, table, ids)
         ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
         sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
+    elif config.reward.anchor != "none" and any(
+        (annotation_folder(dataset.path, x) / NEUTRAL).exists() for x in weights
+    ):
+        print_line(
+            "train_reward: the answers about a moment without a message are not used: they need one annotation, and a "
+            "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
+        )
     return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, made_of, checksum(target), given)
 
 
