@@ -1,14 +1,18 @@
-"""The sequence of sheets of an exported episode, with their durations; for casts, GIFs and MP4s."""
+"""The sequence of sheets of an exported episode, with their durations, and its plainest form: a cast of text."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.scene import MESSAGES, View, compose, needed
 from motif_jax.replays.story import Story
+from motif_jax.screens import BACKGROUND, PALETTE, printable
+from motif_jax.system.files import write_whole
 
 FASTEST = 50.0  # sheets per second; faster films skip steps
 LAST_S = 2.0  # shortest duration of the last frame
@@ -57,6 +61,31 @@ def film(story: Story, speed: float) -> Iterator[Sheet]:
         yield Sheet(compose(story, View(last, False, speed, MESSAGES), rows, columns, keys=False), start, LIST_S)
 
 
+def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
+    """Writes an asciinema cast, version 2, atomically; calls `progress` with the number of finished sheets.
+
+    A cast is a header, then one line of JSON per change: https://docs.asciinema.org/manual/asciicast/v2/
+    """
+    columns, rows = needed(story)
+    theme = {"fg": _hex(PALETTE[7]), "bg": _hex(BACKGROUND)}
+    theme["palette"] = ":".join(_hex(color) for color in (BACKGROUND, *PALETTE[1:]))
+    header = {
+        "version": 2, "width": columns, "height": rows, "title": printable(story.replay.title),
+        "env": {"TERM": "xterm-256color"}, "theme": theme,
+    }  # fmt: skip
+    lines = [json.dumps(header)]
+    before: Canvas | None = None
+    end = 0.0
+    for number, sheet in enumerate(film(story, speed), 1):
+        text = changes(before, sheet.canvas)
+        if text:
+            lines.append(json.dumps([round(sheet.start, 3), "o", ("" if before else "\033[?25l") + text]))
+        before, end = sheet.canvas, sheet.start + sheet.seconds
+        progress(number)
+    lines.append(json.dumps([round(end, 3), "o", "\033[?25h"]))  # the end of the last sheet
+    write_whole(path, lambda file: file.write("".join(f"{line}\n" for line in lines).encode()))
+
+
 def _frames(story: Story, speed: float) -> list[int]:
     last = story.replay.steps
     return [*range(0, last, _stride(speed)), last]
@@ -64,3 +93,7 @@ def _frames(story: Story, speed: float) -> list[int]:
 
 def _stride(speed: float) -> int:
     return math.ceil(speed / FASTEST)
+
+
+def _hex(color: tuple[int, int, int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*color)

@@ -16,10 +16,9 @@ import numpy as np
 
 from motif_jax.replays.bitmaps import paste
 from motif_jax.replays.film import film, sheets_per_second, with_room_for_pictures
-from motif_jax.replays.painter import Painter
+from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
 from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
-from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_whole
 

@@ -13,10 +13,9 @@ from PIL import GifImagePlugin, Image
 from motif_jax.replays.bitmaps import paste
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.film import film, with_room_for_pictures
-from motif_jax.replays.painter import Painter
+from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
 from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
-from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.system.files import write_whole
 
 TABLE_BITS = 7  # log2 of the size of the global table of colours

@@ -11,15 +11,13 @@ from real_replay import NEEDED, made, play
 
 from motif_jax.envs.gym_games import encode_picture
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.cast import write_cast
-from motif_jax.replays.film import PICTURE_ROWS, count_sheets, film
+from motif_jax.replays.film import PICTURE_ROWS, count_sheets, film, write_cast
 from motif_jax.replays.movie import find_ffmpeg, write_mp4
-from motif_jax.replays.painter import SHADES, Painter
+from motif_jax.replays.painter import HEIGHT, SHADES, WIDTH, Painter
 from motif_jax.replays.pictures import write_gif
 from motif_jax.replays.replay import COLUMNS, ROWS, load_replay, save_replay
 from motif_jax.replays.scene import FACTS
 from motif_jax.replays.story import LEAST_ROWS, describe
-from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.screens import BACKGROUND, PALETTE, SHOWN
 from motif_jax.structs import UserError
 

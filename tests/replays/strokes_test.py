@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from motif_jax.replays.painter import BLOCKS, RULES
-from motif_jax.replays.strokes import draw
+from motif_jax.replays.painter import BLOCKS, RULES, draw
 
 BOX = draw("\u3042")
 

@@ -129,13 +129,11 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 
 def _export(path: Path, story: Story, speed: float) -> None:
-    from motif_jax.replays.film import count_sheets
+    from motif_jax.replays.film import count_sheets, write_cast
 
     bar = Progress(path.name, count_sheets(story, speed), "pictures")
     try:
         if path.suffix.lower() == ".cast":
-            from motif_jax.replays.cast import write_cast
-
             write_cast(path, story, speed, bar.update)
         elif path.suffix.lower() == ".gif":
             from motif_jax.replays.pictures import write_gif
