@@ -37,9 +37,8 @@ def read_or_refuse(read) -> str:
         return f"refused: {error}"
 
 
-@pytest.mark.parametrize("value", [VALUE, {}, {"sha256": "sha256:", "x": '" naïve \n {}'}, {"a": [1e300, -0.0, 9**99]}])
-def test_every_bit_of_json_that_is_flipped_is_noticed_or_makes_no_difference(tmp_path, value):
-    file = tmp_path / "x.json"
+def test_every_bit_of_json_that_is_flipped_is_noticed_or_makes_no_difference(tmp_path):
+    file, value = tmp_path / "x.json", {"sha256": "sha256:", "x": '" naïve \n {}', "y": [float("inf"), -0.0, {}, 9**99]}
     write_json(file, value)
     for read, data in (
         (lambda: read_json(file), file.read_bytes()),
