@@ -31,7 +31,7 @@ def test_a_policy_plays_a_game_step_by_step():
     assert policy.reward is not None
     player = PolicyPlayer(read_policy(good)[0], 1, 1, seed=0)
     specs, won = observation_specs(player.reads), 0
-    for seed in range(20):
+    for seed in range(8):
         observation, _ = env.reset(seed=seed)
         policy.begin()
         first = True
@@ -47,7 +47,7 @@ def test_a_policy_plays_a_game_step_by_step():
             if terminated or truncated:
                 break
         won += info["success"]
-    assert won > 15
+    assert won > 5
     act = policy(observation, greedy=True)
     assert act.action == act.probabilities.argmax()
     policy.begin()

@@ -13,6 +13,7 @@ from motif_jax.config.table import Kind, List, Number, Text, Whole
 from motif_jax.structs import UserError
 
 WHOLE = get_config().to_dict()
+SECTIONS = {name: ConfigDict(found) if isinstance(found, dict) else found for name, found in WHOLE.items()}
 DIGITS = 10**5000  # Python writes no number of so many
 NUMBERS = (0, 1, -1, 10**20, -(10**20), DIGITS, -DIGITS, 0.0, -0.0, 0.5, 5e-324, 1.7e308, -1.7e308, math.inf, -math.inf,
            math.nan)  # fmt: skip
@@ -35,15 +36,16 @@ def attacks(kind: Kind) -> list[object]:
 
 
 def config_with(key: str, value: object, **others: object) -> ConfigDict:
-    """The config with one value replaced, whatever type it has."""
-    tree = copy.deepcopy(WHOLE)
-    for name, given in {**{name.replace("__", "."): other for name, other in others.items()}, key: value}.items():
+    """The config with one value replaced, whatever type it has; configs share the sections that are not changed."""
+    changes = {**{name.replace("__", "."): other for name, other in others.items()}, key: value}
+    changed = copy.deepcopy({section: WHOLE[section] for section in (name.partition(".")[0] for name in changes)})
+    for name, given in changes.items():
         *sections, last = name.split(".")
-        inner = tree
+        inner = changed
         for section in sections:
             inner = inner[section]
         inner[last] = given
-    return ConfigDict(tree)
+    return ConfigDict(SECTIONS | changed)
 
 
 def refusal(attempt: Callable[[], object]) -> str:

@@ -1,6 +1,7 @@
 """Whose a workdir is: what decides the result may not change, everything else may; also where records are older."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -25,6 +26,7 @@ def with_tables(reads, identity):
     return dataclasses.replace(STAGES["train_policy"], reads=reads, identity=identity, unused=lambda config: ())
 
 
+@functools.cache
 def others(key: str) -> list[object]:
     """Values that this one could have instead."""
     kind = keys(tables())[key].kind

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import graphlib
 import subprocess
 import sys
@@ -72,10 +73,17 @@ def find_modules() -> dict[str, Path]:
 MODULES = find_modules()
 
 
+@functools.cache
+def nodes_of(module: str) -> list[ast.AST]:
+    """The syntax of its file."""
+    return list(ast.walk(ast.parse(MODULES[module].read_text())))
+
+
+@functools.cache
 def imported_by(module: str) -> set[str]:
     """The modules of the package that a file imports, in its functions too."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    for node in nodes_of(module):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -164,8 +172,8 @@ def test_no_files_import_each_other_in_a_circle():
 @pytest.mark.quick
 def test_the_package_does_not_import_the_benchmarks():
     """The stage `benchmark` loads them by name, where it is run in a checkout."""
-    for module, file in MODULES.items():
-        for node in ast.walk(ast.parse(file.read_text())):
+    for module in MODULES:
+        for node in nodes_of(module):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert "benchmarks" not in {name.partition(".")[0] for name in names}, module
@@ -212,8 +220,8 @@ def test_every_module_imports():
 @pytest.mark.quick
 def test_nothing_is_unpickled_and_no_shell_is_run():
     refused = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "redis"}
-    for module, file in MODULES.items():
-        for node in ast.walk(ast.parse(file.read_text())):
+    for module in MODULES:
+        for node in nodes_of(module):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
                 assert not refused & {name.partition(".")[0] for name in names}, module

@@ -31,7 +31,9 @@ CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # parses XLA_FLAGS without loading all of JAX
 JAX = "import jax; jax.devices()"
 HARMLESS = re.compile(
-    r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?|JAX_NUM_CPU_DEVICES=[1-9]\d{0,2}", re.DOTALL
+    r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_DISABLE_MOST_OPTIMIZATIONS=[01]|JAX_PLATFORMS=(cpu)?"
+    r"|JAX_NUM_CPU_DEVICES=[1-9]\d{0,2}",
+    re.DOTALL,
 )
 FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # XLA's last message before it aborts
 MAX_BYTES = 2**30

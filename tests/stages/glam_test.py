@@ -31,8 +31,6 @@ from motif_jax.system.files import read_json, read_lines, write_json
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
-pytestmark = pytest.mark.usefixtures("optimised")
-
 WORDS = WordTokeniser.from_texts(all_words())
 VARIATION = "rewording=synonyms+actions=rotate"
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -37,9 +38,8 @@ def read_or_refuse(read) -> str:
         return f"refused: {error}"
 
 
-@pytest.mark.parametrize("value", [VALUE, {}, {"sha256": "sha256:", "x": '" naïve \n {}'}, {"a": [1e300, -0.0, 9**99]}])
-def test_every_bit_of_json_that_is_flipped_is_noticed_or_makes_no_difference(tmp_path, value):
-    file = tmp_path / "x.json"
+def test_every_bit_of_json_that_is_flipped_is_noticed_or_makes_no_difference(tmp_path):
+    file, value = tmp_path / "x.json", {"sha256": "sha256:", "x": '" naïve \n {}', "y": [float("inf"), -0.0, {}, 9**99]}
     write_json(file, value)
     for read, data in (
         (lambda: read_json(file), file.read_bytes()),
@@ -48,13 +48,14 @@ def test_every_bit_of_json_that_is_flipped_is_noticed_or_makes_no_difference(tmp
     ):
         file.write_bytes(data)
         good, refused = repr(read()), 0
-        for at in range(8 * len(data)):
-            flipped = bytearray(data)
-            flipped[at // 8] ^= 1 << at % 8
-            file.write_bytes(flipped)
-            found = read_or_refuse(read)
-            refused += found.startswith("refused: ")
-            assert found == good or (found.startswith("refused: ") and "\n" not in found)
+        with open(file, "r+b") as changed:
+            for at in range(8 * len(data)):
+                byte = at // 8
+                os.pwrite(changed.fileno(), bytes([data[byte] ^ 1 << at % 8]), byte)
+                found = read_or_refuse(read)
+                os.pwrite(changed.fileno(), data[byte : byte + 1], byte)
+                refused += found.startswith("refused: ")
+                assert found == good or (found.startswith("refused: ") and "\n" not in found)
         assert refused > 7 * len(data)  # few bits make no difference
 
 

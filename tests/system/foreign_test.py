@@ -22,7 +22,7 @@ NAMED = {
     "annotate.prompt_file": ("annotate", {"annotate.backend": "server"}),
     "annotate.model": ("annotate", {"annotate.backend": "vllm"}),
     "reward.import_from": ("train_reward", {}),
-    "policy.reward_dir": ("train_policy", {}),
+    "policy.reward_dir": ("train_policy", {"policy.network": "small"}),
     "policy.init_from": ("train_policy", {"policy.intrinsic_coefficient": 0.0}),
     "evaluate.policy": ("evaluate", {}),
     "visualize.replay": ("visualize", {}),
