@@ -170,7 +170,7 @@ READERS = {  # files that read such things, how often, and which of the doors ea
     "rewards/torch_format.py": 1,  # torch_checkpoint
     "devices/checkpoints.py": 1,  # behind policy and reward
     "stages/offline/epochs.py": 2,  # own_checkpoint, as are the next four
-    "stages/train_language/cloning.py": 1,
+    "stages/train_language/model.py": 1,
     "stages/train_policy/start.py": 4,
     "stages/train_reward/fitting.py": 1,
 }

@@ -154,7 +154,7 @@ class Found(NamedTuple):
     training: Training | None
     players: list[EvaluatedPlayer]  # the workdir's policy first, random play last
     machine: Facts  # of the latest part that names one
-    by_protocol: dict[str, list[EvaluatedPlayer]]  # players of other rules (evaluate/protocols.py), likewise
+    by_protocol: dict[str, list[EvaluatedPlayer]]  # players of other rules (envs/protocols.py), likewise
     offline: Mapping[str, Any] = {}  # the config of offline learning; empty without it
 
     @property
