@@ -64,13 +64,10 @@ class Questions:
         first, second = divmod(int(self._codes[number]), len(self._captions))
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
-    def captions(self) -> tuple[np.ndarray, np.ndarray]:
-        """The messages, [U, 256], and the message of every step of each question, in its order, [Q, 2, L]."""
+    def rows(self) -> np.ndarray:
+        """The first pair that asks each question. [Q]"""
         asked, rows = np.unique(self.of_pair, return_index=True)
-        rows = rows[asked >= 0]
-        ids = np.asarray(self._ids)[rows]
-        ids[self.turned[rows]] = ids[self.turned[rows], ::-1]
-        return self.dataset.captions()[0].messages, ids
+        return rows[asked >= 0]
 
     def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
         """Finds the questions with the given pairs of captions, in either order.

@@ -463,8 +463,8 @@ def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, m
     again = read_json(folder / "order.json")["numbers"]
     assert again[: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
-    (folder / "order.json").write_text('{"numbers": [1], "checksum": ""}')
-    with pytest.raises(UserError, match="order.json' is damaged .its checksum differs"):
+    (folder / "order.json").write_text((folder / "order.json").read_text().replace("1", "2"))
+    with pytest.raises(UserError, match="order.json' is damaged"):
         annotate.run(config, workdir)
     config.annotate.ignore_existing = True
     annotate.run(config, workdir)

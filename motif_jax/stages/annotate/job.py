@@ -68,8 +68,7 @@ class Job:
         if section.order == "random":
             self._wanted = np.random.default_rng([config.seed, 90, low]).permutation(high - low)[: len(self._wanted)]
         elif section.order == "disagreement":
-            labels = self._asked.labels()
-            self._rounds = Rounds(questions, shard, len(self._wanted), section.rounds, config.seed, labels)
+            self._rounds = Rounds(questions, shard, len(self._wanted), section.rounds, config.seed)
             self._wanted = self._rounds.order
         self._before = dict(shard.record.get("log", {}))  # of earlier runs
         self._counts = dict.fromkeys(COUNTED, 0)
@@ -265,7 +264,7 @@ class Job:
 
     def _next_round(self) -> bool:
         """Chooses more questions, if the order has another round; returns whether it has."""
-        if self._rounds is None or not self._rounds.add(self._asked.labels()):
+        if self._rounds is None or not self._rounds.add():
             return False
         self._wanted = self._rounds.order
         return True

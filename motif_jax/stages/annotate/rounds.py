@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.shards import ORDER, TRY, Shard, checksum
+from motif_jax.preferences.shards import ORDER, TRY, Shard
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json
 
@@ -28,7 +28,7 @@ MOST_STEPS, MOST_EPOCHS = 2000, 20  # of a round's training
 class Rounds:
     """Chooses questions in rounds; `order` has those chosen so far. [P] int64"""
 
-    def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int, labels: np.ndarray):
+    def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int):
         """Reads the rounds of an earlier run.
 
         Args:
@@ -37,27 +37,28 @@ class Rounds:
           budget: number of questions to ask; those that have labels already count.
           rounds: number of rounds.
           seed: of the first round and of the training.
-          labels: P(second is better) of each question from earlier runs, NaN where unknown. [Q]
         """
-        self._questions, self._file, self._facts = questions, shard.folder / ORDER, shard.record["facts"]
+        self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
+        self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
         self._budget, self._size, self._seed = budget, math.ceil(budget / rounds), seed
         found = self._read()
-        self.order = np.flatnonzero(~np.isnan(labels)) if found is None else found
+        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows])) if found is None else found
 
-    def add(self, labels: np.ndarray) -> bool:
-        """Chooses the next round from the labels of earlier ones ([Q]); returns False if the budget is used up."""
+    def add(self) -> bool:
+        """Chooses the next round by the shard's labels of earlier ones; returns False if the budget is used up."""
         count = min(self._size, self._budget - len(self.order))
         if count <= 0:
             return False
-        others = np.setdiff1d(np.arange(len(self._questions)), self.order)
+        others = np.setdiff1d(np.arange(len(self._rows)), self.order)
         others = np.random.default_rng([self._seed, 90, len(self.order)]).permutation(others)
-        known = self.order[~np.isnan(labels[self.order])]
+        target = self._shard.prob[self._rows]  # as the shard has it: a killed job reads the same
+        known = self.order[~np.isnan(target[self.order])]
         if len(known):
-            doubt = disagreement(self._questions, known, labels[known], self._seed)
+            table, ids = self._dataset.captions()
+            doubt = disagreement(table.messages, np.asarray(ids)[self._rows], target, known, self._seed)
             others = others[np.argsort(-doubt[others], kind="stable")]
         self.order = np.concatenate([self.order, others[:count]])
-        numbers = {"numbers": self.order.tolist(), "checksum": checksum(self.order)}
-        write_json(self._file, {"facts": dict(self._facts)} | numbers)
+        write_json(self._file, {"facts": self._facts, "numbers": self.order.tolist()})
         return True
 
     def _read(self) -> np.ndarray | None:
@@ -67,20 +68,19 @@ class Rounds:
         try:
             record: Mapping[str, Any] = read_json(self._file)
             order = np.array(record["numbers"], np.int64)
-            if record["checksum"] != checksum(order):
-                raise ValueError("its checksum differs")
             return order if record["facts"] == self._facts else None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise UserError(f"{str(self._file)!r} is damaged ({error}): {TRY}") from None
 
 
-def disagreement(questions: Questions, known: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
+def disagreement(messages: np.ndarray, ids: np.ndarray, target: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:
     """Trains a small reward, and returns the standard deviation of P(second is better) among its heads.
 
     Args:
-      questions: all questions.
+      messages: the dataset's messages. [U, 256]
+      ids: the message of every step of each question. [Q, 2, L]
+      target: P(second is better) of each question. [Q]
       known: numbers of the questions to learn from. [K]
-      labels: their P(second is better). [K]
       seed: of the training.
 
     Returns:
@@ -96,9 +96,6 @@ def disagreement(questions: Questions, known: np.ndarray, labels: np.ndarray, se
     from motif_jax.rewards.model import make_reward_model, make_value, value_captions
     from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 
-    messages, ids = questions.captions()
-    target = np.full(len(ids), 0.5, np.float32)
-    target[known] = labels
     drawn = draw_weights(ids, HEADS, seed)
     mesh = make_mesh(1)
     apply, params = make_reward_model(OPTIONS, seed)
