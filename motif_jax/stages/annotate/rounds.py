@@ -68,6 +68,8 @@ class Rounds:
         try:
             record: Mapping[str, Any] = read_json(self._file)
             order = np.array(record["numbers"], np.int64)
+            if order.ndim != 1 or not ((order >= 0) & (order < len(self._rows))).all():
+                raise ValueError("its numbers are out of range")
             return order if record["facts"] == self._facts else None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise UserError(f"{str(self._file)!r} is damaged ({error}): {TRY}") from None

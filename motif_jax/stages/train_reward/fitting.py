@@ -122,13 +122,12 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
     progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
     fresh, started = found is None, time.monotonic()
     while True:
-        values = of_heads = None if extra else value_captions(value, state.params, table)
-        if several:
-            if fresh:
-                zeros = zeros_of(of_heads, counts, silent & (section.anchor == "neutral"))
-                state = state._replace(params=replicate(centre(state.params, zeros), mesh))
-                of_heads = value_captions(value, state.params, table)
-            values = combine(of_heads, options)
+        of_heads = None if extra else value_captions(value, state.params, table)
+        if of_heads is not None and several and fresh:
+            zeros = zeros_of(of_heads, counts, silent & (section.anchor == "neutral"))
+            state = state._replace(params=replicate(centre(state.params, zeros), mesh))
+            of_heads = value_captions(value, state.params, table)
+        values = None if of_heads is None else combine(of_heads, options)
         rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
         check_values(rewards, folder, epoch)
         if fresh:
@@ -177,7 +176,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         held_out[data.ids[split.validation]] = True
         summary["worth"] = compare_with_worth(values, worth, counts, held_out, neutral)
     statistics = RewardStatistics(**facts["statistics"])
-    if several:
+    if of_heads is not None and values is not None and several:
         summary["heads"] = disagreement(of_heads, values, counts, data.table.messages, statistics)
     last, chosen = history[-1], split.validation
     page = write_page(folder, summary, statistics, values, data.table.messages, counts,
