@@ -48,8 +48,8 @@ class Asked:
         return np.where(np.isnan(self._known), mean, self._known)
 
     def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
-        """Yields (number, turned) for each missing answer to the `wanted` questions ([K] bool)."""
-        for index in np.flatnonzero(np.isnan(self.labels()) & wanted).tolist():
+        """Yields (number, turned) for each missing answer to the `wanted` questions, their indices in order. [M]"""
+        for index in wanted[np.isnan(self.labels()[wanted])].tolist():
             for turned in (False, True)[: 1 + bool(self._both[index])]:
                 if np.isnan(self._answers[index, int(turned)]):
                     yield self._low + index, turned

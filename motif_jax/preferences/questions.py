@@ -64,6 +64,11 @@ class Questions:
         first, second = divmod(int(self._codes[number]), len(self._captions))
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
+    def rows(self) -> np.ndarray:
+        """The first pair that asks each question. [Q]"""
+        asked, rows = np.unique(self.of_pair, return_index=True)
+        return rows[asked >= 0]
+
     def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
         """Finds the questions with the given pairs of captions, in either order.
 

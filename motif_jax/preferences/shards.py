@@ -27,6 +27,7 @@ from motif_jax.system.locks import Held, take
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
 FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"
 BLANK: dict[str, Any] = {"checksums": {}, "rows": 0, "counts": {}}
+ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
 
@@ -177,9 +178,9 @@ class Shard:
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
         names = (
             "prob.npy",
-            *(("neutral.json",) if self.part.number == 0 else ()),
+            *(("neutral.json", ORDER) if self.part.number == 0 else ()),  # the first shard's
             "merged.json",
-        )  # neutral: the first's
+        )
         made = [self.folder / name for name in names]
         merged = [*filter(None, [self._labels]), *made]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):

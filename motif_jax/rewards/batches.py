@@ -24,6 +24,13 @@ class Batches(NamedTuple):
     target: Array  # [S, n, b] float32: P(second is better)
     weight: Array  # [S, n, b] float32: 1, or 0 for padding
     sided: Array  # [S, n, b] float32: 1 where there is a preference
+    drawn: Array | None = None  # [S, n, E, b] float32: each head's weight of each pair (`heads.draw_weights`)
+
+
+def without_padding(messages: np.ndarray) -> np.ndarray:
+    """Leaves out trailing columns of zeros; the width W stays a multiple of 8. [U, 256] -> [U, W]"""
+    width = max(1, int((messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
+    return messages[:, : width + -width % 8]
 
 
 def epoch_order(rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
@@ -40,6 +47,7 @@ def make_batches(
     extra: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
     least_items: int = 0,
     sided: np.ndarray | None = None,
+    drawn: np.ndarray | None = None,
 ) -> Batches:
     """Splits rows into batches.
 
@@ -52,6 +60,7 @@ def make_batches(
       extra: functions by name from rows to arrays ([m] -> [m, 2, L, ...]); with these, repeated captions stay separate.
       least_items: minimum of K.
       sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
+      drawn: each head's weight of each pair; None: there is one head, and the weights are 1. [E, N]
     """
     steps = -(-len(rows) // batch_size)
     flat = np.full(steps * batch_size, rows[0], np.int64)  # padded with a row that has a label
@@ -79,4 +88,5 @@ def make_batches(
         target[padded].astype(np.float32),
         weight,
         (target != 0.5 if sided is None else sided)[padded] * weight,
+        None if drawn is None else np.moveaxis(drawn[:, padded], 0, 2),
     )

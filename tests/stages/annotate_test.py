@@ -28,11 +28,12 @@ from motif_jax.preferences.shards import check_same
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import job as annotate_job
+from motif_jax.stages.annotate import rounds
 from motif_jax.stages.annotate import setup as annotate_setup
 from motif_jax.stages.report.data import of_annotations
 from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
-from motif_jax.structs import UserError
+from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.files import read_json
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -421,6 +422,73 @@ def test_a_trial_of_the_first_pairs_can_be_extended(workdir):
         assert len(chat.asked) == log_of(workdir, name)["asked"] > trial
 
 
+class Stops:
+    """An annotator that is interrupted before its next answer, after some."""
+
+    def __init__(self, annotator, answers: int):
+        self.annotator, self.left = annotator, answers
+
+    def answers(self, questions):
+        for answered in self.annotator.answers(questions):
+            if not self.left:
+                raise Interrupted("stopped")
+            self.left -= 1
+            yield answered
+
+    def close(self):
+        self.annotator.close()
+
+
+@pytest.mark.journey
+def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, "MOST_STEPS", 30)
+    ends = {}
+    for name, stops in (("whole", ()), ("parts", (20, 70, 40))):
+        workdir = tmp_path / name
+        write_dataset(workdir / "dataset", random_pairs(600, events=MANY))
+        config = get_config()
+        config.annotate.update(order="disagreement", rounds=3, max_pairs=200)
+        for answers in stops:
+            with pytest.raises(Interrupted):
+                annotate.run(
+                    config, workdir, lambda *given, n=answers: (Stops(annotate_setup.make_annotator(*given)[0], n), {})
+                )
+        annotate.run(config, workdir)
+        folder = workdir / "annotations" / annotate.label_name(config.annotate)
+        ends[name] = (folder / "order.json").read_text(), (folder / "prob.npy").read_bytes()
+    assert ends["whole"] == ends["parts"]
+    order, prob = read_json(folder / "order.json")["numbers"], np.load(folder / "prob.npy")
+    questions = Questions(PairDataset(workdir / "dataset"), "msg")
+    asked = np.unique(questions.of_pair[:200])
+    assert len(order) == len(set(order)) == (asked >= 0).sum()  # as many as as_now asks
+    np.testing.assert_array_equal(~np.isnan(prob), np.isin(questions.of_pair, [-1, *order]))
+    config.annotate.max_pairs = 0
+    annotate.run(config, workdir)
+    again = read_json(folder / "order.json")["numbers"]
+    assert again[: len(order)] == order
+    assert labels(workdir, folder.name) == expected(workdir)
+    (folder / "order.json").write_text((folder / "order.json").read_text().replace("1", "2"))
+    with pytest.raises(UserError, match="order.json' is damaged"):
+        annotate.run(config, workdir)
+    config.annotate.ignore_existing = True
+    annotate.run(config, workdir)
+    assert labels(workdir, folder.name) == expected(workdir)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_random_order_asks_as_many_questions_and_can_be_extended(workdir, shards):
+    found = []
+    for pairs in (100, 300):
+        for shard in range(shards):
+            name = run(workdir, order="random", max_pairs=pairs, num_shards=shards, shard=shard)
+        found.append(set(np.flatnonzero(np.array(labels(workdir, name)) != 3).tolist()))
+    assert found[0] < found[1]
+    assert found[0] - set(range(100))  # not the first pairs
+    questions = Questions(PairDataset(workdir / "dataset"), "msg")
+    asked = [len(np.unique(questions.of_pair[list(rows)])) for rows in (found[1], range(300))]
+    assert asked[0] == asked[1]
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("backend", ["lexicon", "score", "return", "random", "server"])
 def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys, backend, shards):
@@ -724,6 +792,11 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"merge": "yes"}, "unknown merge 'yes'"),
         ({"custom_name": "a.b"}, "may only have the characters"),
         ({"max_pairs": -1}, "max_pairs must not be negative"),
+        ({"order": "best"}, "unknown order 'best' .*as_now, random, disagreement"),
+        ({"rounds": 0}, "rounds must be at least 1, not 0"),
+        ({"order": "disagreement", "num_shards": 2}, "needs all answers in one job.* use num_shards=1"),
+        ({"order": "disagreement", "backend": "vllm", "model": "m"}, "memory beside that of vllm"),
+        ({"order": "random", "backend": "score"}, "'score' asks no questions, so they have no order"),
         ({"compare_with": "other"}, "has no annotation 'other'"),
     ],
 )

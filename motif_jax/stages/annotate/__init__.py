@@ -140,5 +140,6 @@ STAGE = Stage(
     memory="--config.annotate.batch_size",
     begun=begun,
     shared=shared,
-    loads_jax=lambda config: False,  # a language model runs on a server or in vLLM
+    # A language model runs on a server or in vLLM.
+    loads_jax=lambda config: bool(config.annotate.order == "disagreement"),
 )

@@ -27,6 +27,7 @@ from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
+from motif_jax.stages.annotate.rounds import Rounds
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
@@ -56,14 +57,19 @@ class Job:
         self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
         self._place = questions.of_pair[rows][self._asking] - low
         self._turned = questions.turned[rows][self._asking]
-        self._wanted = np.zeros(high - low, bool)
         within = rows[self._asking] < (section.max_pairs or np.inf)
-        self._wanted[self._place[within]] = True
+        self._wanted = np.unique(self._place[within])  # indices in this shard, in the order of asking. [W]
 
         # Equal captions are ties. Labels of earlier runs are known answers.
         shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
         before = shard.prob[self._asking]
         self._asked.know(self._place + low, np.where(self._turned, 1 - before, before))
+        self._rounds: Rounds | None = None
+        if section.order == "random":
+            self._wanted = np.random.default_rng([config.seed, 90, low]).permutation(high - low)[: len(self._wanted)]
+        elif section.order == "disagreement":
+            self._rounds = Rounds(questions, shard, len(self._wanted), section.rounds, config.seed)
+            self._wanted = self._rounds.order
         self._before = dict(shard.record.get("log", {}))  # of earlier runs
         self._counts = dict.fromkeys(COUNTED, 0)
         self._started = self._committed = time.monotonic()
@@ -75,8 +81,8 @@ class Job:
 
     def run(self, make: MakeAnnotator) -> None:
         """Asks all open questions of the shard, and writes the labels."""
-        if not self._open() and not self._is_neutral_due():
-            self._commit(bool(self._wanted.all()), [])
+        if not self._open() and not self._next_round() and not self._is_neutral_due():
+            self._commit(self._asks_all(), [])
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
         annotator, about = make(self._config, self._shard.record["facts"])
@@ -126,17 +132,20 @@ class Job:
     def _ask(self, annotator: Annotator, store: AnswerStore | None) -> None:
         progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
         try:
-            for answered in annotator.answers(self._stream()):
-                self._pending.append(answered)
-                self._readable.take(answered[1])
-                full = len(self._pending) >= self._section.batch_size
-                if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
-                    progress.update(self._save(store), **self._notes())
-            progress.update(self._save(store), **self._notes())
+            while True:
+                for answered in annotator.answers(self._stream()):
+                    self._pending.append(answered)
+                    self._readable.take(answered[1])
+                    full = len(self._pending) >= self._section.batch_size
+                    if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
+                        progress.update(self._save(store), **self._notes())
+                progress.update(self._save(store), **self._notes())
+                if not self._next_round():
+                    break
             self._check_answered()
             if self._is_neutral_due():
                 self._ask_about_nothing(annotator, store)
-            self._commit(bool(self._wanted.all()), [])
+            self._commit(self._asks_all(), [])
         except Incomplete as stopped:
             labelled = self._save(store)
             raise UserError(
@@ -178,7 +187,7 @@ class Job:
 
     def _check_answered(self) -> None:
         """Raises UserError if fewer than `LEAST_SHARE` of the wanted questions have a label."""
-        wanted, unanswered = int(self._wanted.sum()), self._open()
+        wanted, unanswered = len(self._wanted), self._open()
         if wanted - unanswered < LEAST_SHARE * wanted:
             raise UserError(
                 f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
@@ -250,7 +259,18 @@ class Job:
 
     def _open(self) -> int:
         """The number of wanted questions without a label."""
-        return int((np.isnan(self._asked.labels()) & self._wanted).sum())
+        return int(np.isnan(self._asked.labels()[self._wanted]).sum())
+
+    def _asks_all(self) -> bool:
+        """Whether every question of the shard is wanted."""
+        return len(self._wanted) == len(self._put)
+
+    def _next_round(self) -> bool:
+        """Chooses more questions, if the order has another round; returns whether it has."""
+        if self._rounds is None or not self._rounds.add():
+            return False
+        self._wanted = self._rounds.order
+        return True
 
     def _notes(self) -> dict[str, str]:
         """Figures for the progress bar: questions and tokens per second, shares of ties and of missing verdicts."""

@@ -108,6 +108,12 @@ class Annotate:
     )
     compare_with: str = value("", NAME_LIST, "other annotations of the dataset to measure agreement with: name,name")
     max_pairs: int = value(0, Whole(0, 10**12), "annotate only this many pairs, as a trial; 0: all")
+    order: str = value(
+        "as_now",
+        Text(("as_now", "random", "disagreement")),
+        "questions to ask first: as_now: by caption; random; disagreement: those that a small reward is unsure about",
+    )
+    rounds: int = value(4, Whole(1, 1000), "order disagreement: rounds, between which the small reward learns")
     num_shards: int = value(  # files are named after five digits
         1, Whole(1, 99_999), "jobs that share the questions", decides=True
     )
@@ -203,6 +209,13 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
         raise UserError(
             f"at temperature 0 all {section.samples} samples would be the same (--config.annotate.samples, "
             ".sampling.temperature)"
+        )
+    if section.order != "as_now" and section.backend in ORACLES:
+        raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
+    if section.order == "disagreement" and (section.num_shards > 1 or section.backend == "vllm"):
+        raise UserError(
+            "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
+            "for a model a server (--config.annotate.order, .num_shards, .backend)"
         )
     check_backend(section, texts)
 

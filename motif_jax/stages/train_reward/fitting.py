@@ -25,7 +25,8 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import epoch_order, make_batches
-from motif_jax.rewards.model import make_reward_model, make_value, value_captions
+from motif_jax.rewards.heads import combine, disagreement, draw_weights, zeros_of
+from motif_jax.rewards.model import centre, make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
@@ -90,6 +91,10 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
             f"batch_size {section.batch_size} cannot be split among {mesh.size} devices (--config.reward.batch_size)"
         )
     options = {name: section[name] for name in ("message", "blstats", "crop", "glyphs")}
+    several = section.heads > 1
+    options |= {"heads": section.heads, "caution": section.caution} if several else {}
+    silent = np.asarray(~data.table.messages.any(1))
+    drawn = draw_weights(data.ids, section.heads, config.seed) if several else None
     apply, params = make_reward_model(options, config.seed)
     value = make_value(apply)
     optimizer = optax.adam(section.learning_rate)
@@ -117,7 +122,12 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
     progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
     fresh, started = found is None, time.monotonic()
     while True:
-        values = None if extra else value_captions(value, state.params, table)
+        of_heads = None if extra else value_captions(value, state.params, table)
+        if of_heads is not None and several and fresh:
+            zeros = zeros_of(of_heads, counts, silent & (section.anchor == "neutral"))
+            state = state._replace(params=replicate(centre(state.params, zeros), mesh))
+            of_heads = value_captions(value, state.params, table)
+        values = None if of_heads is None else combine(of_heads, options)
         rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
         check_values(rewards, folder, epoch)
         if fresh:
@@ -140,7 +150,9 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         stretch = STEPS * section.batch_size if extra else len(order)  # observations beside messages are large
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]
-            batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
+            batches = make_batches(
+                rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided, drawn
+            )
             items = batches.captions.shape[-1]  # the next batches keep it: no recompilation, equal sums if resumed
             placed = shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
@@ -163,8 +175,11 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         held_out = np.zeros(len(values), bool)
         held_out[data.ids[split.validation]] = True
         summary["worth"] = compare_with_worth(values, worth, counts, held_out, neutral)
+    statistics = RewardStatistics(**facts["statistics"])
+    if of_heads is not None and values is not None and several:
+        summary["heads"] = disagreement(of_heads, values, counts, data.table.messages, statistics)
     last, chosen = history[-1], split.validation
-    page = write_page(folder, summary, RewardStatistics(**facts["statistics"]), values, data.table.messages, counts,
+    page = write_page(folder, summary, statistics, values, data.table.messages, counts,
                       rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip
     write_json(folder / "statistics.json", summary)
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"

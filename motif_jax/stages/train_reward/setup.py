@@ -20,7 +20,7 @@ from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
-from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.batches import Batches, without_padding
 from motif_jax.rewards.model import Value
 from motif_jax.rewards.preference import TrainState
 from motif_jax.rewards.statistics import (
@@ -76,8 +76,7 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     labels.check_targets(target, ", ".join(weights))
     table, ids = dataset.captions()
     sided = labels.mix(hard, weights) != 0.5
-    width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
-    texts = table.messages[:, : width + -width % 8]
+    texts = without_padding(table.messages)
     ids, given = np.asarray(ids), len(target)
     only_messages = not (config.reward.blstats or config.reward.crop or config.reward.glyphs)
     if config.reward.anchor != "none" and only_messages and len(weights) == 1:

@@ -1,0 +1,115 @@
+"""The order disagreement: in rounds, the questions are asked about which a small reward's heads disagree most.
+
+The first round is random. After each round, a small reward of HEADS heads learns from the answers so far, and the next
+round has the questions with the largest standard deviation of P(second is better) among heads. The file `order.json`
+of the annotation has the questions in the order in which they are asked. It is written before a round is asked, and a
+round depends on the answers of earlier rounds only, so a killed job goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.shards import ORDER, TRY, Shard
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, write_json
+
+HEADS = 5
+OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False, "heads": HEADS}
+LEARNING_RATE, BATCH_SIZE = 1e-3, 128
+MOST_STEPS, MOST_EPOCHS = 2000, 20  # of a round's training
+
+
+class Rounds:
+    """Chooses questions in rounds; `order` has those chosen so far. [P] int64"""
+
+    def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int):
+        """Reads the rounds of an earlier run.
+
+        Args:
+          questions: all questions.
+          shard: the only shard of the annotation.
+          budget: number of questions to ask; those that have labels already count.
+          rounds: number of rounds.
+          seed: of the first round and of the training.
+        """
+        self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
+        self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
+        self._budget, self._size, self._seed = budget, math.ceil(budget / rounds), seed
+        found = self._read()
+        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows])) if found is None else found
+
+    def add(self) -> bool:
+        """Chooses the next round by the shard's labels of earlier ones; returns False if the budget is used up."""
+        count = min(self._size, self._budget - len(self.order))
+        if count <= 0:
+            return False
+        others = np.setdiff1d(np.arange(len(self._rows)), self.order)
+        others = np.random.default_rng([self._seed, 90, len(self.order)]).permutation(others)
+        target = self._shard.prob[self._rows]  # as the shard has it: a killed job reads the same
+        known = self.order[~np.isnan(target[self.order])]
+        if len(known):
+            table, ids = self._dataset.captions()
+            doubt = disagreement(table.messages, np.asarray(ids)[self._rows], target, known, self._seed)
+            others = others[np.argsort(-doubt[others], kind="stable")]
+        self.order = np.concatenate([self.order, others[:count]])
+        write_json(self._file, {"facts": self._facts, "numbers": self.order.tolist()})
+        return True
+
+    def _read(self) -> np.ndarray | None:
+        """The questions in `order.json`; None if there are none for this annotation."""
+        if not self._file.exists():
+            return None
+        try:
+            record: Mapping[str, Any] = read_json(self._file)
+            order = np.array(record["numbers"], np.int64)
+            if order.ndim != 1 or not ((order >= 0) & (order < len(self._rows))).all():
+                raise ValueError("its numbers are out of range")
+            return order if record["facts"] == self._facts else None
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise UserError(f"{str(self._file)!r} is damaged ({error}): {TRY}") from None
+
+
+def disagreement(messages: np.ndarray, ids: np.ndarray, target: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:
+    """Trains a small reward, and returns the standard deviation of P(second is better) among its heads.
+
+    Args:
+      messages: the dataset's messages. [U, 256]
+      ids: the message of every step of each question. [Q, 2, L]
+      target: P(second is better) of each question. [Q]
+      known: numbers of the questions to learn from. [K]
+      seed: of the training.
+
+    Returns:
+      [Q]
+    """
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+    from motif_jax.rewards.batches import epoch_order, make_batches, without_padding
+    from motif_jax.rewards.heads import draw_weights
+    from motif_jax.rewards.model import make_reward_model, make_value, value_captions
+    from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
+
+    drawn = draw_weights(ids, HEADS, seed)
+    mesh = make_mesh(1)
+    apply, params = make_reward_model(OPTIONS, seed)
+    optimizer = optax.adam(LEARNING_RATE)
+    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+    table, items = replicate(jnp.asarray(without_padding(messages)), mesh), 0
+    for epoch in range(int(np.clip(MOST_STEPS * BATCH_SIZE // len(known), 1, MOST_EPOCHS))):
+        rows = epoch_order(known, seed, epoch)
+        batches = make_batches(rows, ids, target, BATCH_SIZE, 1, None, items, None, drawn)
+        items, placed = batches.captions.shape[-1], shard(batches, mesh, axis=1)
+        for step in range(len(batches.captions)):
+            state = update(state, table, np.int32(step), placed)
+    rewards = value_captions(make_value(apply), state.params, table)[:, ids].mean(-1)  # [E, Q, 2]
+    return np.asarray(jax.nn.sigmoid(rewards[..., 1] - rewards[..., 0])).std(0)
