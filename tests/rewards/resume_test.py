@@ -21,7 +21,7 @@ from motif_jax.rewards.sources import RewardSources, Weighted, saved_sources, so
 
 PAIRS = f"{ONLINE} ranking without an anchor"
 CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
-READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message_count")
+READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message_count", "event_blstats", "event_drawn")
 
 
 def make(case, folder):
@@ -49,7 +49,10 @@ def rollouts(seed, texts):
     for number, place in enumerate(np.ndindex(T, B)):
         text = texts[number % len(texts)].encode()
         message[place][: len(text)] = np.frombuffer(text, np.uint8)
-    found |= dict(zip(EVENTS, (message, np.ones((T, B), np.int32)), strict=True))
+    bottom = np.zeros((T, B, 27), np.int32)
+    bottom[..., 20] = np.arange(T)[:, None]  # the clock goes on in every step
+    found |= dict(zip(EVENTS, (message, np.ones((T, B), np.int32), bottom, np.ones((T, B), np.int32)), strict=True))
+    found["game"] = np.arange(B)[None]
     found |= {name: np.zeros((T, B), bool) for name in ("terminated", "truncated")}
     return found | {"reward": np.zeros((T, B), np.float32), "first": np.zeros((T + 1, B), bool)}
 

@@ -14,9 +14,8 @@ from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.policies.values import list_values, read_values
-from motif_jax.stages.offline import batches, epochs
+from motif_jax.stages.offline import epochs, job
 from motif_jax.stages.train_language.model import make_parts, write_model
-from motif_jax.stages.train_values import learning
 from motif_jax.structs import Stopped
 from motif_jax.system.files import read_json
 from motif_jax.transcripts.store import Transcripts
@@ -59,8 +58,7 @@ def programs(monkeypatch):
             made[function.__qualname__] = QuickProgram(map_update(function, *how, **more))
         return made[function.__qualname__]
 
-    for module in (learning, batches):
-        monkeypatch.setattr(module, "map_update", mapped)
+    monkeypatch.setattr(job, "map_update", mapped)
     return made
 
 

@@ -135,7 +135,7 @@ def test_the_time_of_training_begins_after_the_first_update(tmp_path, monkeypatc
 
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
-    monkeypatch.setattr(loop, "fits", fits)
+    monkeypatch.setattr(loop, "check_fits", fits)
     sums = []
     for limit in (6.0, 12.0):  # the second run goes on where the first was ended by its time
         run(tmp_path, train_for_seconds=limit)

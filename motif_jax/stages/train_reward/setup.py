@@ -31,9 +31,9 @@ from motif_jax.rewards.statistics import (
     summarise_values,
 )
 from motif_jax.stages.annotate.setup import label_name
-from motif_jax.stages.train_reward.inputs import learnt_from
+from motif_jax.stages.train_reward.inputs import check_origin, learnt_from, load_prob
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array, read_json
+from motif_jax.system.files import read_json
 
 PAIRS = 1024  # pairs per call of models that read more than the message
 Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]
@@ -69,7 +69,7 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
         folder = annotation_folder(dataset.path, name)
         soft = config.reward.labels != "hard" and (folder / "prob.npy").exists()
         prob = load_prob(folder / "prob.npy", len(codes)) if soft else None
-        _check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})
+        check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})
         targets[name] = labels.soft_target(codes, prob)
         hard[name] = labels.soft_target(codes, None)
     target = labels.mix(targets, weights)
@@ -251,18 +251,6 @@ def train_figures(state: TrainState) -> dict[str, float]:
     }
 
 
-def load_prob(file: Path, count: int) -> np.ndarray:
-    """P(second is better) as annotators gave it, NaN where unknown. [N] float32"""
-    try:
-        prob = read_array(file)
-    except (OSError, ValueError):
-        raise UserError(f"{str(file)!r} is damaged: make the annotation again ({labels.FLAG})") from None
-    known = prob[~np.isnan(prob)] if prob.dtype == np.float32 else prob
-    if prob.shape != (count,) or prob.dtype != np.float32 or (known < 0).any() or (known > 1).any():
-        raise UserError(f"{str(file)!r} must hold ({count},) float32 between 0 and 1 ({labels.FLAG})")
-    return prob
-
-
 def check_values(rewards: np.ndarray, folder: Path, epoch: int) -> None:
     """Raises UserError if a reward is not finite, before the rewards are used."""
     if not np.isfinite(rewards).all():
@@ -286,22 +274,3 @@ def check_finite(
         f"the loss is not finite, first at step {before + step} of epoch {epoch}, on a batch whose first pairs "
         f"show {captions}; {_remedy(folder)}"
     )
-
-
-def _check_origin(record: Path, name: str, made_of: str, arrays: Mapping[str, np.ndarray | None]) -> None:
-    """Raises UserError for labels of another dataset or changed after merging; published labels lack the record."""
-    if not record.exists():
-        return
-    try:
-        known = read_json(record)
-        origin, sums = known["facts"]["dataset"], dict(known["checksums"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{str(record)!r} is damaged: {error} ({labels.FLAG})") from error
-    if origin != made_of:
-        raise UserError(f"annotation {name!r} was made for another dataset ({labels.FLAG})")
-    for kind, array in arrays.items():
-        if array is not None and sums.get(kind) != checksum(array):
-            raise UserError(
-                f"the {kind} of annotation {name!r} have changed since they were merged, as their checksum shows: "
-                f"--stage=annotate merges its shards again ({labels.FLAG})"
-            )
