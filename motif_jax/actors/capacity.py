@@ -32,7 +32,7 @@ def check_capacity(
     """
     if games_per_worker % groups:
         raise UserError(
-            f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flag}.games_per_worker)"
+            f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flag}.games_per_worker, .groups)"
         )
     cores = usable_cores()
     if num_workers > WORKERS_PER_CORE * cores:

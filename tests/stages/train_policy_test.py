@@ -360,7 +360,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"dtype": "float16"}, "unknown dtype 'float16'"),
         ({"bootstrap": "none"}, "unknown bootstrap 'none'"),
         ({"batch_size": 100}, "batch_size 100 must be a multiple of 32"),
-        ({"num_minibatches": 3}, "its 8 columns must divide into 3 minibatches"),
+        ({"num_minibatches": 3}, "must be a multiple of 24 = 8 steps of a rollout x 1 devices x 3 minibatches"),
         ({"bootstrap": "inferred", "discount": 0.0}, "divides by the discount"),
         ({"init_from": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.init_from\)"),
         ({"reward_dir": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.reward_dir\)"),
