@@ -80,7 +80,7 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
     reward = load_reward(trained)
     assert reward.facts["epoch"] == 8
     facts = read_json(trained / "reward/statistics.json")
-    assert reward.statistics._asdict() == facts["statistics"]
+    assert reward.statistics.record() == facts["statistics"]
     # Texts, messages as NLE gives them, and the table agree.
     texts = [*EVENTS, "never seen before", "x" * 300]
     raw, normalised = reward(texts)
