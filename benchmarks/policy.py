@@ -288,7 +288,7 @@ def torch_learner(batch_size: int, rollout: int) -> float:
     optimizer = torch.optim.Adam(nn.ModuleList([image, vector, message, core, heads]).parameters(), lr=1e-4)
     pixels, line, text = torch.rand(batch_size, 3, 72, 72), torch.rand(batch_size, 27), torch.rand(batch_size, 256)
     start = time.perf_counter()
-    features = torch.cat([image(pixels), vector(line), message(text)], -1)
+    features = torch.cat([image(pixels), vector(line), line, message(text)], -1)
     loss = heads(core(features.reshape(rollout, rows, -1))[0]).square().mean()
     optimizer.zero_grad()
     loss.backward()

@@ -9,7 +9,9 @@
 #   bash launch/quickstart.sh glam                 configs/glam_quickstart.py, in runs/glam: a small language model reads a
 #                                                  manual and then plays, beside one that has read nothing
 #   bash launch/quickstart.sh ilql                 configs/ilql_quickstart.py, in runs/ilql: a language model learns to
-#                                                  play with words from recorded games; glam and ilql have no goals
+#                                                  play with words from recorded games
+#   bash launch/quickstart.sh options              configs/options.py, in runs/options: a controller learns to choose
+#                                                  between gold and stairs; glam, ilql and options have no goals
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -32,12 +34,18 @@ case ${1:-} in
   oni) goal_flag() { echo "--config.policy.online.goals=$1@0"; } ;;
   glam) plays=BabyAI-Text ;;
   ilql) plays="games of words" ;;
+  options) plays=treasure ;;
 esac
 if [ "$plays" ]; then goal_flag() { :; }; fi
 case ${1:-} in
   oni | glam | ilql)
     example=$1_quickstart
     home=runs/$1
+    shift
+    ;;
+  options)
+    example=options
+    home=runs/options
     shift
     ;;
 esac
@@ -149,6 +157,15 @@ Three things to try:
   python -m motif_jax.launch $config --stage=evaluate,report --config.decoding.betas=0,2,8,32    # other factors of Q - V
   python -m motif_jax.launch --config=configs/ilql_quickstart.py:wordle,filtered_bc --workdir=runs/filtered_bc    # a peer
   $again --config.train_values.num_epochs=4    # train the values for longer: they go on where they were
+EOF
+  exit
+fi
+if [ "$example" = options ]; then
+  conclude "$workdir" <<EOF
+Watch it play:
+  python -m motif_jax.launch $config --stage=visualize
+Each option alone, beside their controller:
+  python -m motif_jax.launch $config --stage=evaluate,report --config.evaluate.beside=random,#gold,#stairs
 EOF
   exit
 fi

@@ -48,7 +48,7 @@ if [ "$which" != quick ]; then
   ruff check .
   ruff format --check .
   say "mypy"
-  mypy
+  mypy -n 2
 fi
 say "pytest, with $(python --version) and JAX $(python -c 'import jax; print(jax.__version__)')"
 # Half of a test's time is waiting for other processes, so two of them run at a time, and more on larger machines. A file's

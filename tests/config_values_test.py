@@ -29,7 +29,7 @@ LEVELS, WORDS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for name in
 GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench", *(f"goto_local,{word}" for word in WORDS))
 ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,demonstrations"),
-    "ilql": ILQL, "ilql_quickstart": ILQL,
+    "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 

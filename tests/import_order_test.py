@@ -24,7 +24,7 @@ ARROWS = {
     "actors": {"envs"},
     "networks": {"envs"},
     "language": {"devices"},
-    "learner": {"devices"},
+    "learner": {"devices", "networks"},
     "offline": {"devices", "transcripts"},
     "preferences": set(),
     "transcripts": set(),

@@ -89,15 +89,19 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
 
 
 @pytest.mark.quick
-def test_games_of_words_have_no_goals(tmp_path):
-    done, calls = quickstart(tmp_path, "ilql", "--config.seed=3")
+@pytest.mark.parametrize(("example", "config", "hint", "plays"), [
+    ("ilql", "ilql_quickstart", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4", "games of words"),
+    ("options", "options", "--config.evaluate.beside=random,#gold,#stairs", "treasure"),
+])  # fmt: skip
+def test_some_examples_have_no_goals(tmp_path, example, config, hint, plays):
+    done, calls = quickstart(tmp_path, example, "--config.seed=3")
     assert done.returncode == 0, done.stderr
     (call,) = calls
-    assert call.endswith(f"--config=configs/ilql_quickstart.py --workdir={tmp_path / 'a b'} --config.seed=3")
-    assert "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4" in done.stdout
+    assert call.endswith(f"--config=configs/{config}.py --workdir={tmp_path / 'a b'} --config.seed=3")
+    assert hint in done.stdout
     (tmp_path / "again").mkdir()
-    done, calls = quickstart(tmp_path / "again", "ilql", "--goal=gold")
-    assert "--goal=gold is of NetHack, and ilql plays games of words" in done.stderr
+    done, calls = quickstart(tmp_path / "again", example, "--goal=gold")
+    assert f"--goal=gold is of NetHack, and {example} plays {plays}" in done.stderr
     assert not calls
 
 

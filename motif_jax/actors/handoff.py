@@ -6,6 +6,7 @@ policy lag.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import numpy as np
 
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.world import WAIT
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Timers
 
@@ -28,7 +30,7 @@ class Batch(NamedTuple):
     arrays: Any  # result of `place` for {key: [T, T + 1 or 1, B, ...]}
     fulls: list[Full]  # the rollouts in order, E of the B columns each
     episodes: list[list[Ended]]  # the episodes that ended in each rollout
-    steps: int  # T * B
+    steps: int  # of games: T * B, without those in which a game waits
 
 
 def make_batch(
@@ -45,9 +47,12 @@ def make_batch(
         if not hold:
             for full in fulls:
                 pool.release(full)
+    actions = arrays["action"]
+    waits = int(np.count_nonzero(actions == WAIT)) if actions.ndim == 2 else 0
+    steps = math.prod(actions.shape[:2]) - waits
     with timers("place"):
         placed = place(arrays)
-    return Batch(placed, fulls, episodes, pool.layout.rollout_length * pool.layout.group_size * len(fulls))
+    return Batch(placed, fulls, episodes, steps)
 
 
 def games_of(pool: ActorPool, full: Full) -> np.ndarray:

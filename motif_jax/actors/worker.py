@@ -67,6 +67,11 @@ class Group:
             extra_frames=self._extra_frames(world),
             stepping=self._stepping,
         )
+        if any(name == "charge" for name, _ in layout.outputs) and not getattr(self.vector, "can_wait", False):
+            raise UserError(
+                f"the games of the world {world.name!r} cannot stand still while a controller decides: a vector of "
+                "your own skips the action WAIT, and says so by `can_wait` (--config.policy.options)"
+            )
         if layout.record and hasattr(self.vector, "replace_games"):
             screen_of = getattr(world, "screen_of", None)
             self.vector.replace_games(lambda game: RecordedGame(game, Path(layout.record), screen_of))

@@ -148,15 +148,15 @@ class Hosts:
             return
         if error is not None and not self._over:
             try:
-                self._gather(Vote.FAILED, (0, 0))
+                self._gather(Vote.FAILED, (0, 0, 0))
             except (RuntimeError, ValueError):  # of the collective operation: a host is lost, or the connection
                 self._watch.wait_for_verdict()
                 self._end_without([])
         jax.distributed.shutdown()  # waits until all hosts call it; afterwards they are independent
         self._watch.stop()
 
-    def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0)) -> tuple[Vote, np.ndarray]:
-        """The strongest vote of all hosts, and the numbers of the others. [hosts - 1, 2]
+    def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0, 0)) -> tuple[Vote, np.ndarray]:
+        """The strongest vote of all hosts, and the three numbers of the others. [hosts - 1, 3]
 
         If the result is not GO_ON, this was the last vote. Raises UserError if another host has failed.
         """

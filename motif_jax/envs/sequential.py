@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from motif_jax.envs.seeding import GameSeed, game_seed
-from motif_jax.envs.world import Game, Rows
+from motif_jax.envs.world import WAIT, Game, Rows
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 
@@ -25,6 +25,8 @@ class SeenGame(Game, Protocol):
 
 class SequentialVector:
     """Implements `world.Vector`; see the module docstring."""
+
+    can_wait = True  # skips the action WAIT
 
     def __init__(
         self,
@@ -99,7 +101,8 @@ class SequentialVector:
         self.finished = []
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
             self._stepping[0] = index + 1
-            rows["reward"][index] = game.step(action)
+            waits = isinstance(action, int) and action == WAIT
+            rows["reward"][index] = 0.0 if waits else game.step(action)
             for event, name in self._events:
                 rows[event][index] = game.seen[name]
             if game.end:

@@ -18,6 +18,7 @@ from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.world import NetHackWorld
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
 from motif_jax.envs.toy import ToyWorld
+from motif_jax.envs.treasure.world import TreasureWorld
 from motif_jax.envs.world import CAPTIONS, World
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
@@ -29,17 +30,16 @@ class Game:
     world: str = value(
         "nethack",
         Text(),
-        "nethack, toy, babyai, wordle, guessing, comments; module:Class (docs/games.md)",
+        "nethack, toy, treasure, babyai, wordle, guessing, comments; module:Class (docs/games.md)",
         decides=True,
     )
-    options: str = value(
-        "{}", Text(longest=4000), "options of other worlds than nethack, toy and babyai, as JSON", decides=True
-    )
+    options: str = value("{}", Text(longest=4000), "options of text worlds and of module:Class, as JSON", decides=True)
 
 
 TABLE: Table = table_of(Game) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
 WRITTEN = ("wordle", "guessing", "comments")  # worlds that are played by writing
-WORLDS = ("nethack", "toy", "babyai", *WRITTEN)
+TINY = {"toy": ToyWorld, "treasure": TreasureWorld}  # worlds whose only setting is `max_episode_steps`
+WORLDS = ("nethack", *TINY, "babyai", *WRITTEN)
 OPTIONS_FLAG = "--config.env.options"
 # What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
 TAKEN = (
@@ -83,8 +83,8 @@ def make_world(env: Mapping[str, Any]) -> World:
         raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
     if name == "babyai":
         return BabyAIWorld(BabyAISettings.of(env))
-    if name == "toy":
-        return ToyWorld(env["max_episode_steps"]) if "max_episode_steps" in env else ToyWorld()
+    if name in TINY:
+        return TINY[name](env["max_episode_steps"]) if "max_episode_steps" in env else TINY[name]()
     if name != "nethack":
         raise NotImplementedError(f"make_world does not make the world {name!r}")
     return NetHackWorld(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))

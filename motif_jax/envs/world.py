@@ -22,6 +22,7 @@ from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
 CHOICE = ArraySpec((), "int32")  # an action: an index into `World.action_names`
+WAIT = -1  # in place of an action: the game stands still while a policy's controller decides
 TEXT = "text"  # kind of an array of UTF-8 padded with zeros, also of a written action (`text_action`)
 MESSAGE = {
     "message": ArraySpec((WIDTH,), "uint8"),  # padded with zeros

@@ -7,9 +7,18 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from motif_jax.actors.layout import Ended, Full
+from motif_jax.envs.world import WAIT
 from motif_jax.structs import EpisodeInfo
 
 StepArrays = dict[str, np.ndarray]  # one row per step of an episode. [T, ...] each
+
+
+def played(steps: StepArrays) -> StepArrays:
+    """The steps without those in which the game waited."""
+    actions = steps.get("action")
+    if actions is None or actions.ndim > 1 or not (waits := actions == WAIT).any():
+        return steps
+    return {key: array[~waits] for key, array in steps.items()}
 
 
 class Pieces:
@@ -41,7 +50,7 @@ class Pieces:
             parts = self._open[full.worker, full.group, game]
             for key, array in rows.items():
                 parts[key].append(array[start[game] : step + 1, game].copy())
-            found.append((info, {key: np.concatenate(chunks) for key, chunks in parts.items()}))
+            found.append((info, played({key: np.concatenate(chunks) for key, chunks in parts.items()})))
             self._open[full.worker, full.group, game] = {key: [] for key in rows}
             start[game] = step + 1
         for game, begin in enumerate(start):

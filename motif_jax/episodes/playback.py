@@ -35,10 +35,11 @@ class Track(NamedTuple):
     z: np.ndarray  # normalised learnt reward
     intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient
     odds: np.ndarray | None = None  # probabilities of all actions, if they are few. [T, A]
+    charge: np.ndarray | None = None  # the number of the option in charge, of a policy with options. int32
 
 
-ODDS = "odds"
-COLUMNS = tuple(name for name in Track._fields if name != ODDS)  # in every track
+OPTIONAL = ODDS, CHARGE = "odds", "charge"
+COLUMNS = tuple(name for name in Track._fields if name not in OPTIONAL)  # in every track
 
 
 class EpisodeEvents(NamedTuple):
@@ -197,7 +198,7 @@ def replay_of(
     facts |= {"action_names": names, "figures": dict(row)}
     return Replay(
         {**about, **facts}, action=action, z=track.z, intrinsic=track.intrinsic, value=track.value,
-        probability=track.probability, odds=track.odds, **unpacked(packed),
+        probability=track.probability, odds=track.odds, charge=track.charge, **unpacked(packed),
     )  # fmt: skip
 
 
@@ -216,6 +217,8 @@ def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
     odds = [track.odds for track in tracks.values()]
     if len({None if one is None else one.shape[1] for one in odds}) == 1 and odds[0] is not None:
         arrays[ODDS] = np.concatenate([tracks[number].odds for number in numbers])
+    if all(track.charge is not None for track in tracks.values()) and numbers:
+        arrays[CHARGE] = np.concatenate([tracks[number].charge for number in numbers])
     for name in COLUMNS:
         dtype = np.int32 if name == "action" else np.float32
         parts = [getattr(tracks[number], name) for number in numbers]
@@ -229,7 +232,7 @@ def read_tracks(file: Path) -> dict[int, Track]:
     if not file.is_file():
         return {}
     try:
-        arrays = read_arrays(file, ("episode", "steps", *COLUMNS), optional=(ODDS,), limit=LARGEST_ARRAY)
+        arrays = read_arrays(file, ("episode", "steps", *COLUMNS), optional=OPTIONAL, limit=LARGEST_ARRAY)
         ends = np.cumsum(arrays["steps"])
         parts = {name: np.split(array, ends) for name, array in arrays.items() if name in Track._fields}
         # The last of each is empty.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import chex
@@ -26,13 +27,31 @@ RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
 FINITE_RANGE = (1e-9, 1e9)  # of PPO, only to avoid overflow
 
 
+class Head(NamedTuple):
+    """One choice of the policy: an action or, with options, what a controller chooses."""
+
+    log_all: jax.Array  # the policy's log probabilities. [T, B, A]
+    log_old: jax.Array  # those of the acting policy. [T, B, A]
+    taken: jax.Array  # what was chosen. [T, B] int32
+    counts: jax.Array | None = None  # steps at which it took effect, [T, B] bool; None: all
+    scale: jax.Array | None = None  # weight of its exploration term; None: 1
+
+    def of_taken(self, log: jax.Array) -> jax.Array:
+        """Log probabilities of what was chosen, 0 at steps without effect. [T, B]"""
+        found = jnp.take_along_axis(log, self.taken[..., None], -1)[..., 0]
+        return found if self.counts is None else jnp.where(self.counts, found, 0.0)
+
+    def weigh(self, weight: jax.Array) -> jax.Array:
+        """The weight of its exploration term. [T, B]"""
+        return weight if self.counts is None else jnp.where(self.counts, weight, 0.0)
+
+
 class LossInputs(NamedTuple):
     """Inputs of the terms. The default shape is [T, B]. The policy is the trained one."""
 
-    log_all: jax.Array  # the policy's log probabilities of all actions. [T, B, A]
-    log_old: jax.Array  # those of the acting policy. [T, B, A]
-    log_pi: jax.Array  # `log_all` of the action taken
-    log_mu: jax.Array  # `log_old` of the action taken
+    heads: tuple[Head, ...]  # the choices of each step
+    log_pi: jax.Array  # log probability of the choices that took effect
+    log_mu: jax.Array  # that of the acting policy
     ratio: jax.Array  # pi / mu, clamped to RATIO_RANGE for APPO and to FINITE_RANGE for PPO
     value: jax.Array
     old_value: jax.Array  # of the acting policy
@@ -61,24 +80,40 @@ def sum_of_terms(
         lowest = 1 - clip if settings.algorithm == "ppo" else 1 / (1 + clip)  # appo's bound is that of sample-factory
         policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, lowest, 1 + clip)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
-    mean_entropy = entropy(inputs.log_all, inputs.weight)
-    exploration_loss = (
-        -mean_entropy if settings.exploration == "entropy" else symmetric_kl(inputs.log_all, inputs.weight)
+    entropies = [entropy(head.log_all, head.weigh(inputs.weight)) for head in inputs.heads]
+    mean_entropy = _sum(entropies)
+    exploration_losses = (
+        [-entropy for entropy in entropies]
+        if settings.exploration == "entropy"
+        else [symmetric_kl(head.log_all, head.weigh(inputs.weight)) for head in inputs.heads]
+    )
+    scales = [head.scale for head in inputs.heads]
+    exploration_loss = _sum(
+        loss if scale is None else scale * loss for scale, loss in zip(scales, exploration_losses, strict=True)
     )
     terms = {
         "policy_loss": policy_loss,
         "value_loss": settings.value_coefficient * value_error,
         "exploration_loss": exploration_loss * exploration_coefficient,
     }
-    loss = functools.reduce(operator.add, terms.values())
+    loss = _sum(terms.values())
     return loss, terms | {"loss": loss, "entropy": mean_entropy}
+
+
+def _sum(terms: Iterable[jax.Array]) -> jax.Array:
+    return functools.reduce(operator.add, terms)
 
 
 def distances(inputs: LossInputs, clip_ratio: float) -> dict[str, jax.Array]:
     """Returns this device's part of mean distances between the policy and the acting one. [] each"""
     outside = jnp.abs(inputs.log_pi - inputs.log_mu) > math.log1p(clip_ratio)
+
+    def divergence(head: Head) -> jax.Array:
+        terms = (jnp.exp(head.log_old) * (head.log_old - head.log_all)).sum(-1)
+        return part_of_mean(terms, head.weigh(inputs.weight))
+
     return {
-        "kl": part_of_mean((jnp.exp(inputs.log_old) * (inputs.log_old - inputs.log_all)).sum(-1), inputs.weight),
+        "kl": _sum([divergence(head) for head in inputs.heads]),
         "ratio_deviation": part_of_mean(jnp.abs(1 - inputs.ratio), inputs.weight),
         "fraction_clipped": part_of_mean(outside, inputs.weight),
     }

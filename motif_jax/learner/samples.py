@@ -43,6 +43,7 @@ class Rollouts(NamedTuple):
     terminated: jax.Array  # [T, B] bool
     truncated: jax.Array  # [T, B] bool
     moments: dict[str, jax.Array]  # inputs of the intrinsic reward; may be empty. [T, B, ...]
+    control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
 
 
 class Targets(NamedTuple):

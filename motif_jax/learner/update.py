@@ -8,8 +8,9 @@ acting policy was less than `max_policy_lag` updates old at the start of the upd
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -19,6 +20,7 @@ import optax
 
 from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
+from motif_jax.learner.options import Control
 from motif_jax.learner.samples import Rollouts, Samples, Unroll, cuts_steps, minibatch, normalised, with_targets
 from motif_jax.learner.settings import CHOICES, Settings
 from motif_jax.learner.vtrace import next_values, vtrace
@@ -79,8 +81,16 @@ def descend(
     return params, optimizer_state, {name: optax.tree.norm(tree) for name, tree in trees.items()}
 
 
-def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings) -> Callable[..., Any]:
+def make_policy_update(
+    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, control: Control | None = None
+) -> Callable[..., Any]:
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
+
+    Args:
+      unroll: of the network.
+      shape_rewards: computes the training rewards.
+      settings: of the learner.
+      control: of the options, for a policy that has them.
 
     Returns:
       `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one
@@ -96,22 +106,30 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
     limits = {"appo": losses.RATIO_RANGE, "ppo": losses.FINITE_RANGE}.get(settings.algorithm)
 
     def loss_of(
-        params: Any, frozen: Any, data: Samples, coefficient: jax.Array
+        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples."""
         batch, reward, valid, made = data
         steps = len(reward)
-        logits, values = unroll(params, frozen, batch.observations, batch.first, batch.core[0])
-        chex.assert_equal_shape([values, batch.first])
+        observations, first = control.told(batch) if control else (batch.observations, batch.first)
+        logits, values = unroll(params, frozen, observations, first, batch.core[0])
+        chex.assert_equal_shape([values[: steps + 1], batch.first])
         chex.assert_equal_shape([logits[:steps], batch.logits])
         chex.assert_type([logits, values], jnp.float32)
         value = values[:steps]  # [T, B]
-        log_all, log_old = jax.nn.log_softmax(logits[:steps]), jax.nn.log_softmax(batch.logits)  # [T, B, A]
-        log_pi, log_mu = (jnp.take_along_axis(log, batch.action[..., None], -1)[..., 0] for log in (log_all, log_old))
+        if control:
+            heads = control.chosen(logits[:steps], batch, of_controller)
+        else:
+            heads = (losses.Head(jax.nn.log_softmax(logits[:steps]), jax.nn.log_softmax(batch.logits), batch.action),)
+        log_pi = functools.reduce(operator.add, [head.of_taken(head.log_all) for head in heads])
+        log_mu = functools.reduce(operator.add, [head.of_taken(head.log_old) for head in heads])
         ratio = losses.clamped_ratio(log_pi, log_mu, limits) if limits else jnp.exp(log_pi - log_mu)
 
         if made is not None:
             (targets, advantages), used = made
+        elif control:
+            with jax.named_scope("vtrace"):
+                (targets, advantages), used = control.targets(values, reward, ratio, valid, batch, settings)
         else:
             with jax.named_scope("vtrace"):
                 ends = (batch.terminated, batch.truncated)
@@ -121,8 +139,8 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
                 used = normalised(advantages, valid, settings)
 
         with jax.named_scope("loss"):
-            inputs = losses.LossInputs(log_all=log_all, log_old=log_old, log_pi=log_pi, log_mu=log_mu, ratio=ratio,
-                                       value=value, old_value=batch.value, target=targets, advantage=used,
+            inputs = losses.LossInputs(heads=heads, log_pi=log_pi, log_mu=log_mu, ratio=ratio, value=value,
+                                       old_value=batch.value, target=targets, advantage=used,
                                        weight=losses.weigh(valid))  # fmt: skip
             loss, means = losses.sum_of_terms(inputs, settings, coefficient)
         means |= losses.distances(inputs, settings.clip_ratio)
@@ -130,10 +148,12 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
 
     def step(state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
         """Takes one optimizer step; the version is not changed."""
-        anneal = partial(annealed, version=state.version, total_updates=settings.total_updates)
+        anneal = functools.partial(annealed, version=state.version, total_updates=settings.total_updates)
         rate = anneal(settings.learning_rate, settings.learning_rate_end)
         coefficient = anneal(settings.exploration_coefficient, settings.exploration_end)
-        gradients, (means, spread) = jax.grad(loss_of, has_aux=True)(state.params, frozen, data, coefficient)
+        of_controller = control.exploration_after(state.version, settings.total_updates) if control else coefficient
+        arguments = state.params, frozen, data, coefficient, of_controller
+        gradients, (means, spread) = jax.grad(loss_of, has_aux=True)(*arguments)
         with jax.named_scope("optimizer"):
             gradients, means = total((gradients, means))
             params, optimizer_state, norms = descend(optimizer, state.params, state.optimizer, gradients, rate)

@@ -16,12 +16,13 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks.general import FilmEncoder, GeneralEncoder
-from motif_jax.networks.kinds import BY_SPECS, FILM, GENERAL
+from motif_jax.networks.kinds import BY_SPECS, FILM, GENERAL, TOLD
 from motif_jax.networks.layers import Core
-from motif_jax.networks.presets import PRESETS
+from motif_jax.networks.presets import PRESETS, Told
 from motif_jax.structs import ArraySpec, UserError
 
 GENERAL_CORE = 128
+FOR_TOLD = 64  # features of who is in charge
 ENCODERS = {GENERAL: GeneralEncoder, FILM: FilmEncoder}  # of the networks BY_SPECS
 
 
@@ -37,6 +38,7 @@ class PolicyNetwork(nnx.Module):
         num_actions: int = 23,
         *,
         specs: Mapping[str, ArraySpec] | None = None,
+        told: int = 0,
         dtype: DTypeLike = jnp.float32,
         for_cpu: bool | None = None,
         rngs: nnx.Rngs,
@@ -47,6 +49,7 @@ class PolicyNetwork(nnx.Module):
           preset: one of PRESETS, or of BY_SPECS.
           num_actions: number of logits.
           specs: of the observations, for BY_SPECS.
+          told: size of the observation TOLD; 0: the network does not have it.
           dtype: of products; parameters and results are float32.
           for_cpu: whether to use the fast computation for CPUs, with the same result (images.py); None: if the default
             backend is a CPU.
@@ -54,16 +57,18 @@ class PolicyNetwork(nnx.Module):
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
         if preset in BY_SPECS:
-            general = ENCODERS[preset](specs or {}, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+            general = ENCODERS[preset](specs or {}, told=told, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features, self.core_size = general.reads, general.features, GENERAL_CORE
             self.encoder: Any = general
         elif preset in PRESETS:
             encoder, self.core_size = PRESETS[preset]
-            self.encoder = encoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+            self.encoder = encoder(told=told, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features = encoder.READS, encoder.FEATURES
         else:
             known = ", ".join(sorted((*PRESETS, *BY_SPECS)))
             raise UserError(f"unknown network {preset!r} (--config.policy.network): choose from {known}")
+        self.told = Told(told, FOR_TOLD, rngs=rngs) if told else None
+        features += FOR_TOLD if told else 0
         self.core = Core(features, self.core_size, dtype=dtype, rngs=rngs)
         self.value = nnx.Linear(self.core_size, 1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
@@ -79,7 +84,7 @@ class PolicyNetwork(nnx.Module):
         """Computes one step of each game.
 
         Args:
-          observations: those of `reads`. [B, ...]
+          observations: those of `reads`, and TOLD if the network has it. [B, ...]
           first: whether an episode begins here, which resets the memory. [B] bool
           core: memory before the step. [B, core_size] float32
           prepared: result of `prepare`; if None, it is computed here.
@@ -98,7 +103,7 @@ class PolicyNetwork(nnx.Module):
         """Computes T consecutive steps, with everything but the memory in parallel.
 
         Args:
-          observations: those of `reads`. [T, B, ...]
+          observations: those of `reads`, and TOLD if the network has it. [T, B, ...]
           first: whether an episode begins here. [T, B] bool
           core: memory before the first step. [B, core_size] float32
 
@@ -106,7 +111,8 @@ class PolicyNetwork(nnx.Module):
           Logits [T, B, A] and values [T, B], float32.
         """
         steps, batch = first.shape
-        flat = {key: observations[key].reshape(steps * batch, *observations[key].shape[2:]) for key in self.reads}
+        keys = (*self.reads, *([TOLD] if self.told else []))
+        flat = {key: observations[key].reshape(steps * batch, *observations[key].shape[2:]) for key in keys}
         projected = self._project(flat).reshape(steps, batch, -1)
         with jax.named_scope("core"):
             cores = self.core.unroll(projected, first, core)
@@ -115,6 +121,8 @@ class PolicyNetwork(nnx.Module):
     def _project(self, observations: Mapping[str, jax.Array], prepared: Any = None) -> jax.Array:
         with jax.named_scope("encoder"):
             features = self.encoder(observations, prepared)
+            if self.told:
+                features = jnp.concatenate([features, self.told(observations[TOLD]).astype(features.dtype)], -1)
         with jax.named_scope("core"):
             return self.core.project(features)
 

@@ -16,6 +16,7 @@ from jax.typing import DTypeLike
 
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.networks.images import ImageEncoder, elu, in_pieces
+from motif_jax.networks.kinds import TOLD
 from motif_jax.networks.tiles import CHARACTERS
 
 MESSAGE = OBSERVATIONS["message"].shape[0]  # bytes
@@ -47,14 +48,26 @@ class Layers(nnx.Module):
         return x
 
 
+class Told(nnx.Module):
+    """The observation TOLD as a vector, as large as the learnt vectors of cells, so that nobody overhears it."""
+
+    def __init__(self, told: int, features: int, *, rngs: nnx.Rngs):
+        """Initialises a learnt vector for each of its numbers."""
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (told, features)))
+
+    def __call__(self, told: jax.Array) -> jax.Array:
+        """[N, told] -> [N, features]"""
+        return told @ self.vectors[...]
+
+
 class ReferenceEncoder(nnx.Module):
     """The published encoder: crop as a picture, bottom line encoded and raw, message bytes as numbers."""
 
     READS = ("crop", "blstats", "message")
     FEATURES = ImageEncoder.FEATURES + 128 + BLSTATS + 128
 
-    def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises the layers, which compute in `dtype`; `for_cpu` as in images.py."""
+    def __init__(self, *, told: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises the layers, which compute in `dtype`; `for_cpu` as in images.py. `told` has no effect."""
         self.image = ImageEncoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
         self.vector = Layers(BLSTATS, 128, 128, dtype=dtype, rngs=rngs)
         self.message = Layers(MESSAGE, 128, 128, dtype=dtype, rngs=rngs)
@@ -81,8 +94,13 @@ class SmallEncoder(nnx.Module):
     BLOCK = 32  # features of 2 x 2 cells
     PLACES = 256  # buckets of hashed trigrams
 
-    def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises the layers, which compute in `dtype`; `for_cpu` encodes a few frames at a time."""
+    def __init__(self, *, told: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises the layers, which compute in `dtype`.
+
+        Args:
+          told: size of the observation TOLD, which is added to each cell of the crop; 0: there is none.
+          for_cpu: encode a few frames at a time.
+        """
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
         self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
@@ -91,6 +109,7 @@ class SmallEncoder(nnx.Module):
         self.vector = Layers(BLSTATS, 64, 32, dtype=dtype, rngs=rngs)
         self.message = Layers(self.PLACES, 64, 32, dtype=dtype, rngs=rngs)
         self.dtype, self.for_cpu = dtype, for_cpu
+        self.told = Told(told, size, rngs=rngs) if told else None
 
     def prepare(self) -> None:
         """Returns None: all computations depend on the observations."""
@@ -100,17 +119,20 @@ class SmallEncoder(nnx.Module):
         if not self.for_cpu:
             return self._encode(observations)
         # Intermediate results stay in the cache, and recomputing them is faster than storing them.
-        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in self.READS})
+        keys = (*self.READS, *([TOLD] if self.told else []))
+        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
         return features.reshape(-1, self.FEATURES)[: len(observations["crop"])]
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         vector = scale(observations["blstats"]).astype(self.dtype)
         message = trigrams(observations["message"], self.PLACES).astype(self.dtype)
-        return jnp.concatenate([self._look(observations["crop"]), self.vector(vector), self.message(message)], -1)
+        return jnp.concatenate([self._look(observations), self.vector(vector), self.message(message)], -1)
 
-    def _look(self, crop: jax.Array) -> jax.Array:
-        crop = crop.astype(jnp.int32)
+    def _look(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+        crop = observations["crop"].astype(jnp.int32)
         cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
+        if self.told:
+            cells += self.told(observations[TOLD])[:, None, None]
         count = len(cells)
         blocks = cells.astype(self.dtype).reshape(count, 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(count, 6, 6, -1)
         # The hero is always at the same place of the crop, so each block can have its own weights.

@@ -56,6 +56,8 @@ class Mixture:
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
             model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG)
+            if model.options:
+                raise UserError(f"the policy in {checkpoint.path!r} has options, and cannot collect data ({FLAG})")
             network = json.dumps(facts["model"], sort_keys=True)
             if network not in networks:
                 games = workers * section.games_per_worker

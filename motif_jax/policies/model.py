@@ -16,6 +16,7 @@ from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
 from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record
+from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.policies.drrn import drrn_policy_fields
 from motif_jax.policies.language_policy import language_policy_fields
@@ -49,6 +50,7 @@ class Model(NamedTuple):
     rules: Rules = ()  # sharding of the parameters, where the default of `mesh.shardings` does not fit
     # on the host: the world's observations -> the inputs of `step` and `unroll`
     encode: Callable[[Observations], Observations] = unchanged
+    options: OptionHeads | None = None  # of a policy with options
 
 
 def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
@@ -56,18 +58,21 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
     Args:
       options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
-        observations by name; for `language` and `drrn`, see language_policy.py and drrn.py.
+        observations by name; for a policy with options, `options` (`Plan.record`); for `language` and `drrn`, see
+        language_policy.py and drrn.py.
       seed: for the initial parameters; None: parameters are shapes only.
     """
     if options["network"] == LANGUAGE:
         return Model(**language_policy_fields(options, seed))
     if options["network"] == DRRN:
         return Model(**drrn_policy_fields(options, seed))
-    specs = from_record(options.get("reads", {}))
+    specs, plan, actions = from_record(options.get("reads", {})), options.get("options"), options["num_actions"]
+    heads = OptionHeads(actions, len(plan["names"]), tuple(plan["lengths"])) if plan else None
+    outputs, told = (sum(heads.sizes), heads.options + 1) if heads else (actions, 0)
 
     def make() -> PolicyNetwork:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
-        return PolicyNetwork(options["network"], options["num_actions"], specs=specs, dtype=dtype, rngs=rngs)
+        return PolicyNetwork(options["network"], outputs, specs=specs, told=told, dtype=dtype, rngs=rngs)
 
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, nnx.Param, ...)
@@ -82,7 +87,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     def prepare(params: Any, frozen: Any) -> Any:
         return nnx.merge(graph, params, frozen).prepare()
 
-    return Model(params, prepare, step, unroll, network.reads, network.core_size, options["num_actions"], frozen)
+    reads, core_size = network.reads, network.core_size
+    return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads)
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -10,6 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from motif_jax.envs.world import WAIT
+from motif_jax.networks.kinds import TOLD
+from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
@@ -35,6 +38,7 @@ class PolicyPlayer:
         seed: int,
         greedy: bool = False,
         sizes: Sequence[int] = (),
+        only: int | None = None,
     ):
         """Starts every game with an empty recurrent state.
 
@@ -45,13 +49,15 @@ class PolicyPlayer:
           greedy: take the most probable action instead of sampling.
           sizes: the numbers of games, ascending, for which the step may be compiled; see `padded_size`. A call for more
             games than the last size runs in several parts.
+          only: the option that plays alone; None: the controller chooses.
         """
         self.reads, self._encode = model.reads, model.encode
+        heads = model.options
         self.outputs = {
-            "logits": ArraySpec((model.num_actions,), "float32"),
+            "logits": ArraySpec((sum(heads.sizes) if heads else model.num_actions,), "float32"),
             "value": ArraySpec((), "float32"),
             "version": ArraySpec((), "int32"),
-        }
+        } | dict.fromkeys(CHOICES if heads else (), ArraySpec((), "int32"))
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
         self.timers = Timers()  # the owner may replace these by its own
         self._prepare = jax.jit(model.prepare)
@@ -59,11 +65,16 @@ class PolicyPlayer:
         self._played = self.prepare(model.params, 0)
         self._coming: collections.deque[Played] = collections.deque()
         self._num_games, self._group_size, self._sizes = num_games, group_size, tuple(sizes)
-        self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
+        self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
+        if heads:
+            self._cores = Turns(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
         self._key, self._calls = jax.random.key(seed), 0
 
         def step(leaves: tuple[jax.Array, ...], *inputs: Any) -> tuple[jax.Array, ...]:
-            return play_step(model.step, greedy, jax.tree.unflatten(self._structure, leaves), *inputs)
+            weights = jax.tree.unflatten(self._structure, leaves)
+            if heads:
+                return play_turn(model.step, heads, only, greedy, weights, *inputs)
+            return play_step(model.step, greedy, weights, *inputs)
 
         self._step = jax.jit(step, donate_argnums=1)
 
@@ -117,7 +128,7 @@ class PolicyPlayer:
         if size > count:
             first[count:] = True
             games = _pad(games, size, self._num_games)
-        self._cores, before, actions, logits, values = self._step(
+        self._cores, before, actions, logits, values, *choices = self._step(
             leaves, self._cores, self._key, np.int32(self._calls), self._encode(observations), first, games
         )
         self._calls += 1
@@ -125,6 +136,7 @@ class PolicyPlayer:
             chosen = np.asarray(actions)[:count]
         outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
         outputs |= {"version": np.full(count, version, np.int32)}
+        outputs |= {name: np.asarray(array)[:count] for name, array in zip(CHOICES, choices, strict=False)}
         return chosen, outputs | {"core": before}
 
 
@@ -165,6 +177,52 @@ def play_step(
     else:
         actions = jax.random.categorical(jax.random.fold_in(key, call), logits)
     return cores.at[games].set(after), before, actions.astype(jnp.int32), logits, values
+
+
+class Turns(NamedTuple):
+    """The memory of a policy with options in all games."""
+
+    cores: jax.Array  # of the network. [N, core_size]
+    charge: jax.Array  # who is in charge of the next step. [N] int32
+    left: jax.Array  # game steps until the controller is. [N] int32
+
+
+def play_turn(
+    step: Callable,
+    heads: OptionHeads,
+    only: int | None,
+    greedy: bool,
+    weights: tuple[Any, Any, Any],
+    memory: Turns,
+    key: jax.Array,
+    call: jax.Array,
+    observations: dict[str, jax.Array],
+    first: jax.Array,
+    games: jax.Array,
+) -> tuple[Any, ...]:
+    """As `play_step`, for a policy with options, whose games WAIT while the controller decides.
+
+    After the values it returns the choices, in the order of CHOICES.
+    """
+    before = memory.cores[games]
+    charge = jnp.where(first, heads.options, memory.charge[games])
+    if only is not None:
+        charge = jnp.full_like(charge, only)
+    params, frozen, prepared = weights
+    seen = {**observations, TOLD: heads.who(charge)}
+    logits, values, after = step(params, frozen, seen, first, before, prepared)
+    drawn = []
+    for number, head in enumerate(heads.split(logits)):
+        one = jax.random.fold_in(jax.random.fold_in(key, call), number)
+        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(one, head)).astype(jnp.int32))
+    action, option, length = [*drawn, jnp.zeros_like(charge)][:3]
+    decides = charge == heads.options
+    left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)
+    following = jnp.where(decides, option, jnp.where(left > 0, charge, heads.options))
+    changed = zip(memory, (after, following, left), strict=True)
+    memory = Turns(*(array.at[games].set(rows) for array, rows in changed))
+    actions = jnp.where(decides, WAIT, action)
+    return memory, before, actions, logits, values, charge, following, action, option, length
 
 
 def _is_there(played: Played) -> bool:

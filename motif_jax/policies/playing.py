@@ -24,9 +24,10 @@ import numpy as np
 
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import plain_shape, select_specs
-from motif_jax.networks.kinds import FIXED, from_record
+from motif_jax.networks.kinds import FIXED, TOLD, from_record
 from motif_jax.policies.model import probabilities, read_policy
 from motif_jax.rewards.learnt import Reward
+from motif_jax.structs import UserError
 
 
 class Act(NamedTuple):
@@ -35,12 +36,15 @@ class Act(NamedTuple):
     action: int | np.ndarray  # [] or [B]
     probabilities: np.ndarray  # of all actions. [A] or [B, A]
     value: float | np.ndarray  # expected sum of discounted rewards. [] or [B]
+    option: str | list[str] = ""  # which option chose the action, of a policy with options
 
 
 class Policy:
     """A trained policy. Call it with each observation; `facts` describes its training."""
 
-    def __init__(self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0):
+    def __init__(
+        self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
+    ):
         """Called by `load_policy`, with the content of a checkpoint."""
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
@@ -55,7 +59,16 @@ class Policy:
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
+        self.options: tuple[str, ...] = tuple(options.get("options", {}).get("names", ()))
+        self._heads = model.options
+        self._only = None if option is None else self._number_of(option)
         self.begin()
+
+    def _number_of(self, option: str) -> int:
+        if option not in self.options:
+            has = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
+            raise UserError(f"the policy has no option {option!r}: {has}")
+        return self.options.index(option)
 
     def __repr__(self) -> str:
         model, config = self.facts["model"], self.facts.get("config", {})
@@ -77,6 +90,7 @@ class Policy:
             raise TypeError(f"games must be at least 1, not {games}; None is for one game with single answers")
         self._games, count = games, 1 if games is None else games
         self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
+        self._charge, self._left = np.zeros((2, count), np.int32)
 
     def restart(self, which: np.ndarray) -> None:
         """Starts new episodes in some games.
@@ -102,15 +116,42 @@ class Policy:
         if missing:
             raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is missing")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
-        logits, values, self._core = self._step(
-            *self._weights, self._encode(seen), self._first, self._core, self._prepared
-        )
-        odds = probabilities(np.asarray(logits, np.float64))
-        self._first = np.zeros_like(self._first)
-        actions = odds.argmax(-1) if greedy else np.array([self._rng.choice(len(row), p=row) for row in odds])
+        if self._heads:
+            self._decide(seen, greedy)
+        (odds, *_), values = self._look(seen, np.ones_like(self._first))
+        actions = self._draw(odds, greedy)
+        names = [self.options[number] for number in self._charge] if self._heads else ""
         if self._games is None:
-            return Act(int(actions[0]), odds[0], float(values[0]))
-        return Act(actions, odds, np.asarray(values))
+            return Act(int(actions[0]), odds[0], float(values[0]), names[0] if names else "")
+        return Act(actions, odds, np.asarray(values), names)
+
+    def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Probabilities of all choices, and values, of all games; the memory of those in `which` [B] goes on."""
+        told = {TOLD: np.asarray(self._heads.who(self._charge))} if self._heads else {}
+        logits, values, core = self._step(
+            *self._weights, {**self._encode(seen), **told}, self._first, self._core, self._prepared
+        )
+        self._core = np.where(which[:, None], core, self._core)
+        self._first = self._first & ~which
+        heads = self._heads.split(logits) if self._heads else [logits]
+        return [probabilities(np.asarray(head, np.float64)) for head in heads], np.asarray(values)
+
+    def _draw(self, odds: np.ndarray, greedy: bool) -> np.ndarray:
+        return odds.argmax(-1) if greedy else np.array([self._rng.choice(len(row), p=row) for row in odds])
+
+    def _decide(self, seen: Mapping[str, np.ndarray], greedy: bool) -> None:
+        """Lets the controller choose an option in games where none is in charge, before the action is chosen."""
+        if self._only is not None:
+            self._charge[:] = self._only
+            return
+        decides = self._first | (self._left == 0)
+        if decides.any():
+            self._charge[decides] = len(self.options)
+            (_, *heads), _ = self._look(seen, decides)
+            option, length = [*(self._draw(head, greedy) for head in heads), np.zeros(len(decides), int)][:2]
+            self._charge = np.where(decides, option, self._charge).astype(np.int32)
+            self._left = np.where(decides, np.array(self._heads.lengths)[length], self._left).astype(np.int32)
+        self._left -= 1
 
     def _read(self, name: str, given: Any) -> np.ndarray:
         """One observation of all games, in the shape for the network. [B, ...]"""
@@ -135,7 +176,7 @@ def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
     return found
 
 
-def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:
+def load_policy(path: str | Path, which: str | int = "last", seed: int = 0, option: str | None = None) -> Policy:
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
     `policy.begin()` starts an episode and resets the recurrent state; `policy.begin(games)` starts many.
@@ -145,6 +186,7 @@ def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> P
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
       which: "last", or the number of a checkpoint, which is its number of training steps.
       seed: for sampling the actions.
+      option: the name of an option that plays alone, without the controller.
     """
     model, facts, sources = read_policy(path, str(which))
-    return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed)
+    return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed, option)

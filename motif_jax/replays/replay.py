@@ -37,6 +37,7 @@ class Replay(NamedTuple):
     value: np.ndarray  # the policy's value estimate before the action; NaN for scripted players. [T] float32
     probability: np.ndarray  # of the action under the policy; NaN likewise. [T] float32
     odds: np.ndarray | None = None  # probabilities of all actions, if few and known. [T, A] float32
+    charge: np.ndarray | None = None  # the option that chose the action, an index into about["options"]. [T] int32
     pictures: np.ndarray | None = None  # concatenated WebP images of the game, if it has any. uint8
     picture_ends: np.ndarray | None = None  # end of each frame's image; empty: like the previous. [T + 1] int64
 
@@ -79,7 +80,7 @@ ABOUT = {
     "player": str, "task": str, "episode": int, "chosen": list, "end": str, "cause": str, "action_names": list,
     "figures": dict,
 }  # fmt: skip
-OPTIONAL = {"odds": "float32", "pictures": "uint8", "picture_ends": "int64"}
+OPTIONAL = {"odds": "float32", "charge": "int32", "pictures": "uint8", "picture_ends": "int64"}
 OF_FRAMES = ("chars", "colors", "cursor", "message", "count", "picture_ends")  # have T + 1 rows instead of T
 
 
@@ -103,7 +104,7 @@ def load_replay(path: Path, flag: str) -> Replay:
     if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
         raise UserError(f"{str(path)!r} is not a replay: its description is incomplete ({flag})")
     steps = len(arrays["action"]) if arrays["action"].ndim else 0
-    shapes = SHAPES | {"odds": (len(about["action_names"]),), "picture_ends": ()}
+    shapes = SHAPES | {"odds": (len(about["action_names"]),), "charge": (), "picture_ends": ()}
     for name, array in arrays.items():
         wanted = (steps + (name in OF_FRAMES), *shapes[name]) if name in shapes else (array.size,)
         if array.shape != wanted or array.dtype != (DTYPES | OPTIONAL)[name]:

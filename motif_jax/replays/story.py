@@ -70,11 +70,25 @@ def chosen(about: Mapping[str, Any]) -> str:
 
 
 def action_name(replay: Replay, step: int) -> str:
-    """The name of the action at this step; "" before the first and after the last."""
+    """The name of the action at this step, with the option that chose it; "" before the first and after the last."""
     if not 0 <= step < replay.steps:
         return ""
     number, names = int(replay.action[step]), replay.about.get("action_names") or []
-    return str(names[number]) if 0 <= number < len(names) else f"action {number}"
+    name = str(names[number]) if 0 <= number < len(names) else f"action {number}"
+    return name if replay.charge is None else f"{name} ({option_name(replay, step)})"
+
+
+def option_name(replay: Replay, step: int) -> str:
+    """The name of the option that chose the action at this step, of a replay that has them."""
+    assert replay.charge is not None
+    number, names = int(replay.charge[step]), option_names(replay)
+    return names[number] if 0 <= number < len(names) else f"option {number}"
+
+
+def option_names(replay: Replay) -> list[str]:
+    """The names of the options of the player's policy, as the file says."""
+    names = replay.about.get("options")
+    return list(map(str, names)) if isinstance(names, list) else []
 
 
 def message_text(replay: Replay, frame: int) -> str:

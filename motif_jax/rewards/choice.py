@@ -1,8 +1,9 @@
 """Parses `--config.policy.sources`, the list of reward sources, and finds their classes.
 
-    learnt,count:0.05,rnd:0.1,my_package.my_module:MyBonus:0.2
+    learnt,count:0.05,rnd:0.1,event_gold:0.2,my_package.my_module:MyBonus:0.2
 
-The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. To add a source to the
+The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. `event_NAME` is a reading
+that the world makes of each step. To add a source to the
 program, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
 """
 
@@ -23,6 +24,7 @@ from motif_jax.system.errors import find_refusal
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
+READING, PREFIX = "motif_jax.rewards.reading:Reading", "event_"  # a world's own reading of each step
 MOST = 1e6  # limit for the absolute value of coefficients
 
 
@@ -45,13 +47,6 @@ class CountValues:
 
 
 @dataclass(frozen=True)
-class ExploreValues:
-    """The source explore: squares of NetHack's map that are new in the episode."""
-
-    idle: float = value(1.0, Number(0, 1e6), "cost of a step without game time, in squares", decides=True)
-
-
-@dataclass(frozen=True)
 class DistillationValues:
     """The source rnd: random network distillation, which rewards novel observations."""
 
@@ -65,13 +60,13 @@ class DistillationValues:
 SOURCES = {
     LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", {}, "the learnt reward"),  # values: train_policy
     "count": Known("motif_jax.rewards.count:CountBonus", table_of(CountValues, "count"), "the count bonus"),
-    "explore": Known("motif_jax.rewards.explore:Explore", table_of(ExploreValues, "explore"), "newly drawn squares"),
+    "explore": Known("motif_jax.rewards.explore:Explore", {}, "newly drawn squares"),
     "rnd": Known(
         "motif_jax.rewards.rnd:RandomDistillation", table_of(DistillationValues, "rnd"), "random network distillation"
     ),
     ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", table_of(OnlineValues, ONLINE), "a judge's answers"),
 }
-PATHS = {known.path for known in SOURCES.values()}
+PATHS = {known.path for known in SOURCES.values()} | {READING}
 VALUES: Table = {name: one for known in SOURCES.values() for name, one in known.table.items()}
 
 
@@ -96,6 +91,7 @@ def parse_sources(text: str, learnt_coefficient: float) -> list[Choice]:
 
 def _parse(part: str, learnt_coefficient: float) -> Choice:
     name, *rest = pieces = part.split(":")
+    is_reading = name.startswith(PREFIX)
     if name == LEARNT:
         if rest:
             raise UserError(
@@ -104,7 +100,7 @@ def _parse(part: str, learnt_coefficient: float) -> Choice:
             )
         return Choice(LEARNT, SOURCES[LEARNT].path, learnt_coefficient)
     is_own = name not in SOURCES and ("." in name or len(rest) > 1 or "".join(rest).isidentifier())
-    if name not in SOURCES and not is_own:
+    if name not in SOURCES and not is_own and not is_reading:
         near = difflib.get_close_matches(name, SOURCES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SOURCES)}, or a module:Class"
         raise UserError(f"unknown reward source {shown(name)} ({FLAG}): {hint}")
@@ -125,7 +121,15 @@ def _parse(part: str, learnt_coefficient: float) -> Choice:
             f"the coefficient of the reward source {shown(path)} must be a number from {-MOST:g} to {MOST:g}, not "
             f"{shown(coefficient)} ({FLAG})"
         )
-    return Choice(named[-1], path if is_own else SOURCES[name].path, number)
+    return Choice(named[-1], path if is_own else READING if is_reading else SOURCES[name].path, number)
+
+
+def parse_own(path: str, flag: str) -> Choice:
+    """A source of the user, `module:Class`, with the coefficient 1."""
+    names = path.split(":")
+    if len(names) != 2 or not all(word.isidentifier() for word in path.replace(":", ".").split(".")):
+        raise UserError(f"a reward of your own is written as module:Class, not {shown(path)} ({flag})")
+    return Choice(names[-1], path, 1.0)
 
 
 def find_class(path: str) -> type[RewardSource]:

@@ -14,7 +14,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, Choice, find_class, parse_sources, user_code
+from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, READING, Choice, find_class, user_code
+from motif_jax.rewards.options import chosen_from, find_plan
+from motif_jax.rewards.reading import Reading
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -175,8 +177,8 @@ OTHER_REWARD = (
 
 
 def chosen(config: ConfigDict) -> list[Choice]:
-    """The sources that the config names."""
-    return parse_sources(config.policy.sources, config.policy.intrinsic_coefficient)
+    """The sources that the config names; with options, those that they mix."""
+    return chosen_from(config.policy, find_plan(config))
 
 
 def make_sources(setting: Setting) -> RewardSources:
@@ -184,7 +186,11 @@ def make_sources(setting: Setting) -> RewardSources:
     found = []
     for choice in chosen(setting.config):
         with user_code(choice.path):
-            found.append(Weighted(*choice, find_class(choice.path).make(setting)))
+            if choice.path == READING:
+                source: RewardSource = Reading.named(choice.name, setting)
+            else:
+                source = find_class(choice.path).make(setting)
+            found.append(Weighted(*choice, source))
     return RewardSources(found)
 
 

@@ -13,7 +13,7 @@ from conftest import ROOT, get_config
 from flax import nnx
 
 import benchmarks
-from benchmarks import device, games, language, offline
+from benchmarks import device, games, language, offline, policy
 from benchmarks.__main__ import arguments
 from motif_jax.stages.benchmark import PARTS
 from motif_jax.structs import UserError
@@ -60,6 +60,11 @@ def test_offline_learning_is_measured_beside_its_limits_and_twins(tmp_path, monk
     assert rows.keys() >= measured | offline.RATIOS.keys() - {"offline.update_over_torch"}
     assert all(math.isfinite(row.value) for row in rows.values())
     assert not list(tmp_path.iterdir())
+
+
+def test_the_network_in_torch_is_measured():
+    pytest.importorskip("torch", reason="needs torch: pip install motif_jax[dev]")
+    assert policy.torch_learner(batch_size=8, rollout=4) > 0
 
 
 @pytest.mark.slow

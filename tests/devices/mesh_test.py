@@ -3,7 +3,6 @@
 What needs eight devices runs in a process of its own, with eight that JAX makes of this machine's processor.
 """
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +10,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, with_cpu_devices
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from linear_policy import BASE, assert_same, initial, make_rollouts, shape_rewards, unroll
@@ -32,16 +31,13 @@ MESHES = {  # sizes of data, fsdp and tensor, with rules: the parameters that ar
     ((1, 4, 2), ()): {"core", "policy", ""},
     ((2, 1, 4), ()): {"core"},
 }
-FLAGS = "--xla_force_host_platform_device_count=8"
-FLAGS += " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # quick to compile
 
 
 def on_eight_devices(name: str, *arguments) -> None:
     """Calls a function of this file in a process with eight devices."""
     lines = "import sys; sys.path[:0] = ['tests', 'tests/learner', 'tests/devices']\nimport mesh_test\n"
-    environment = os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", f"{lines}mesh_test.{name}(*{arguments!r})"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

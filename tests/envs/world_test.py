@@ -203,7 +203,7 @@ def test_an_episode_of_ones_own_world_becomes_a_replay():
 
 @pytest.mark.parametrize(("env", "said"), [
     ({"world": "nethak"}, r"^unknown world 'nethak' \(--config.env.world\): did you mean 'nethack'\?$"),
-    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, babyai, .*, or name module:Class"),
+    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, treasure, .*, or name module:Class"),
     ({"world": "no_such.module:World"}, r"cannot use the world 'no_such.module:World' \(--config.env.world\): No"),
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
     ({"world": "own worlds:Corridor"}, r"is named module:Class, not 'own worlds:Corridor' \(--config.env.world\)"),

@@ -22,9 +22,6 @@ from motif_jax.preferences.shards import Part, Shard, read_record
 from motif_jax.preferences.store import PairDataset
 from motif_jax.system.files import read_array
 
-pytestmark = pytest.mark.quick
-
-
 # ---- verdicts
 
 

@@ -26,9 +26,6 @@ from motif_jax.rewards.labels import parse_annotators
 from motif_jax.system import http
 from motif_jax.system.http import check_address, retry_after_s
 
-pytestmark = pytest.mark.quick
-
-
 # ---- what users write
 
 

@@ -20,7 +20,6 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
 
-pytestmark = pytest.mark.quick
 LLAMA = "llama70b_msg_defaultgoal_default"
 NEEDED = ("data/message.npy", "data/tty_chars.npy", "info/score.npy", "info/character.npy", f"preference/{LLAMA}.npy")
 BESIDE = (

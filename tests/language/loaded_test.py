@@ -1,14 +1,13 @@
 """What people use in notebooks: load, score, generate, save; and what is refused before anything is compiled."""
 
 import functools
-import os
 import subprocess
 import sys
 
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, with_cpu_devices
 from flax import nnx
 from own_models import TEXTS, TOKENISER, make_own, write_own
 
@@ -152,9 +151,6 @@ def test_directories_that_do_not_fit_are_refused(tmp_path):
 
 # ---- eight devices
 
-FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-FLAGS += " --xla_llvm_disable_expensive_passes=true"  # quick to compile
-
 
 def compare_devices(folder: str) -> None:
     """One device and eight give the same scores, texts and gradients."""
@@ -201,11 +197,10 @@ def compare_devices(folder: str) -> None:
 def test_eight_devices_give_what_one_gives(tmp_path):
     for name in ("qwen3", "t5"):
         write_own(name, tmp_path / name)
-    environment = os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
     code = "import sys; sys.path[:0] = ['tests', 'tests/language']\nimport loaded_test\n"
     code += f"loaded_test.compare_devices({str(tmp_path)!r})"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

@@ -98,8 +98,9 @@ def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
     log_pi, log_mu = log_of_action(LOGITS), log_of_action(OLD_LOGITS)
     arrays = (log_all, log_old, log_pi, log_mu, np.exp(log_pi - log_mu), VALUES, OLD_VALUES, TARGETS, ADVANTAGES)
 
-    def run(valid, *arrays):
-        inputs = losses.LossInputs(*arrays, weight=losses.weigh(valid))
+    def run(valid, log_all, log_old, *arrays):
+        head = losses.Head(log_all, log_old, ACTION)
+        inputs = losses.LossInputs((head,), *arrays, weight=losses.weigh(valid))
         return losses.sum_of_terms(inputs, Settings(algorithm), 0.1), losses.distances(inputs, 0.1)
 
     (loss, means), distances = on_devices(run, VALID, *arrays)

@@ -1,7 +1,6 @@
 """One update: Adam on the loss, on any number of devices, in minibatches, with samples that are of no use."""
 
 import functools
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import ROOT
+from conftest import ROOT, with_cpu_devices
 from linear_policy import (
     BASE,
     VERSION,
@@ -239,8 +238,7 @@ def compare_devices() -> None:
 
 def test_four_devices_do_what_one_does():
     code = "import sys; sys.path[:0] = ['tests', 'tests/learner']\nimport update_test\nupdate_test.compare_devices()"
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(4), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

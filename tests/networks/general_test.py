@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from motif_jax.envs.nethack.world import FRAME_WORLDS
 from motif_jax.envs.settings import WORLDS, WRITTEN, make_world
 from motif_jax.networks import presets
 from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
@@ -62,7 +63,6 @@ def test_it_reads_every_kind_and_unrolls_as_it_steps(for_cpu):
     assert logits.shape == (3, 2, ACTIONS)
 
 
-@pytest.mark.quick
 def test_every_observation_matters_to_the_action():
     """What a part reads reaches the logits, and nothing that it should tell apart is the same to it."""
     net, step = network(for_cpu=False), nnx.jit(lambda net, *args: net.step(*args))
@@ -204,7 +204,7 @@ def test_what_is_known_only_after_an_action_cannot_be_read_before_it():
 def test_every_network_reads_the_worlds_that_come_with_the_program(name):
     world = make_world({"world": name})
     fixed = [network for network, reads in FIXED.items() if {*reads} <= world.specs.keys()]
-    assert bool(fixed) == (name != "babyai")
+    assert bool(fixed) == (name in FRAME_WORLDS)
     for network in (*fixed, "general"):
         check_reads(network, world.specs, world.reads, name)
 

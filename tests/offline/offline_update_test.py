@@ -1,7 +1,6 @@
 """The training step of every recipe: its loss equals loops over numbers, and cutting batches makes no difference."""
 
 import functools
-import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -12,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 import slow_terms
-from conftest import ROOT
+from conftest import ROOT, with_cpu_devices
 from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
@@ -262,10 +261,8 @@ def test_eight_devices_learn_what_one_does():
     """Rows have unequal numbers of decisions: a mean of means would differ."""
     code = "import sys; sys.path[:0] = ['tests', 'tests/offline']\n"
     code += "import offline_update_test as it\nit.compare_devices()"
-    flags = "--xla_force_host_platform_device_count=8"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.rewards.choice import SOURCES, Choice, find_class, parse_sources
+from motif_jax.rewards.choice import READING, SOURCES, Choice, find_class, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
@@ -128,9 +128,9 @@ def test_what_a_source_keeps_may_be_any_tree_of_arrays():
     assert RewardSources(of).arrays().keys() == {"keeps"}
 
 
-MAY_CHANGE = {  # in a run that goes on: what its judge is asked, and when
+MAY_CHANGE = {  # in a run that goes on: what its judge is asked and when, and when its pay is audited
     "online.goals", "online.order", "online.labels_per_1000_steps", "online.queue", "online.attempts",
-    "online.patience_s", "online.when_down",
+    "online.patience_s", "online.when_down", "online.audit_every_steps",
 }  # fmt: skip
 
 
@@ -146,6 +146,7 @@ def test_every_source_of_the_program_stands_in_the_list_with_its_values():
     }
     # The base of those that reward captions, and a kind of `online`, which makes it (--config.policy.online.kind).
     classes -= {"motif_jax.rewards.online.captioned:Captioned", "motif_jax.rewards.online.words:WordsSource"}
+    classes -= {READING}  # which a world names
     known = {known.path for known in SOURCES.values()}
     assert classes == known, f"SOURCES of rewards/choice.py lacks {classes - known} and has too much {known - classes}"
     for name, known in SOURCES.items():

@@ -7,6 +7,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
+from motif_jax.envs.world import WAIT
 from motif_jax.rewards.count import CountBonus
 from motif_jax.rewards.source import Setting
 from motif_jax.structs import UserError
@@ -25,8 +26,8 @@ def rollouts_of(rng, games, first, kinds=3):
         begins[1:, column] = ended[:, column]
         first[game] = bool(ended[-1, column])
     return {
-        "reward": np.zeros((T, B), np.float32), "first": begins, "game": np.array([games]),
-        "terminated": ended & ~cut, "truncated": cut,
+        "action": np.where(~ended & (rng.random((T, B)) < 0.2), WAIT, 0), "reward": np.zeros((T, B), np.float32),
+        "first": begins, "game": np.array([games]), "terminated": ended & ~cut, "truncated": cut,
         "event_blstats": rng.integers(kinds, size=(T, B, 2)), "crop": rng.integers(kinds, size=(T + 1, B, 1)),
     }  # fmt: skip
 
@@ -48,7 +49,8 @@ def test_what_an_episode_shows_again_is_worth_less(of, exponent):
                 if arrays["first"][step, column]:
                     seen[game] = []
                 ends = arrays["terminated"][step, column] or arrays["truncated"][step, column]
-                if of == "crop" and ends:  # the next frame is another episode's
+                waits = arrays["action"][step, column] == WAIT
+                if waits or (of == "crop" and ends):  # the next frame is another episode's
                     assert got[step, column] == 0
                     continue
                 shown = arrays[of][step + (of == "crop"), column].tolist()

@@ -1,4 +1,4 @@
-"""New squares and idle steps as a reward, against a slow twin, and in NetHack."""
+"""New squares as a reward, against a slow twin, and in NetHack."""
 
 from pathlib import Path
 
@@ -20,12 +20,11 @@ STEPS, GAMES, CALLS = 8, 3, 30
 
 def test_a_step_is_worth_its_new_squares():
     rng = np.random.default_rng(0)
-    source, paid = Explore(0.5), []
+    source, paid = Explore(), []
     first = rng.random((STEPS * CALLS, GAMES)) < 0.05
     first[0] = True
     drawn = rng.integers(100, size=first.shape, dtype=np.int32)
     bottom = np.zeros((*first.shape, 27), np.int32)
-    bottom[..., 20] = np.cumsum(rng.random(first.shape) < 0.7, 0)
     bottom[..., 24] = rng.integers(1, 4, size=first.shape)
     for call in range(CALLS):
         at = slice(call * STEPS, (call + 1) * STEPS)
@@ -44,18 +43,13 @@ def test_a_step_is_worth_its_new_squares():
             past = range(begin, step)
             level = bottom[step, game, 24]
             most = max((drawn[t, game] for t in past if bottom[t, game, 24] == level), default=0)
-            new = max(drawn[step, game] - most, 0) if step > begin else 0
-            idle = step > begin and bottom[step, game, 20] == bottom[step - 1, game, 20]
-            assert paid[step, game] == new - 0.5 * idle
+            assert paid[step, game] == (max(drawn[step, game] - most, 0) if step > begin else 0)
 
 
-def test_it_is_made_from_the_config_and_again_from_a_checkpoint():
-    config = get_config()
-    config.policy.explore.idle = 2.0
-    source = Explore.make(Setting(config, Path(), OBSERVATIONS | EVENTS))
-    assert source.facts() == {"idle": 2.0} == Explore.rebuild({}, source.facts()).facts()
+def test_other_worlds_are_refused():
+    assert isinstance(Explore.make(Setting(get_config(), Path(), OBSERVATIONS | EVENTS)), Explore)
     with pytest.raises(UserError, match=r"'explore' needs NetHack's map \(--config.policy.sources\)"):
-        Explore.make(Setting(config, Path(), {}))
+        Explore.make(Setting(get_config(), Path(), {}))
 
 
 def play(steps: int, **settings) -> dict[str, np.ndarray]:

@@ -14,11 +14,13 @@ from nethack_texts import NETHACK
 from motif_jax.annotation import readable
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.captions import encode
+from motif_jax.captions import decode, encode
+from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online import exchange, making
+from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.settings import KINDS
 from motif_jax.rewards.online.source import OnlineSource
@@ -47,7 +49,22 @@ def batch_of(*texts):
         "event_message": shown,
         "event_message_count": np.ones(shown.shape[:2], np.int32),
         "reward": np.zeros(shown.shape[:2], np.float32),
+        "action": np.zeros(shown.shape[:2], np.int32),
     }
+
+
+@pytest.mark.quick
+def test_a_game_that_waits_shows_its_message_to_nobody():
+    class Worthy(Captioned):
+        def worth(self, messages):
+            self.shown = [decode(message) for message in messages]
+            return np.full(len(messages), 2.0, np.float32)
+
+    source, batch = Worthy(1.0, False), batch_of("A newt.", "A newt.", "Gold.")
+    batch["action"][0, 1] = WAIT
+    batch["event_message_count"][0, 2] = 2
+    assert source.rewards(batch).tolist() == [[2.0, 0.0, 1.0]]
+    assert source.shown == ["A newt.", "Gold."]
 
 
 def make(tmp_path, **values):

@@ -82,7 +82,7 @@ def test_a_label_rewards_the_step_that_led_to_the_message(tmp_path, late):
     shown, count = messages("", helpful, "", "")[None], np.ones((1, 4), np.int32)
     before = np.roll(shown, 1, axis=1)  # a step later
     batch = {"event_message": shown, "event_message_count": count, "message": before, "message_count": count}
-    batch["reward"] = np.zeros((1, 4), np.float32)
+    batch |= {"reward": np.zeros((1, 4), np.float32), "action": np.zeros((1, 4), np.int32)}
     source.rewards(batch)
     source.advance(SimpleNamespace(steps=4), None)
     assert source.rewards(batch).tolist() == [[0, 0, 1, 0] if late else [0, 1, 0, 0]]

@@ -1,6 +1,5 @@
 """The loss and the training step: worked numbers, PyTorch, the plain way, and several devices."""
 
-import os
 import subprocess
 import sys
 
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import ROOT
+from conftest import ROOT, with_cpu_devices
 from reward_test import messages
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -139,9 +138,8 @@ def test_four_devices_do_what_one_does():
         "t.assert_same(one, four)\n"
         "print('same')"
     )
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(4), capture_output=True, text=True, check=False
     )
     assert done.stdout == "same\n", done.stderr
 

@@ -20,7 +20,8 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, saved_sources, sources_from
 
 PAIRS = f"{ONLINE} ranking without an anchor"
-CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
+HEADS = f"{ONLINE} ranking with heads"
+CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS, HEADS]
 READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message_count", "event_blstats", "event_drawn")
 
 
@@ -35,6 +36,7 @@ def make(case, folder):
         config.policy.synchronous = True
         config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "lessons_early": 1})
         config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
+        config.policy.online.update({"heads": 3, "order": "disagreement"} if case == HEADS else {})
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
         setting = Setting(config, folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
@@ -54,7 +56,8 @@ def rollouts(seed, texts):
     found |= dict(zip(EVENTS, (message, np.ones((T, B), np.int32), bottom, np.ones((T, B), np.int32)), strict=True))
     found["game"] = np.arange(B)[None]
     found |= {name: np.zeros((T, B), bool) for name in ("terminated", "truncated")}
-    return found | {"reward": np.zeros((T, B), np.float32), "first": np.zeros((T + 1, B), bool)}
+    found |= {"reward": np.zeros((T, B), np.float32), "action": np.zeros((T, B), np.int32)}
+    return found | {"first": np.zeros((T + 1, B), bool)}
 
 
 # No text at all, of which there is no pair; then more of them.

@@ -1,6 +1,5 @@
 """Random network distillation: against slow twins, on several devices, and where the agent has been."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, with_cpu_devices
 
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -153,9 +152,8 @@ def compare_devices() -> None:
 
 def test_eight_devices_do_what_one_does():
     code = "import sys; sys.path[:0] = ['tests', 'tests/rewards']\nimport rnd_test\nrnd_test.compare_devices()"
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -439,7 +439,6 @@ class Stops:
         self.annotator.close()
 
 
-@pytest.mark.journey
 def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "MOST_STEPS", 30)
     ends = {}
@@ -678,7 +677,6 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
         assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
 
 
-@pytest.mark.journey
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_at_any_moment_it_stops_and_keeps_what_it_was_answered(workdir, number):
     rng = np.random.default_rng(number)

@@ -14,10 +14,13 @@ from motif_jax.audit.captions import Captions, group_captions
 from motif_jax.audit.examine import Evidence, examine, make_plan
 from motif_jax.audit.judge import Answers, Limits
 from motif_jax.audit.pay import Steps
+from motif_jax.captions import encode
 from motif_jax.config.table import keys
+from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.texts import texts_of
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
+from motif_jax.rewards.model import make_reward_model
 from motif_jax.stages import audit
 from motif_jax.stages.report.audit import find_audit, of_audit
 from motif_jax.structs import UserError
@@ -175,6 +178,63 @@ def test_a_damaged_record_ends_the_report_with_one_sentence(tmp_path):
 def test_an_empty_workdir_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"there is nothing in .* to audit yet: run --stage=train_reward or"):
         audit.run(settings(), tmp_path)
+
+
+def write_reward(workdir, seed: int, goal: str = "gold", captions=("", "You find gold."), blstats: bool = False) -> str:
+    """An untrained reward, whose checkpoint says what it was learnt from."""
+    options = {"message": "lt_cnn_small", "blstats": blstats, "crop": False, "glyphs": False}
+    shown = np.array([encode(text) for text in captions])
+    whole = {"train": {"params": make_reward_model(options, seed)[1]}, "captions": shown}
+    facts = {"epoch": 1, "model": options, "statistics": {"mean": 0.0, "variance": 1.0, "quantiles": {}}}
+    checkpoints = Checkpoints(workdir / "reward/checkpoints")
+    checkpoints.save(
+        1,
+        whole | {"counts": np.ones(len(shown), np.int32)},
+        facts | {"config": {"annotate": {"goal": goal}, "seed": seed // 2}},
+    )
+    checkpoints.close()
+    return str(workdir)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("change", "said"), [
+    ({}, "is the audited one: name one with another seed"),
+    ({"seed": 0}, "has the seed of the audited one, 0: name another"),
+    ({"seed": 2, "goal": "stairs"}, "was learnt for the goal 'stairs', the audited one for 'gold'"),
+    ({"seed": 2, "captions": ("", "A door.")}, "was learnt from other captions: none of them is the same"),
+    ({"seed": 2, "blstats": True}, "reads more than messages, so captions have no value"),
+])  # fmt: skip
+def test_a_second_reward_that_cannot_be_compared_is_refused(tmp_path, change, said):
+    write_reward(tmp_path / "run", 1)
+    named = write_reward(tmp_path / "other", **{"seed": 1} | change)
+    with pytest.raises(UserError) as caught:
+        audit.run(settings(second_reward_dir=named), tmp_path / "run")
+    assert str(caught.value) == f"the reward in {named!r} {said} (--config.audit.second_reward_dir)"
+
+
+@pytest.mark.quick
+def test_a_second_reward_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"no directory '/nowhere' \(--config.audit.second_reward_dir\)"):
+        audit.check(settings(second_reward_dir="/nowhere"))
+    with pytest.raises(UserError, match=r"\(--config.audit.second_reward_dir\)"):
+        audit.run(settings(second_reward_dir=str(tmp_path)), tmp_path)
+
+
+def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
+    write_reward(workdir, 1, "defaultgoal")
+    named = write_reward(tmp_path / "other", 2, "defaultgoal")
+    write_dataset(workdir / "dataset", random_pairs(50, events=EVENTS))
+    (workdir / "dataset/preference").mkdir()
+    np.save(workdir / "dataset/preference/lexicon_msg_defaultgoal.npy", np.arange(50, dtype=np.int8) % 2)
+    abouts = {}
+    for second in ("", named):
+        audit.run(config := settings(second_reward_dir=second), workdir)
+        checks = read_json(workdir / "audit/audit.json")
+        abouts[second] = [one["about"] for one in checks["nothing_found"] if one["check"] == "inversions"]
+        assert audit.is_complete(config, workdir)
+    assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
+    write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
+    assert not audit.is_complete(config, workdir)
 
 
 def evidence_of(texts: list[str], rules: bool = True) -> Evidence:

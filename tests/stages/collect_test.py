@@ -39,8 +39,7 @@ def undisturbed(tmp_path_factory):
     return workdir
 
 
-@pytest.mark.journey
-@pytest.mark.parametrize(("workers", "games"), [(0, 1), (1, 5), (2, 2)])
+@pytest.mark.parametrize(("workers", "games"), [(0, 1), (1, 5), pytest.param(2, 2, marks=pytest.mark.journey)])
 def test_the_dataset_does_not_depend_on_who_played(launch, undisturbed, tmp_path, workers, games):
     done = launch(
         *SMALL, f"--workdir={tmp_path}", f"--config.collect.num_workers={workers}",

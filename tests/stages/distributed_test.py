@@ -67,8 +67,8 @@ def test_a_host_that_fails_is_not_waited_for(two_hosts):
         "host 1 of 2 has failed; its own output says why (--config.distributed)"
     )  # fmt: skip
     assert two_hosts[1]["told"] == "the disk of host 1"
-    assert two_hosts[0]["others"].tolist() == [[11, 20]]
-    assert two_hosts[1]["others"].tolist() == [[10, 20]]
+    assert two_hosts[0]["others"].tolist() == [[11, 20, 30]]
+    assert two_hosts[1]["others"].tolist() == [[10, 20, 30]]
 
 
 # ---- the whole program

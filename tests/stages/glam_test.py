@@ -144,7 +144,6 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
     there="a checkpoint is saved after the first of 80 minibatches",
     here="a checkpoint is saved after the whole update, and a resumed run has the same bits",
 )
-@pytest.mark.journey
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_path):
     config = config_of(tmp_path)

@@ -26,7 +26,6 @@ def cart_config(**policy):
     return config
 
 
-@pytest.mark.journey
 def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
     config = cart_config()
     train_policy.check(config)

@@ -1,7 +1,6 @@
 """Every program that runs on a device also lowers for GPUs and TPUs, which a machine without one can check."""
 
 import functools
-import os
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import ROOT
+from conftest import ROOT, with_cpu_devices
 from jax import export
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -133,9 +132,8 @@ def test_the_update_of_the_policy_lowers_with_parameters_that_are_cut():
     code = (
         "import sys; sys.path[:0] = ['tests', 'tests/stages']\nimport lowering_test as it\nit.lower_on_eight_devices()"
     )
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

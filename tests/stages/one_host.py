@@ -6,11 +6,12 @@ host 1 has compiled is kept as well; JAX keeps that of host 0 alone.
     python one_host.py launch --config=...             as `python -m motif_jax.launch`
     python one_host.py update ADDRESS ME FILE          three updates of a linear policy, then host 1 fails
     python one_host.py meet ADDRESS ME SECONDS         waits so long for the other
-    python one_host.py lose ADDRESS ME VICTIM SIGNAL   both meet, then the victim gets the signal
+    python one_host.py lose ADDRESS ME VICTIM          both meet and say so, then the victim waits for a signal
 """
 
 import functools
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ def update(address: str, me: str, file: str) -> None:
     told = ""
     try:
         with hosts.Hosts() as together:
-            vote, others = together.agree(hosts.Vote.GO_ON, (10 + int(me), 20))
+            vote, others = together.agree(hosts.Vote.GO_ON, (10 + int(me), 20, 30))
             if me == "1":
                 raise FileNotFoundError("the disk of host 1")
             together.agree(hosts.Vote.GO_ON)
@@ -99,12 +100,13 @@ def meet(address: str, me: str, seconds: str) -> None:
     start_hosts(address, me)
 
 
-def lose(address: str, me: str, victim: str, number: str) -> None:
+def lose(address: str, me: str, victim: str) -> None:
     """The other host waits in XLA for the victim's devices."""
     start_hosts(address, me)
     with hosts.Hosts():
+        print("met", flush=True)
         if me == victim:
-            os.kill(os.getpid(), int(number))
+            signal.pause()
         parallel.make_mesh()
 
 

@@ -174,7 +174,8 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
             columns.append(rewards)
         ended = np.zeros((5, len(begins)), bool)
         whole = np.concatenate(columns, 1)
-        placed = SimpleNamespace(first=np.array(begins), rewards={LEARNT: whole, "twice": 2 * whole}, ended=ended)
+        rewards = {LEARNT: whole, "twice": 2 * whole}
+        placed = SimpleNamespace(first=np.array(begins), rewards=rewards, ended=ended, played=~np.zeros_like(ended))
         batch = SimpleNamespace(arrays=placed, fulls=fulls, episodes=episodes)
         got |= {info.episode: value for info, value in returns.take(batch)}
     assert episode > 20
@@ -184,7 +185,8 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
 
 @pytest.mark.quick
 def test_episodes_that_began_with_random_actions_are_left_out():
-    placed = SimpleNamespace(first=np.array([True]), rewards={LEARNT: np.ones((5, 1))}, ended=np.zeros((5, 1), bool))
+    played = np.ones((5, 1), bool)
+    placed = SimpleNamespace(first=np.array([True]), rewards={LEARNT: np.ones((5, 1))}, ended=~played, played=played)
     rest = (0.0, 0, False)
     for steps, counted in ((3, True), (4, False)):  # the third step of what was seen was its third, or its fourth
         ended = [Ended(2, 0, EpisodeInfo(0, steps, *rest))]

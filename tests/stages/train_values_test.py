@@ -100,7 +100,6 @@ def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
     assert rows_of(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
 
 
-@pytest.mark.journey
 def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
     from motif_jax.stages.offline import epochs
 

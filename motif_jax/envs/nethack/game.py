@@ -199,6 +199,11 @@ class NetHackGame(PromptedEngine):
         """The cause of death; "" while alive."""
         return engine.cause_of_death(self._engine) if self.end == EndStatus.DEATH else ""
 
+    @property
+    def on_stairs(self) -> bool:
+        """Whether the hero stands on stairs down."""
+        return bool(self._internal[ON_STAIRS_DOWN]) and not self.end
+
     def _scout(self) -> int:
         """Returns the published scout score: drawn squares, summed over levels as the hero last saw them."""
         glyphs = self.last_frame["glyphs"] if self.end else self.buffers["glyphs"]

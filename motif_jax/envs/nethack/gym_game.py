@@ -111,9 +111,10 @@ class GymGame(gymnasium.Env):
         arrays = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in self._observer.specs.items()}
         rows = open_rows(arrays)
         counts = [self._game.message_count]
-        self._observer.observe(rows, counts)
         if not first:  # an action precedes all moments except the first
-            self._observer.record_events(rows, counts, {0: self._game.last_frame} if self._game.end else {})
+            ends = {0: self._game.last_frame} if self._game.end else {}
+            self._observer.record_events(rows, counts, ends, [self._game.on_stairs])
+        self._observer.observe(rows, counts)
         return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 
     def _info(self) -> dict[str, Any]:
@@ -126,7 +127,10 @@ def _space(key: str, spec: ArraySpec) -> spaces.Box:
     """Returns the gymnasium space of one observation."""
     dtype = np.dtype(spec.dtype)
     low, high = np.empty(spec.shape, dtype), np.empty(spec.shape, dtype)
-    low[...], high[...] = (LOW, HIGH) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if dtype.kind == "f":  # readings of a step have no limits
+        low[...], high[...] = (LOW, HIGH) if key == "vector" else (-np.inf, np.inf)
+    else:
+        low[...], high[...] = np.iinfo(dtype).min, np.iinfo(dtype).max
     if key == "crop":
         high[1] = COLOURS - 1
     shape = plain_shape(spec.shape)

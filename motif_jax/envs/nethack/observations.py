@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -50,6 +50,11 @@ EVENTS = {f"event_{key}": OBSERVATIONS[key] for key in ("blstats", "message", "m
 EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_colors", "glyphs")}
 
 EVENTS["event_drawn"] = ArraySpec((), "int32")  # squares of the level that are drawn on the map
+
+# Readings of a step, which can be rewards: changes of numbers of the bottom line, and whether the hero is on stairs.
+CHANGES = {"event_score": 9, "event_health": 10, "event_gold": 13}  # places in blstats
+EVENT_STAIRS = "event_stairs"
+EVENTS |= dict.fromkeys((*CHANGES, EVENT_STAIRS), ArraySpec((), "float32"))
 
 EVENT_COUNT, EVENT_DRAWN = "event_message_count", "event_drawn"
 BLANK_GLYPH = 2359  # of a square that is not drawn; NLE's GLYPH_CMAP_OFF
@@ -176,12 +181,16 @@ class Observer:
         self._events = [
             (key, key.removeprefix("event_"))
             for key in events
-            if key not in ("event_message", EVENT_COUNT, EVENT_DRAWN)
+            if key not in ("event_message", EVENT_COUNT, EVENT_DRAWN, EVENT_STAIRS, *CHANGES)
         ]
-        self._event_drawn = EVENT_DRAWN in events
+        self._event_drawn, self.event_stairs = EVENT_DRAWN in events, EVENT_STAIRS in events
+        self._changes = [(key, place) for key, place in CHANGES.items() if key in events]
+        self._before = frames.arrays["blstats"].copy()  # the bottom lines before the step
 
     def observe(self, rows: Rows, counts: list[int]) -> None:
         """Writes the current observations; `counts` are the message counts."""
+        if self._changes:
+            self._before[:] = self._arrays["blstats"]
         if self._crop_rows:
             self._crop(rows["crop"])
         for key, array in self._copies:
@@ -206,8 +215,17 @@ class Observer:
                     rows[game, plane, :, : max(HERO_COLUMN - x, 0)] = blank
                     rows[game, plane, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
 
-    def record_events(self, rows: Rows, counts: list[int], ends: dict[int, dict]) -> None:
-        """Writes the event observations; `ends[i]` is the last frame of game i if its episode ended."""
+    def record_events(
+        self, rows: Rows, counts: list[int], ends: dict[int, dict], on_stairs: Sequence[bool] = ()
+    ) -> None:
+        """Writes the event observations.
+
+        Args:
+          rows: where.
+          counts: the message counts.
+          ends: the last frame of each game whose episode ended, by its index.
+          on_stairs: whether the step ended on stairs down, for each game; needed if `event_stairs`.
+        """
         if self._event_message:
             row = rows["event_message"]
             row[:] = self._message
@@ -217,6 +235,13 @@ class Observer:
             rows[key][:] = self._arrays[name]
             for game, last in ends.items():
                 rows[key][game] = last[name]
+        for key, place in self._changes:
+            after = self._arrays["blstats"][:, place].copy()
+            for game, last in ends.items():
+                after[game] = last["blstats"][place]
+            rows[key][:] = (after - self._before[:, place]).astype(np.float32)
+        if self.event_stairs:
+            rows[EVENT_STAIRS][:] = np.array(on_stairs, np.float32)
         if self._event_drawn:
             drawn = np.count_nonzero(self._arrays["glyphs"] != BLANK_GLYPH, axis=(1, 2))
             for game, last in ends.items():

@@ -29,6 +29,9 @@ class FrameGame(Protocol):
     message_count: int
     last_frame: dict[str, np.ndarray]
 
+    @property
+    def on_stairs(self) -> bool: ...  # the hero stands on stairs down
+
     def reset(self, seed: GameSeed, episode: int) -> None: ...
     def step(self, action: int) -> float: ...
     def info(self) -> EpisodeInfo: ...

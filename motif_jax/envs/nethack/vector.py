@@ -15,12 +15,14 @@ import numpy as np
 from motif_jax.envs.nethack.observations import Frames, Observer, frame_keys, open_rows
 from motif_jax.envs.nethack.settings import FrameSettings
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.world import Rows
+from motif_jax.envs.world import WAIT, Rows
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 
 class GameVector:
     """A group of games with their observations."""
+
+    can_wait = True  # skips the action WAIT
 
     def __init__(
         self,
@@ -107,11 +109,15 @@ class GameVector:
         counts, rewards, ends = self._counts, rows["reward"], {}
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
             stepping[0] = index + 1
+            if action == WAIT:
+                rewards[index] = 0.0
+                continue
             rewards[index] = game.step(action)
             counts[index] = game.message_count
             if game.end:
                 ends[index] = game.last_frame
-        self.observer.record_events(rows, counts, ends)
+        on_stairs = [game.on_stairs for game in self.games] if self.observer.event_stairs else []
+        self.observer.record_events(rows, counts, ends, on_stairs)
         if self._any_first:
             self.first[:] = False
             self.finished = []

@@ -31,6 +31,7 @@ for (const player of document.querySelectorAll(".player")) {
     found.odds = take(Float32Array, about.steps * about.known); // of all actions, step by step
     for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
     found.action = take(Int32Array, about.steps);
+    found.charge = about.options ? take(Int32Array, about.steps) : null;
     found.picture = take(Int32Array, frames);
     found.drawn = new Map(); // pictures by number, those that were shown last
     found.cursor = take(Uint8Array, 2 * frames);
@@ -141,7 +142,8 @@ for (const player of document.querySelectorAll(".player")) {
     put("message", text || "(no message)");
     part("message").classList.toggle("none", !text);
     const chance = at && !Number.isNaN(replay.probability[done]) ? ` (${Math.round(100 * replay.probability[done])} %)` : "";
-    put("action", at ? replay.actions[replay.action[done]] ?? String(replay.action[done]) : "–");
+    const option = at && replay.charge ? ` (${replay.options[replay.charge[done]] ?? `option ${replay.charge[done]}`})` : "";
+    put("action", at ? (replay.actions[replay.action[done]] ?? String(replay.action[done])) + option : "–");
     put("chance", chance);
     put("learnt", at ? signed(replay.intrinsic[done], 3) : "–");
     const times = replay.count[at] > 1 ? `, seen ${replay.count[at]} times` : "";

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.envs.world import WAIT
 from motif_jax.rewards.source import Arrays, Facts, RewardSource
 
 
@@ -17,8 +18,8 @@ class Captioned(RewardSource):
     def __init__(self, count_exponent: float, one_step_late: bool):
         """`one_step_late`: as published, reward a step for the message before its action."""
         self._exponent, prefix = float(count_exponent), "" if one_step_late else "event_"
-        self._message, self._count = f"{prefix}message", f"{prefix}message_count"
-        self.observations = (self._message, self._count)
+        self.message, self._count = f"{prefix}message", f"{prefix}message_count"
+        self.observations = (self.message, self._count)
 
     def worth(self, messages: np.ndarray) -> np.ndarray:
         """The worth of messages, before the division by counts. [N, 256] uint8 -> [N] float32"""
@@ -27,9 +28,11 @@ class Captioned(RewardSource):
     def moments(self, rollouts: Arrays) -> Arrays:
         """See `RewardSource`: the worth of each step's message, and its counts."""
         steps = len(rollouts["reward"])
-        messages, counts = rollouts[self._message][:steps], rollouts[self._count][:steps]
-        flat = np.ascontiguousarray(messages).reshape(-1, messages.shape[-1])
-        return {"worth": self.worth(flat).reshape(counts.shape), "counts": counts}
+        messages, counts = rollouts[self.message][:steps], rollouts[self._count][:steps]
+        played = rollouts["action"] != WAIT  # a game that waits shows its message again
+        worth = np.zeros(counts.shape, np.float32)
+        worth[played] = self.worth(messages[played])
+        return {"worth": worth, "counts": counts}
 
     def shape(self, moments: Mapping[str, Any]) -> Any:
         """See `RewardSource`."""

@@ -26,13 +26,14 @@ from motif_jax.config.table import (
     table_of,
     value,
 )
+from motif_jax.rewards.heads import MOST_HEADS
 from motif_jax.structs import UserError
 
 NETWORKS = ("classification", "ranking")  # kinds with a network
 WORDS = "words"  # the kind without a judge
 KINDS = ("retrieval", *NETWORKS, WORDS)
 OF_PAIRS = ("floor", "pairs_per_update", "sample")  # values of ranking without an anchor
-ORDERS = ("recency", "count", "uncertain")
+ORDERS = ("recency", "count", "uncertain", "disagreement")
 SECTION = "--config.policy.online"
 GOALS = f"{SECTION}.goals"
 
@@ -88,7 +89,11 @@ class OnlineValues:
     )
     init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
-    order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most often seen, or least certain")
+    order: str = value(
+        "recency",
+        Text(ORDERS),
+        "asked first: last seen (recency), most often seen (count), least certain, or where .heads disagree most",
+    )
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "budget of questions; 0: as fast as the judge answers")
     queue: int = value(
         2_000, Whole(1, 10_000_000), "most waiting questions; the least urgent are dropped until they are seen again"
@@ -98,11 +103,19 @@ class OnlineValues:
         30.0, Number(0.1, MANY_SECONDS), "seconds without an answer after which the judge counts as down"
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
+    audit_every_steps: int = value(
+        500_000,
+        Whole(0, 10**15),
+        "steps between audits of what the last episodes were paid for, by the labels so far; 0: never",
+    )
     capacity: int = value(
         1_000_000, Whole(1, 100_000_000), "most distinct captions in memory; 0.6 kB each", decides=True
     )
     # classification and ranking
     message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
+    heads: int = value(
+        1, Whole(1, MOST_HEADS), "ranking: last layers that learn side by side, for .order=disagreement", decides=True
+    )
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
     batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per lesson", decides=True)
     lessons_early: int = value(32, Whole(0, 100_000), "lessons whenever labels arrive, before switch_at", decides=True)
@@ -189,6 +202,10 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
             raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and section.kind not in NETWORKS:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
+    if section.heads > 1 and section.kind != "ranking":
+        raise UserError(f"{section.heads} heads are for ranking: {section.kind!r} has one ({SECTION}.heads, .kind)")
+    if section.order == "disagreement" and section.heads == 1:
+        raise UserError(f"one head cannot disagree: choose 2 or more, such as 5 ({SECTION}.heads, .order)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
     if backend == "vllm" and len(turns) > 1 and section.kind != WORDS:

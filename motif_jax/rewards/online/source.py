@@ -157,7 +157,7 @@ class OnlineSource(Captioned):
         self.store.forget_labels()
         self.kind.forget()
         if self._asking:
-            self._asking.turn(self._turns[turn].goal)
+            self._asking.turn(self.goal)
 
     def _see(self, seen: Seen) -> int:
         """Counts captions and plans questions about them; returns the number of pairs with a known label."""
@@ -222,7 +222,7 @@ class OnlineSource(Captioned):
         self._take_arrays(arrays)
         check_past(facts["goals"], self._facts["goals"], self.steps)
         if self._asking:
-            self._asking.go_on(self._turns[self._turn].goal, self._asked, self.steps)
+            self._asking.go_on(self.goal, self._asked, self.steps)
 
     # ---- metrics and report
 
@@ -242,6 +242,11 @@ class OnlineSource(Captioned):
         found |= self.kind.figures() | (self._asking.figures() if self._asking else {})
         return {f"online_{name}": value for name, value in found.items()}
 
+    @property
+    def goal(self) -> str:
+        """The goal that the judge is asked about now."""
+        return self._turns[self._turn].goal
+
     def failure(self) -> str:
         """See `RewardSource`: too few answers about the current goal could be parsed."""
         answers, read = self.store.answers
@@ -249,8 +254,7 @@ class OnlineSource(Captioned):
 
     def about(self) -> Facts:
         """See `RewardSource`."""
-        goal = self._turns[self._turn].goal
-        return {"kind": self._facts["kind"], "goal": goal, "checksum": sum_of_arrays(self.arrays())}
+        return {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}
 
     def close(self) -> None:
         """See `RewardSource`."""

@@ -197,6 +197,19 @@ class Store:
         answered = self.questions["state"] == ANSWERED
         return np.where(answered, self.questions["label"], self.of_captions["opinion"].astype(np.float32))
 
+    def better_than_nothing(self) -> np.ndarray:
+        """P(better than no message) of each caption, by its last answer; NaN without one. [U] float32
+
+        "Not helpful" counts as no better, 1/2. Answers about pairs of captions say nothing of it.
+        """
+        found, answered = np.full(len(self.captions), np.nan, np.float32), self.answered
+        first, label = self.questions["first"][answered], self.questions["label"][answered]
+        if self.anchored:  # the neutral moment has row 0
+            found[np.maximum(first, self.questions["second"][answered])] = np.where(first == 0, label, 1 - label)
+        elif not self.pairs:
+            found[first] = np.maximum(label, 0.5)
+        return found
+
     def drop(self, questions: np.ndarray) -> None:
         """Marks questions as idle; they wait again when their captions are seen."""
         self.questions["state"][questions] = IDLE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import Tables, Whole, check_values, table_of, value
+from motif_jax.config.table import PATH, Tables, Whole, check_values, table_of, value
 from motif_jax.envs.protocols import by_protocol
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.texts import texts_of
@@ -35,6 +35,9 @@ class AuditSection:
     triples: int = value(300, Whole(0, 100_000), "triples of captions, three questions each")
     repeats: int = value(200, Whole(0, 100_000), "questions that are asked a second time, past the answer cache")
     wholes: int = value(40, Whole(0, 100_000), "pairs of whole episodes, of the agent and of random play, both orders")
+    second_reward_dir: str = value(
+        "", PATH, "workdir or checkpoints of a reward learnt with another seed; inversions count only if both have them"
+    )
 
 
 TABLES: Tables = {"audit": table_of(AuditSection)}
@@ -46,6 +49,8 @@ def check(config: ConfigDict) -> None:
     check_values(config, READS)
     check_world(by_protocol(config).env)
     check_section(config.annotate, texts_of(config))
+    if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
+        raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -58,8 +63,9 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     """Writes the findings to `workdir/audit`, and prints them. `make` starts the judge, if there is one to ask."""
     from motif_jax.audit.examine import examine, make_plan
     from motif_jax.audit.judge import Limits
-    from motif_jax.stages.audit.inputs import gather
+    from motif_jax.stages.audit.inputs import gather, load_second
 
+    second = load_second(config, workdir)
     section, stamp, players = config.audit, stamp_of(config, workdir), find_players(workdir)
     if not players and not (workdir / "reward").is_dir():
         raise UserError(
@@ -69,7 +75,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     write_config(workdir / "audit", config)
 
     # ---- what is known, the questions, the answers
-    evidence = gather(config, workdir, players)
+    evidence = gather(config, workdir, players, second)
     limits = Limits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, workdir / "audit" / "answers.json", make)

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
 from motif_jax.audit.examine import Evidence, Labels, Wholes
+from motif_jax.audit.labels import SECOND
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.wholes import LINES, episode_text
 from motif_jax.captions import decode, encode
@@ -22,10 +23,12 @@ from motif_jax.episodes.playback import Track, messages_of, read_tracks
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.rewards.learnt import load_reward
+from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.audit.record import RANDOM, Player
 from motif_jax.stages.evaluate.summary import EPISODES, read_json, read_rows
+from motif_jax.structs import UserError
 
 RULES = ("lexicon", "judge")  # backends whose worth of captions is known
 
@@ -53,8 +56,8 @@ class Played(NamedTuple):
     tracks: dict[int, Track]
 
 
-def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player]) -> Evidence:
-    """What is known of the reward."""
+def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
+    """What is known of the reward, and of a second one that was learnt with another seed."""
     numbers = Numbers()
     agent = _play(config, workdir, players.get("agent"), numbers)
     chance: Played | str = "random play was not evaluated (--config.evaluate.beside=random)"
@@ -64,6 +67,8 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player]) -> 
     labelled = _labels(config, workdir, numbers)
     texts = list(numbers.by_text)
     captions, judge = _captions(config, workdir, texts, agent)
+    if second is not None and texts:
+        captions = captions._replace(second=_values(second, texts))
     return Evidence(
         captions,
         rules=config.annotate.backend in RULES,
@@ -127,13 +132,54 @@ def _labels(config: ConfigDict, workdir: Path, numbers: Numbers) -> Labels | str
     return Labels(own[ids[:, :, 0]], target)
 
 
+def _load_audited(config: ConfigDict, workdir: Path) -> Reward | None:
+    """The reward to look at; None if this workdir has none of its own and names none."""
+    section = config.policy
+    if not section.reward_dir and not (workdir / "reward" / "checkpoints").is_dir():
+        return None
+    return load_reward(section.reward_dir or workdir, section.reward_checkpoint)
+
+
+def load_second(config: ConfigDict, workdir: Path) -> Reward | None:
+    """The reward of another seed, if the config names one; raises UserError if the two cannot be compared."""
+    if not (named := config.audit.second_reward_dir):
+        return None
+    try:
+        second = load_reward(named)
+    except UserError as error:
+        raise UserError(f"{error} ({SECOND})") from None
+    if not second.reads_only_messages:
+        raise UserError(f"the reward in {named!r} reads more than messages, so captions have no value ({SECOND})")
+    audited = _load_audited(config, workdir)
+    if audited is None:
+        return second
+    if reward_checksum(second) == reward_checksum(audited):
+        raise UserError(f"the reward in {named!r} is the audited one: name one with another seed ({SECOND})")
+    configs = [one.facts.get("config", {}) for one in (audited, second)]
+    seeds = [one.get("seed") for one in configs]
+    if seeds[0] is not None and seeds[0] == seeds[1]:
+        raise UserError(f"the reward in {named!r} has the seed of the audited one, {seeds[1]}: name another ({SECOND})")
+    goals = [one.get("annotate", {}).get("goal") for one in configs]
+    if None not in goals and goals[0] != goals[1]:
+        raise UserError(
+            f"the reward in {named!r} was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r} ({SECOND})"
+        )
+    shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
+    if shown and others and not shown & others:
+        raise UserError(f"the reward in {named!r} was learnt from other captions: none of them is the same ({SECOND})")
+    return second
+
+
+def _values(reward: Reward, texts: list[str]) -> np.ndarray:
+    """The normalised reward of captions. [U] float64"""
+    return reward(np.array([encode(text) for text in texts], np.uint8)).normalised.astype(np.float64)
+
+
 def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played | str) -> tuple[Captions, str]:
     """All captions with their rewards, groups and worth; and why no judge can be asked, or ""."""
-    values, section = np.full(len(texts), np.nan), config.policy
-    if texts and (section.reward_dir or (workdir / "reward" / "checkpoints").is_dir()):
-        reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
-        if reward.reads_only_messages:
-            values = reward(np.array([encode(text) for text in texts], np.uint8)).normalised.astype(np.float64)
+    values, reward = np.full(len(texts), np.nan), _load_audited(config, workdir)
+    if texts and reward is not None and reward.reads_only_messages:
+        values = _values(reward, texts)
     if isinstance(agent, Played):  # the rewards that the agent really had, also of rewards that read more
         shown = np.concatenate([*agent.captions.values()])
         z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)

@@ -67,6 +67,7 @@ def stamp_of(config: ConfigDict, workdir: Path) -> str:
     found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
+    files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
     for file in files:
         found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
     return found.hexdigest()

@@ -33,6 +33,7 @@ from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record, short
 from motif_jax.system.foreign import read_bytes
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
+OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 
 
@@ -44,11 +45,13 @@ class Contender(NamedTuple):
     step: int  # of the checkpoint
     greedy: bool
     decoding: Decoding | None = None  # of a policy that writes
+    option: str = ""  # the option that plays alone, of a policy with options
 
     def facts(self) -> dict[str, Any]:
         """Its fields for the record of the player, as JSON."""
         found = self._asdict()
-        del found["decoding"]
+        del found["decoding"], found["option"]
+        found |= {"option": self.option} if self.option else {}
         return found | ({"decoding": record(dataclasses.asdict(self.decoding))} if self.decoding else {})
 
     def folder(self, workdir: Path) -> Path:
@@ -60,7 +63,8 @@ class Contender(NamedTuple):
 def check_policy(policy: str, world: World, flag: str) -> None:
     """Raises UserError if `policy` cannot name exactly one player of this world."""
     if policy not in (*world.players, ""):
-        parse_one(f".{policy}" if policy.startswith("@") else policy, flag)
+        policy = policy.partition(OPTION)[0]
+        parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
 
 
 def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
@@ -93,12 +97,14 @@ def find_contender(
     """The player that `policy`, the value of `flag`, names. Checkpoints are found, but not read."""
     if policy in world.players:
         return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
+    policy, _, option = policy.partition(OPTION)
     choice = _parse(workdir, policy, flag)
     directory, steps = list_steps(choice.path, flag)
     step = _step_of(choice, steps, steps[-1], flag)
     name, path = _place(workdir, directory, "policy")
-    name = short_name(f"{name}-{step}{'-greedy' if greedy else ''}{suffix(protocol)}")
-    return Contender(name, path, step, greedy)
+    alone = f"-{option}" if option else ""
+    name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{suffix(protocol)}")
+    return Contender(name, path, step, greedy, option=option)
 
 
 def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: str) -> list[Contender]:
@@ -191,6 +197,8 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     section, own = config.policy, workdir / "policy" / "checkpoints"
     names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment")
     values = [section[name] for name in names]
+    if section.options.strip():
+        values += [section.options, section.controller]
     if section.sources != LEARNT:
         given = flatten(section.to_dict())
         values += [section.sources, *(given[name] for name in SOURCE_VALUES)]

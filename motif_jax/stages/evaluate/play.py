@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 import time
@@ -23,7 +24,7 @@ from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, StepArrays
-from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
+from motif_jax.episodes.playback import CHARGE, COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.episodes.recordings import Recordings
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
@@ -65,6 +66,7 @@ class Playing(NamedTuple):
     about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
     writer: ValueWriter | None = None  # of a policy that writes
     decoding: Decoding | None = None
+    only: int | None = None  # the option that plays alone, of a policy with options
 
 
 def make_playing(
@@ -96,7 +98,13 @@ def make_playing(
         found.update(np.asarray(leaf).tobytes())
     report_other_games(contender.name, facts["config"].get("env", {}), config)
     checksums = {"parameters": found.hexdigest()} | about(sources)
-    return Playing(contender.name, "", model, contender.greedy, sources, checksums)
+    names = facts["model"].get("options", {}).get("names", [])
+    if contender.option and contender.option not in names:
+        has = f"has the options {', '.join(names)}" if names else "has no options"
+        raise UserError(f"the policy in {path!r} {has}, not {contender.option!r} ({flag})")
+    only = names.index(contender.option) if contender.option else None
+    checksums |= {"options": names} if names else {}
+    return Playing(contender.name, "", model, contender.greedy, sources, checksums, only=only)
 
 
 def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> Playing:
@@ -173,7 +181,7 @@ def play(
     policy: PolicyPlayer | WritingPlayer | None = None
     seed, width = config.seed + min(missing), math.prod(make_world(config.env).action.shape)
     if playing.model:
-        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy)
+        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy, only=playing.only)
     elif playing.writer and playing.decoding:
         policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
@@ -201,6 +209,7 @@ def play(
         ) as pool,
     ):
         done, figures = len(rows), tuple(pool.world.figures)
+        make_steps = functools.partial(as_steps, sources=playing.sources, num_actions=len(pool.world.action_names))
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
         kept, keeping = time.monotonic(), 0.0
         while not missing <= set(pool.given_up):
@@ -208,7 +217,7 @@ def play(
             if policy:
                 answer(pool, requests, policy)
             if fulls:
-                batch = make_batch(pool, fulls, lambda arrays: as_steps(arrays, playing.sources), timers)
+                batch = make_batch(pool, fulls, make_steps, timers)
                 for number, (full, ended) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
                     size = pool.layout.group_size
                     columns = slice(number * size, (number + 1) * size)
@@ -217,7 +226,7 @@ def play(
                         if due := info.episode in missing:
                             missing.remove(info.episode)
                             track = Track(*[steps[name] for name in COLUMNS])
-                            tracks[info.episode] = track._replace(odds=steps.get(ODDS))
+                            tracks[info.episode] = track._replace(odds=steps.get(ODDS), charge=steps.get(CHARGE))
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
                         recorded = counter.take(info.episode) if isinstance(counter, Recordings) else None
                         if due and recorded and keep_frames:  # a second attempt does not have a row
@@ -232,17 +241,18 @@ def play(
     return sorted(missing)
 
 
-def as_steps(arrays: Arrays, sources: RewardSources) -> StepArrays:
+def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepArrays:
     """The arrays of a batch that a Track keeps, and the rewards of each other source. [T, B] each, except `first`.
 
-    Unknown values are NaN.
+    Unknown values are NaN. The first `num_actions` logits are those of actions.
     """
     action = arrays["action"]
     nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
     steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
+    steps |= {CHARGE: arrays[CHARGE]} if CHARGE in arrays else {}
     steps |= {"probability": arrays.get("probability", nothing), "z": nothing, "intrinsic": nothing}
     if "logits" in arrays:
-        odds = probabilities(arrays["logits"])
+        odds = probabilities(arrays["logits"][..., :num_actions])
         steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0]
         if odds.shape[-1] <= FEW:
             steps[ODDS] = np.asarray(odds, np.float32)

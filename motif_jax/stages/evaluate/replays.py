@@ -149,6 +149,7 @@ def facts_of(config: ConfigDict, about: Row, words: list[str]) -> dict[str, Any]
     """The facts in a replay about its player, and the words that it was chosen for."""
     facts = {"player": about["name"], "chosen": words}
     facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    facts |= {"options": about["options"]} if about.get("options") else {}
     return facts | {"games": games_of(config)}
 
 

@@ -1,16 +1,20 @@
-"""The report's part on the audit of the reward: findings, worst first, and what the agent was paid for."""
+"""The report's parts on audits of the reward: findings, worst first, and what the agent was paid for."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from motif_jax.pages.blocks import table
 from motif_jax.pages.formats import count, esc, exact, number
 from motif_jax.stages.report.found import Kinds, checked, read_object, whole
+from motif_jax.stages.report.parts import Facts
+from motif_jax.system.files import read_lines
 
 FINDING: Kinds = {"check": str, "sentence": str, "advice": str}
 PAID: Kinds = {"captions": str, "share": number, "low": number, "high": number, "times": count, "each": number}
+FLOWN: Kinds = {"captions": str, "share": number, "times": count}
+WORTHS = {1.0: "better than nothing", 0.0: "neutral", -1.0: "worse than nothing", None: "no label"}
 
 
 class Audit(NamedTuple):
@@ -18,10 +22,10 @@ class Audit(NamedTuple):
 
     player: str  # whose pay was looked at; "" if nobody's
     judge: str
-    findings: list[dict[str, Any]]
+    findings: list[Facts]
     clear: list[tuple[str, str]]  # checks that found nothing, and what they looked at
     skipped: list[tuple[str, str]]  # checks that could not be made, and why
-    paid: list[dict[str, Any]]
+    paid: list[Facts]
 
 
 def find_audit(path: Path) -> Audit | None:
@@ -43,12 +47,7 @@ def of_audit(audit: Audit) -> list[str]:
     """The part on the audit, as HTML."""
     words = [f"judged by {esc(audit.judge)}", *([f"the pay of {esc(audit.player)}"] if audit.player else [])]
     body = [f'<p class="soft">{" · ".join(words)}</p>']
-    rows = [[esc(one["check"]), f"{esc(one['sentence'])}.", esc(one["advice"])] for one in audit.findings]
-    body.append(table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>")
-    clear = "; ".join(f"{esc(name)} ({esc(about)})" if about else esc(name) for name, about in audit.clear)
-    body += [f'<p class="soft">Nothing found by: {clear}.</p>'] if clear else []
-    skipped = "; ".join(f"{esc(name)}: {esc(why)}" for name, why in audit.skipped)
-    body += [f'<p class="soft">Not looked at: {skipped}.</p>'] if skipped else []
+    body += _findings(audit.findings, audit.clear, audit.skipped)
     if audit.paid:
         cells = [
             [f"{one['share']:.1%} <span class=\"soft\">[{one['low']:.1%}, {one['high']:.1%}]</span>",
@@ -57,6 +56,49 @@ def of_audit(audit: Audit) -> list[str]:
         ]  # fmt: skip
         head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
         body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+    return body
+
+
+def _findings(findings: list[Facts], clear: list[tuple[str, str]], skipped: list[tuple[str, str]]) -> list[str]:
+    rows = [[esc(one["check"]), f"{esc(one['sentence'])}.", esc(one["advice"])] for one in findings]
+    body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
+    named = "; ".join(f"{esc(name)} ({esc(about)})" if about else esc(name) for name, about in clear)
+    body += [f'<p class="soft">Nothing found by: {named}.</p>'] if named else []
+    named = "; ".join(f"{esc(name)}: {esc(why)}" for name, why in skipped)
+    return [*body, f'<p class="soft">Not looked at: {named}.</p>'] if named else body
+
+
+class Flown(NamedTuple):
+    """The last audit during training."""
+
+    when: str
+    goal: str
+    findings: list[Facts]
+    skipped: list[tuple[str, str]]  # checks that could not be made, and why
+    paid: list[Facts]
+
+
+def find_flown(path: Path) -> Flown | None:
+    """The last audit during the training of a workdir's policy; None if there is none."""
+    file = path / "policy" / "audit.jsonl"
+    with checked(file):
+        rows = list(read_lines(file, appended=True)) if file.is_file() else []
+        if not rows:
+            return None
+        last = rows[-1]
+        skipped = [(str(one["check"]), str(one["why"])) for one in last["not_looked_at"]]
+        paid = [whole(one, FLOWN) | {"worth": WORTHS[one["worth"]]} for one in last["paid"]]
+        when = f"at {count(last['env_steps']):,} steps, over the last {count(last['episodes']):,} episodes"
+        return Flown(when, str(last["goal"]), [whole(one, FINDING) for one in last["findings"]], skipped, paid)
+
+
+def of_flown(flown: Flown) -> list[str]:
+    """The last audit during training, as HTML."""
+    body = [f'<p class="soft">{esc(flown.when)} · goal: {esc(flown.goal)}</p>']
+    body += _findings(flown.findings, [], flown.skipped)
+    if flown.paid:
+        cells = [[f"{one['share']:.1%}", esc(one["captions"]), f"{one['times']:,}", one["worth"]] for one in flown.paid]
+        body.append(table(("share of the pay", "captions", "times paid", "to the judge"), cells, numbers=(2,)))
     return body
 
 

@@ -53,10 +53,11 @@ VALUED: Kinds = {"reward": number, "caption": str, "times": count}
 SETTINGS: Kinds = {
     "algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
     "threshold_quantile": number, "reward_dir": str, "sources": str, "online": dict,
+    "options": str, "controller": str,
 }  # fmt: skip
 DONE: Kinds = {"env_steps": count, "seconds": number, "episodes": count}
 KEPT = re.compile(  # metrics of training that are read; the file may be large
-    r"env_steps|seconds|memory_mib|reward/\w+_share|reward/online_\w+|(episode|time)/.*|"
+    r"env_steps|seconds|memory_mib|option/.*|reward/\w+_share|reward/online_\w+|(episode|time)/.*|"
     + "|".join(re.escape(metric) for metric, *_ in CURVES)
 )
 
@@ -197,7 +198,7 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
                 parts.HowDecoded.of(facts.get("decoding")), str(facts.get("recipe") or ""),
-                bool(facts.get("repeatable", True)),
+                bool(facts.get("repeatable", True)), str(facts.get("option") or ""),
             ))  # fmt: skip
     return sorted(found, key=_place)
 
@@ -205,7 +206,8 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
 def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
     scripted, of_return = one.path == "", one.figures.get("return")
     best = -of_return.mean if one.decoding and of_return else 0.0
-    return one.path != ".", scripted and one.name.startswith("random"), scripted, -one.step, best, one.greedy
+    is_random = scripted and one.name.startswith("random")
+    return one.path != ".", is_random, scripted, -one.step, best, bool(one.option), one.greedy
 
 
 def interval_of(value: Facts | None) -> Interval | None:

@@ -96,7 +96,8 @@ def label(player: EvaluatedPlayer) -> str:
         name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
         return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
     if player.path == ".":
-        return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
+        alone = f", {player.option} alone" if player.option else ""
+        return f"the agent{alone}{', greedy' if player.greedy else ''}, step {player.step:,}"
     name = player.name.removesuffix(f"-{player.protocol}")
     return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)
 
@@ -158,6 +159,8 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     """The coefficients of a policy's rewards, by their titles as plain text; empty if they are not known."""
     if not {"extrinsic_coefficient", "intrinsic_coefficient"} <= settings.keys():
         return {}
+    if settings.get("options", "").strip():
+        return {"the rewards of its options": 1.0}
     game = settings["extrinsic_coefficient"]
     found = {GAME_REWARD: game}
     named = {name: known.words for name, known in SOURCES.items()}

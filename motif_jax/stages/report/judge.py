@@ -11,6 +11,7 @@ from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
 from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.online.settings import GoalTurn, is_anchored, parse_goals
+from motif_jax.stages.report.audit import find_flown, of_flown
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import Facts, Found
 from motif_jax.stages.report.policy import curve, mean_of
@@ -102,6 +103,7 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
         ({"median": line("age_s_p50"), "95 %": line("age_s_p95")}, "Age of labels", "s since first seen"),
         ({"waiting": line("waiting")}, "Questions that wait", ""),
         ({"helpful": line("yes_share", 100)}, "Answers that are yes", "%"),
+        ({"neutral": line("audit_neutral", 100)}, "Pay for neutral captions", "% of the pay, by the labels then"),
         ({"down": line("down_s")}, "The judge is down", "s"),
         ({"accuracy": line("accuracy", 100)}, "Accuracy of the network", "% of lessons' labels"),
     ]
@@ -111,6 +113,8 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
         if any(value for points in lines.values() for _, value in points)
     ]
     body = [f'<p class="soft">{esc(words(judged))}</p>', tiles(figures), f'<div class="charts">{"".join(drawn)}</div>']
+    if flown := find_flown(found.path):
+        body += ["<h3>The last audit during training</h3>", *of_flown(flown)]
     return [*body, "<h3>Asked last</h3>", answers(judged.last)] if judged.last else body
 
 

@@ -126,6 +126,7 @@ class EvaluatedPlayer(NamedTuple):
     decoding: HowDecoded | None = None  # of a policy that writes
     recipe: str = ""  # the algorithm that learnt its values
     repeatable: bool = True  # whether its games can be repeated exactly
+    option: str = ""  # the option that plays alone, of a policy with options
 
     @property
     def kind(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from motif_jax.rewards.choice import LEARNT, parse_sources
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.head import duration, rewards_of
+from motif_jax.stages.report.options import of_options
 from motif_jax.stages.report.parts import Found, Training
 from motif_jax.system.files import read_json, read_lines
 from motif_jax.system.metrics import PROBES, PROMPTS
@@ -29,6 +31,7 @@ THREADS = (  # activities of each thread, by metric time/NAME; shares of the who
     ("The learner", {"wait_for_batch": "waiting for a batch", "update": "waiting for the device"}),
     ("The workers", {"workers_wait": "waiting for actions"}),
 )  # fmt: skip
+LEARNT_RETURN = "episode/intrinsic_return"
 PALETTE = ("first", "second", "good", "plum")
 
 
@@ -61,12 +64,15 @@ def of_policy(found: Found, training: Training) -> list[str]:
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(found, training, name))]
     body = [_rewards(training), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    return [*body, *of_probes(find_probes(found.path)), "<h3>Where time goes</h3>", *_time(rows)]
+    return [*body, *of_options(training), *of_probes(find_probes(found.path)), "<h3>Where time goes</h3>", *_time(rows)]
 
 
 def sources_of(training: Training) -> list[str]:
     """Names of the reward sources beside the learnt reward; [] if they are not known."""
     settings = training.settings
+    if settings.get("options", "").strip():
+        named = {name for row in training.rows for name in row if re.fullmatch(r"episode/.*_return", name)}
+        return sorted(name.removeprefix("episode/").removesuffix("_return") for name in named - {LEARNT_RETURN})
     choices = parse_sources(settings.get("sources", ""), settings.get("intrinsic_coefficient", 0.0))
     return [choice.name for choice in choices if choice.name != LEARNT]
 
@@ -100,7 +106,10 @@ def _rewards(training: Training) -> str:
     if not rewards or not {"algorithm", "network"} <= section.keys():
         return ""
     words = [f"algorithm {section['algorithm']}", f"network {section['network']}"]
-    words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
+    if section.get("options", "").strip():
+        words += [f"options {section['options']}", f"controller {section['controller']}"]
+    else:
+        words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'
 
 

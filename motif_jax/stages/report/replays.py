@@ -7,6 +7,7 @@ A packed replay is zlib's deflate, in base64, of
     odds             [T, A] float32: probabilities of all actions; A = 0 if they are not known
     count, message   [T + 1] int32: how often the message was seen, and its index in `messages`
     action           [T] int32
+    charge           [T] int32: the option that chose the action, an index into `options`; missing without options
     picture          [T + 1] int32: index of the frame's picture in `pictures`; -1: no picture
     cursor           [T + 1, 2] uint8
 
@@ -29,6 +30,7 @@ from motif_jax.pages.blocks import data_script
 from motif_jax.pages.formats import esc, exact
 from motif_jax.replays.bitmaps import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
+from motif_jax.replays.story import option_names
 from motif_jax.screens import PALETTE, REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
 from motif_jax.stages.report.found import checked
@@ -109,12 +111,14 @@ def pack(replay: Replay) -> dict[str, Any]:
     parts += [odds.astype("<f4")]
     pictures, picture = page_pictures(replay)
     parts += [replay.count.astype("<i4"), np.array(message, "<i4"), replay.action.astype("<i4")]
+    parts += [] if replay.charge is None else [replay.charge.astype("<i4")]
     parts += [picture.astype("<i4"), replay.cursor]
     packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
     return {
         "steps": replay.steps,
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.about["action_names"]],
+        "options": None if replay.charge is None else option_names(replay),
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],
         "box": used_box(replay),

@@ -18,8 +18,10 @@ from motif_jax.envs.world import is_text
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.settings import check_language
-from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
+from motif_jax.rewards.choice import ONLINE, READING, find_own_class
 from motif_jax.rewards.online.settings import ANCHORED, check_online
+from motif_jax.rewards.options import check_plan, chosen_from, find_plan
+from motif_jax.rewards.reading import check_reading
 from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.section import (
@@ -76,14 +78,19 @@ def check(config: ConfigDict) -> None:
     if section.network == LANGUAGE:
         check_language(section.language)
     check_q_learning(section)
-    choices = parse_sources(section.sources, section.intrinsic_coefficient)
-    if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
+    plan = find_plan(config)
+    if plan:
+        check_plan(section, plan)
+    choices = chosen_from(section, plan)
+    if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
             "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, "
             ".intrinsic_coefficient, .sources)"
         )
     for choice in choices:
         find_own_class(choice)
+        if choice.path == READING:
+            check_reading(choice.name, world.specs)
     if any(choice.name == ONLINE for choice in choices):
         check_values(config, ANNOTATION)
         check_online(config, texts_of(config))

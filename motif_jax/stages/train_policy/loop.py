@@ -28,6 +28,7 @@ from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
+from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_place, make_player, open_pool
@@ -106,10 +107,13 @@ def learn(
             probes.ask(mine, done)
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         source = (Rounds if takes_turns(section) else FreeRunning)(
-            pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh)
+            pool,
+            player,
+            parts.rollouts,
+            make_place(parts.model, parts.sources, parts.mesh, audited_source(config, parts.sources), parts.plan),
         )
         stack.callback(source.close)
-        record, trace = Record(pool, source), Trace(config.profile, folder / "profile")
+        record, trace = Record(pool, source, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
         log = stack.enter_context(Log(config, folder, done, record, parts.sources)) if me == 0 else None
 
@@ -126,7 +130,8 @@ def learn(
                 continue
             vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
             own_games = pool.next_episode - me * EPISODES_PER_HOST
-            vote, others = together.agree(Vote.STOP if stop.asked else vote, (own_games, record.episodes))
+            own = own_games, record.episodes, batch.steps if batch else 0
+            vote, others = together.agree(Vote.STOP if stop.asked else vote, own)
             if vote != Vote.GO_ON or batch is None:
                 break
 
@@ -149,7 +154,7 @@ def learn(
             player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
 
             # count
-            done["env_steps"] += batch.steps * hosts
+            done["env_steps"] += batch.steps + int(others[:, 2].sum())
             if first:  # timing starts after the first update, which includes compilation
                 start, timed_from = time.monotonic(), done["env_steps"]
             probes.ask(mine, done)
@@ -169,7 +174,7 @@ def learn(
                 rescue.add(state, parts.sources.learning(), done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
-                log.after_update(done)
+                log.after_update(done, batch)
             now = time.monotonic()
             due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= section.save_every_s
             if keeper and due and not broken:

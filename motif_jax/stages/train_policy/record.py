@@ -26,13 +26,17 @@ from motif_jax.envs.world import World, to_row
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
+from motif_jax.rewards.options import Plan
 from motif_jax.rewards.sources import RewardSources
+from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.stages.train_policy.setup import Placed
+from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.files import json_line, write_json
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, Writers, drop_rows_after, resident_mib
 
+UNPAID = 1_000_000  # steps after which it is said that a controller was not paid
 RECENT = 100  # episodes that the progress line averages
 EXTREMES = {"min": min, "max": max}
 Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and its return by reward source
@@ -48,12 +52,12 @@ class Returns:
     def take(self, batch: Batch) -> list[Ended]:
         """The episodes that ended in a batch, except those that began with random actions (`warmup_steps`)."""
         placed: Placed = batch.arrays
-        steps, size = placed.ended.shape[0], len(placed.first) // len(batch.fulls)
+        size = len(placed.first) // len(batch.fulls)
         found = []
         for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
             columns = slice(number * size, (number + 1) * size)
             rewards = [array[:, columns] for array in placed.rewards.values()]
-            counted = np.stack([*rewards, np.ones((steps, size))], 1)  # [T, sources + 1, E]
+            counted = np.stack([*rewards, placed.played[:, columns]], 1)  # [T, sources + 1, E]
             sums = np.cumsum(counted, 0, dtype=np.float64)
             carried = self._open.get((full.worker, full.group), np.zeros((len(rewards) + 1, size)))
             carried = np.where(placed.first[columns], 0.0, carried)
@@ -69,8 +73,10 @@ class Returns:
 class Record:
     """Collects the figures for the next row of `metrics.jsonl`."""
 
-    def __init__(self, pool: ActorPool, source: Source):
-        """Rows include counters and timers of the pool and the source."""
+    def __init__(self, pool: ActorPool, source: Source, plan: Plan | None = None):
+        """Rows include counters and timers of the pool and the source; `plan`: of a policy with options."""
+        self._options = plan.names if plan else ()
+        self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or there is none
         self.figures = tuple(pool.world.figures)  # names of the world's figures
         self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
@@ -82,6 +88,7 @@ class Record:
         self._ended: list[Ended] = []
         self._updates: list[dict[str, float]] = []
         self._depths: list[int] = []
+        self._turns: list[TurnFigures] = []
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
 
     def batch(self, batch: Batch) -> None:
@@ -91,6 +98,10 @@ class Record:
         self.recent.extend(ended)
         self.episodes += len(ended)
         self._depths.append(self._source.depth)
+        if batch.arrays.turns:
+            self._turns.append(batch.arrays.turns)
+            if self.unpaid is not None:
+                self.unpaid = None if batch.arrays.turns.earned[:, -1].any() else self.unpaid + batch.steps
         for name, array in batch.arrays.rewards.items():
             self._rewards.setdefault(name, []).append((float(array.mean()), float((array != 0).mean())))
 
@@ -110,6 +121,7 @@ class Record:
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
         row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
         row["episode/all"] = self.episodes
+        row |= add_up(self._turns, self._options)
         for name, figures in self._rewards.items():
             row[f"reward/{name}_mean"], row[f"reward/{name}_share"] = np.mean(figures, 0).tolist()
         row |= {f"time/{name}": value for name, value in self._time(seconds).items()}
@@ -138,6 +150,7 @@ class Log:
         self._limits = section.train_for_env_steps, section.train_for_seconds
         self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict(), done["env_steps"])
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
+        self._audit = FlightAudit(config, folder, done["env_steps"], sources)
         self._written, self._steps = time.monotonic(), done["env_steps"]
 
     def __enter__(self) -> Log:
@@ -147,8 +160,15 @@ class Log:
         self._writers.close()
         self._bar.close()
 
-    def after_update(self, done: dict[str, Any]) -> None:
-        """Updates the progress line, and writes a row if the last one is more than `log_every_s` old."""
+    def after_update(self, done: dict[str, Any], batch: Batch) -> None:
+        """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
+        self._audit.after_update(done["env_steps"], batch)
+        if self._record.unpaid is not None and self._record.unpaid >= UNPAID:
+            self._record.unpaid = None  # said once
+            print_line(
+                f"train_policy: the controller was not paid in {UNPAID:,} steps, so it learns nothing "
+                "(--config.policy.controller)"
+            )
         if time.monotonic() - self._written > self._every_s and self._record.updates:
             self._write(done)
         notes = {}
@@ -172,7 +192,7 @@ class Log:
         seconds = max(now - self._written, 1e-9)
         row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
         row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
-        row |= self._sources.figures()
+        row |= self._sources.figures() | self._audit.figures()
         self._writers.write(done["env_steps"], row | self._record.row(seconds))
         self._written, self._steps = now, done["env_steps"]
 

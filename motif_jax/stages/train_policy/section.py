@@ -12,6 +12,7 @@ from motif_jax.learner.settings import Q_LEARNING, REPLAY, ReplaySettings, Setti
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
 from motif_jax.policies.settings import DRRN_FLAG, DrrnPolicy, LanguagePolicy
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.rewards.options import VALUES as OPTION_VALUES
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
@@ -141,6 +142,7 @@ TABLES: Tables = {
     | table_of(DrrnPolicy, "drrn")
     | table_of(Rewards)
     | SOURCE_VALUES
+    | OPTION_VALUES
     | table_of(Playing)
     | table_of(Settings)
     | table_of(ReplaySettings, REPLAY)

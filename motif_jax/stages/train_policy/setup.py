@@ -20,19 +20,25 @@ from motif_jax.console import print_line
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shard, shardings
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
-from motif_jax.envs.world import World
+from motif_jax.envs.world import WAIT, World
+from motif_jax.learner.options import Control
 from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, make_replay
 from motif_jax.learner.settings import Q_LEARNING, ReplaySettings, Settings
 from motif_jax.learner.update import Rewards, Rollouts, ShapeRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
+from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
+from motif_jax.rewards.online.captioned import Captioned
+from motif_jax.rewards.options import Plan, find_plan
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.stages.train_policy.section import check_batch, takes_turns
+from motif_jax.stages.train_policy.turns import TurnFigures, turn_figures
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -50,6 +56,7 @@ class Parts(NamedTuple):
     model: Model
     sources: RewardSources
     learner: Settings
+    plan: Plan | None  # of a policy with options
     make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
@@ -64,12 +71,18 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     options, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(config)
-    shape_rewards = make_shape_rewards(make_mix(config, None), sources)
+    mix, plan = make_mix(config, None), find_plan(config)
+    if plan and max(plan.lengths) > section.rollout_length:
+        print_line(
+            f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
+            "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
+        )
+    shape_rewards = make_shape_rewards(mix, sources, plan, make_control(config, model), learner.discount)
     make_state, update = make_learner(config, model, world, mesh, learner, shape_rewards)
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return Parts(env, world, mesh, rollouts, options, model, sources, learner, make_state, mapped)
+    return Parts(env, world, mesh, rollouts, options, model, sources, learner, plan, make_state, mapped)
 
 
 def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
@@ -81,9 +94,26 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
         return make_drrn_policy(config, world)
     options: dict[str, Any] = {"network": section.network, "num_actions": len(world.action_names)}
     options["dtype"] = section.dtype
+    if plan := find_plan(config):
+        options["options"] = plan.record()
     if section.network in BY_SPECS:
         options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     return options, make_policy_model(options, config.seed)
+
+
+def make_control(config: ConfigDict, model: Model) -> Control | None:
+    """How a policy with options learns; None for a policy without options."""
+    if model.options is None:
+        return None
+    section = config.policy.control
+    return Control(
+        model.options,
+        by_steps=section.discount == "steps",
+        bootstrap_on_switch=section.bootstrap_on_switch,
+        exploration=section.exploration,
+        exploration_left=section.anneal_exploration_to,
+        all_heads=section.heads == "all",
+    )
 
 
 def make_learner(
@@ -92,7 +122,8 @@ def make_learner(
     """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
     if learner.algorithm == Q_LEARNING:
         return make_q_learner(config, model, world, mesh, learner, shape_rewards)
-    return lambda params: init_state(params, learner), make_policy_update(model.unroll, shape_rewards, learner)
+    update = make_policy_update(model.unroll, shape_rewards, learner, make_control(config, model))
+    return lambda params: init_state(params, learner), update
 
 
 def learner_settings(config: ConfigDict) -> Settings:
@@ -187,13 +218,28 @@ def make_q_learner(
     return make_state, make_q_update(model.unroll, shape_rewards, learner, settings, config.seed)
 
 
-def make_shape_rewards(mix: Mix, sources: RewardSources) -> ShapeRewards:
+def make_shape_rewards(
+    mix: Mix,
+    sources: RewardSources,
+    plan: Plan | None = None,
+    control: Control | None = None,
+    discount: float = 1.0,
+) -> ShapeRewards:
     """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
 
     Args:
       mix: how the game's reward is scaled and weighted.
       sources: what else rewards the agent.
+      plan, control, discount: of a policy with options, whose mixtures replace `mix`, and of the learner.
     """
+
+    def mix_rewards(rollouts: Rollouts) -> Rewards:
+        assert control is not None
+        assert plan is not None
+        shaped = sources.shape(dict[str, Any](rollouts.moments))
+        rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
+        total, of_options = control.pay(rewards, jnp.asarray(plan.factors), rollouts, discount)
+        return Rewards(total, rollouts.reward, of_options)
 
     def shape_rewards(rollouts: Rollouts) -> Rewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
@@ -201,7 +247,7 @@ def make_shape_rewards(mix: Mix, sources: RewardSources) -> ShapeRewards:
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return Rewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
-    return shape_rewards
+    return mix_rewards if control else shape_rewards
 
 
 class Placed(NamedTuple):
@@ -211,22 +257,44 @@ class Placed(NamedTuple):
     rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
+    played: np.ndarray  # whether the game was played, rather than waiting for a decision. [T, B] bool
+    turns: TurnFigures | None = None  # of a policy with options
+    paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
 
 
-def make_place(model: Model, sources: RewardSources, mesh: Mesh) -> Callable[[Arrays], Placed]:
-    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
+def make_place(
+    model: Model, sources: RewardSources, mesh: Mesh, audited: Captioned | None = None, plan: Plan | None = None
+) -> Callable[[Arrays], Placed]:
+    """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
+
+    Args:
+      model, sources, mesh: of the training.
+      audited: the online reward, if its pay is audited.
+      plan: of a policy with options.
+    """
 
     def place(arrays: Arrays) -> Placed:
         moments = sources.moments(arrays)
         rewards = sources.shape(moments)
         sources.check(rewards, arrays["reward"].shape)
+        played = arrays["action"] != WAIT
+        if plan:
+            rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
+        paid = None
+        if audited is not None:
+            paid = arrays[audited.message][: len(arrays["reward"])][rewards[ONLINE] > 0]
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
         rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
+        if plan:
+            rows["control"] = {key: arrays[key] for key in CHOICES}
         return Placed(
             rollouts=shard(Rollouts(**rows), mesh, axis=1),
             rewards=rewards,
             ended=arrays["terminated"] | arrays["truncated"],
             first=arrays["first"][0],
+            played=played,
+            turns=turn_figures(plan, arrays, rewards) if plan else None,
+            paid_messages=paid,
         )
 
     return place

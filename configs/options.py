@@ -1,0 +1,53 @@
+"""Options over rewards: one network plays several behaviours, and a controller chooses among them (docs/options.md).
+
+    python -m motif_jax.launch --config=configs/options.py:treasure --workdir=runs/options
+
+`treasure` is a small game whose best return, 29, is known; an agent that is satisfied with the first reward gets 20.
+`nethack` is quickstart.py with the options learnt, gold and stairs, whose controller is paid the game's score.
+"""
+
+import runpy
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from motif_jax.experiment import defaults
+from motif_jax.structs import UserError
+
+
+def get_config(argument: str = "treasure") -> ConfigDict:
+    """The whole experiment; docs/config.md lists all values."""
+    known = {"treasure": treasure, "nethack": nethack}
+    if argument not in known:
+        raise UserError(f"unknown experiment {argument!r}: choose from {', '.join(known)} (--config)")
+    return known[argument]()
+
+
+def treasure() -> ConfigDict:
+    """A corridor with gold on one side and stairs on the other."""
+    config = defaults()
+    config.stages = ("train_policy", "evaluate", "report")
+    config.env.world = "treasure"
+    config.policy.network = "general"
+    config.policy.options = "stairs:20,gold:1"
+    config.policy.controller = "game:0.1"
+    config.policy.games_per_worker = max(64 >> (config.policy.num_workers - 1).bit_length(), 2)
+    config.policy.rollout_length = 64  # a whole episode with its decisions
+    config.policy.warmup_steps = 0  # episodes are short
+    config.policy.wait_for_learner = True
+    config.policy.learning_rate = 1e-3  # a small network, and few steps
+    # At first the controller chooses almost at random, until the options can be relied on.
+    config.policy.control.exploration = 10_000.0
+    config.policy.control.anneal_exploration_to = 1e-4
+    config.policy.anneal_learning_rate_to = 0.3
+    config.policy.train_for_env_steps = 4_000_000
+    return config
+
+
+def nethack() -> ConfigDict:
+    """The learnt reward, gold and stairs down as options."""
+    config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()
+    config.policy.options = "learnt:0.1,gold:0.1,stairs:1"
+    config.policy.controller = "score:0.01"
+    config.policy.control.exploration = 30.0
+    return config

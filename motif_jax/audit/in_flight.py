@@ -1,0 +1,83 @@
+"""The audit of a reward that is learnt during training: what it has just paid for, by the judge's labels so far.
+
+Nothing is asked. A caption is worth 1 if the judge calls it better than no message, 0 if it calls it neutral, and -1 if
+it calls it worse; captions without a label have no worth. With these, the checks are those of `pay.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.audit import pay
+from motif_jax.audit.captions import Captions, group_captions
+from motif_jax.audit.findings import Check, Findings, conclude
+from motif_jax.audit.judge import verdicts
+from motif_jax.audit.pay import Paid, Steps, share_out
+
+SHOWN = 8  # kinds of captions in the list of what is paid most
+MORE_LABELS = (
+    "more labels, first where the network is least certain, --config.policy.online.order=uncertain, or, for "
+    "classification, a higher --config.policy.online.threshold"
+)
+
+
+class Flown(NamedTuple):
+    """The result."""
+
+    findings: Findings
+    paid: list[dict[str, Any]]  # the kinds of captions that get most of the pay, with their `worth` (NaN: no label)
+    neutral: float  # share of the pay for captions that the judge calls neutral or worse
+
+
+def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> Flown:
+    """Audits the last episodes.
+
+    Args:
+      steps: the steps of the episodes that were paid; the numbers of episodes without any come first.
+      texts: the captions. [U]
+      better: P(better than no message) of each caption, by the judge; NaN without a label. [U]
+    """
+    worth = verdicts(better)
+    group, names = group_captions(texts)
+    of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, _mean(worth, group, len(names)))
+    of_label = _split(of_kind, worth)  # captions of one kind may have different labels
+    paid = share_out(steps, of_label)
+    if steps.episodes < pay.FEWEST or not paid.total.sum():
+        why = "no step of the last episodes is paid"
+        if 0 < steps.episodes < pay.FEWEST:
+            why = f"{steps.episodes} episodes have ended since training began or went on, and {pay.FEWEST} are needed"
+        return Flown(conclude([Check(name, skipped=why) for name in (pay.PAY, pay.LOOPS)]), [], 0.0)
+    checks = [Check(pay.PAY, skipped="no label says whether a caption is better than no message")]
+    if not np.isnan(worth).all():
+        neutral = pay.check_neutral(of_label, paid)
+        checks = [neutral._replace(suspicions=tuple(one._replace(advice=MORE_LABELS) for one in neutral.suspicions))]
+    checks.append(pay.check_loops(of_kind, paid, steps))
+    return Flown(conclude(checks), _most_paid(of_label, paid), paid.together(of_label.worth <= 0)[0])
+
+
+def _mean(worth: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
+    """The mean worth of each group's captions with a label; NaN without one. [G]"""
+    known = ~np.isnan(worth)
+    count = np.bincount(group[known], minlength=groups)
+    sums = np.bincount(group[known], worth[known], groups)
+    return np.divide(sums, count, out=np.full(groups, np.nan), where=count > 0)
+
+
+def _split(captions: Captions, worth: np.ndarray) -> Captions:
+    """The same captions in groups of one kind and one worth."""
+    unknown = 2.0
+    both = np.stack([captions.group, np.nan_to_num(worth, nan=unknown)], 1)
+    kinds, group = np.unique(both, axis=0, return_inverse=True)
+    names, worth = [captions.names[int(kind)] for kind in kinds[:, 0]], kinds[:, 1]
+    return captions._replace(group=group.reshape(-1), names=names, worth=np.where(worth == unknown, np.nan, worth))
+
+
+def _most_paid(captions: Captions, paid: Paid) -> list[dict[str, Any]]:
+    most = [int(group) for group in np.argsort(-paid.share, kind="stable")[:SHOWN] if paid.share[group] > 0]
+    return [
+        {"captions": captions.names[group], "share": float(paid.share[group]), "times": int(paid.times[group]),
+         "worth": float(captions.worth[group])} for group in most
+    ]  # fmt: skip

@@ -1,0 +1,160 @@
+"""A corridor with stairs at one end and gold the other way: a problem of two rewards whose optimum is known.
+
+These are the geometry and the rules of Treasure Dash, a MiniHack task; what lies on top of its gold is left out.
+
+The corridor has 71 squares, in columns 1 to 71. The hero starts in column 5. The stairs are in column 1, and one gold
+piece each in columns 6, 8, ..., 52. A piece is picked up without a step of its own. The reward is 1 per piece, and 20
+for standing on the stairs, which ends the episode. So does the 40th step: this is an end (`terminated`) and not a cut.
+
+The stairs alone give 20, gold alone at most 20. The best return is 29: 17 steps out, with 9 pieces, and 21 back to the
+stairs. A tenth piece would take 42 steps.
+
+    view     kinds of the squares around the hero, who is in the middle.  [1, 17] uint8
+    numbers  squares to the stairs, steps left, gold.  [3] float32
+
+Readings of each step: `event_gold`, the pieces picked up; `event_stairs`, 1 if the hero stands on the stairs, else 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.captions import WIDTH
+from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.sequential import SequentialWorld
+from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, World, trained_world, unreadable
+from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
+
+LENGTH = 71  # columns 1..71
+STAIRS_COLUMN, START = 1, 5
+GOLD_COLUMNS = range(6, 53, 2)
+STEPS = 40  # so the hero cannot walk beyond column 45
+FOR_STAIRS = 20.0
+SIGHT = 8  # squares seen on each side
+KINDS = ROCK, FLOOR, GOLD, STAIRS = range(4)  # of squares
+DRAWN = {ROCK: (" ", GREY), FLOOR: (".", GREY), GOLD: ("$", 11), STAIRS: (">", GREY)}
+MOVES = {"east": 1, "west": -1}
+ACTIONS = ("north", "east", "south", "west", "northeast", "southeast", "southwest", "northwest", "search")
+FOUND, DOWN, WALL = b"You pick up a gold piece.", b"You stand on the stairs down.", b"It's a wall."
+CAPTION_ROWS = {text: np.frombuffer(text.ljust(WIDTH, b"\0"), np.uint8) for text in (b"", FOUND, DOWN, WALL)}
+KIND_OF = {STAIRS_COLUMN: STAIRS} | dict.fromkeys(GOLD_COLUMNS, GOLD)  # other columns are FLOOR
+CORRIDOR = [KIND_OF.get(column, FLOOR) for column in range(1, LENGTH + 1)]
+SQUARES = np.pad(np.array(CORRIDOR, np.uint8), SIGHT, constant_values=ROCK)  # at the start of an episode
+
+
+class TreasureGame:
+    """One game; all its episodes begin alike."""
+
+    num_actions = len(ACTIONS)
+
+    def __init__(self, max_episode_steps: int = STEPS):
+        self._max_steps = max_episode_steps
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        """Places hero and gold."""
+        self._squares, self._column = SQUARES.copy(), START
+        self._episode, self._steps, self._gold, self._return = episode, 0, 0, 0.0
+        self.end, self.cause = EndStatus.RUNNING, ""
+        self._counts: dict[bytes, int] = {}
+        self._look(b"", found=0)
+
+    def step(self, action: int) -> float:
+        """Plays one action; see the module docstring."""
+        name = ACTIONS[action]
+        self._column += MOVES.get(name, 0)
+        self._steps += 1
+        here = SIGHT + self._column - 1
+        text = b"" if name in MOVES or name == "search" else WALL
+        found, on_stairs = int(self._squares[here] == GOLD), self._on_stairs
+        if found:
+            self._squares[here], text = FLOOR, FOUND
+        if on_stairs:
+            self.end, text = EndStatus.TASK_SUCCESSFUL, DOWN
+        elif self._steps >= STEPS:
+            self.end, self.cause = EndStatus.ENDED, "the time is up"
+        elif self._steps >= self._max_steps:
+            self.end = EndStatus.ABORTED
+        reward = found + FOR_STAIRS * on_stairs
+        self._gold += found
+        self._return += reward
+        self._look(text, found)
+        return reward
+
+    @property
+    def _on_stairs(self) -> bool:
+        return self._column == STAIRS_COLUMN
+
+    def _look(self, text: bytes, found: int) -> None:
+        """Stores the observations and the readings of the step."""
+        self.message = text
+        self.message_count = self._counts[text] = self._counts.get(text, 0) + 1
+        numbers = self._column - STAIRS_COLUMN, STEPS - self._steps, self._gold
+        self.seen = {
+            "view": self._squares[None, self._column - 1 : self._column + 2 * SIGHT].copy(),
+            "numbers": np.array(numbers, np.float32),
+            "gold": np.array(found, np.float32),
+            "stairs": np.array(self._on_stairs, np.float32),
+            "message": CAPTION_ROWS[text],
+            "message_count": np.array(self.message_count, np.int32),
+        }
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far."""
+        figures = self._gold, self._on_stairs
+        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._on_stairs, figures)
+
+    def draw(self, chance: float) -> int:
+        """Returns the action for a number in [0, 1), all equally likely."""
+        return int(chance * self.num_actions)
+
+    def screen(self) -> Screen:
+        """Draws the caption, the corridor between its walls, and the numbers."""
+        cells: Pieces = [DRAWN[kind] for kind in self._squares[SIGHT : SIGHT + LENGTH].tolist()]
+        cells[self._column - 1] = "@", WHITE
+        wall: Pieces = [("-" * (LENGTH + 2), GREY)]
+        numbers = f"Gold {self._gold}   Steps left {STEPS - self._steps}   Return {self._return:g}"
+        rows = [wall, [("|", GREY), *cells, ("|", GREY)], wall, [], [(numbers, GREY)]]
+        return draw_screen(self.message.decode(), rows)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class TreasureWorld(SequentialWorld, World):
+    """See the module docstring."""
+
+    name = "treasure"
+    about = "a game in which a hero has 40 steps to collect gold in a corridor and to walk back to the stairs down"
+    action, action_names = CHOICE, ACTIONS
+    figures = {"gold": int, "stairs": bool}  # noqa: RUF012
+    specs = {
+        "view": ArraySpec((1, 2 * SIGHT + 1), "uint8", "grid", len(KINDS)),
+        "numbers": ArraySpec((3,), "float32"),
+        "event_gold": ArraySpec((), "float32"),
+        "event_stairs": ArraySpec((), "float32"),
+    } | CAPTIONS
+    reads = "view", "numbers"  # the caption tells nothing more, and would double the cost of the encoder
+    pairs = ("message",)
+    players = ("random",)
+    texts = Path(__file__).parent / "texts"
+
+    def __init__(self, max_episode_steps: int = STEPS):
+        self._max_steps = max_episode_steps
+
+    def check(self) -> None:
+        """See `World.check`."""
+
+    def game(self, shown: bool = True) -> TreasureGame:
+        """See `World.game`."""
+        return TreasureGame(self._max_steps)
+
+    def plays(self, facts: Mapping[str, Any]) -> str:
+        """See `World.plays`: the world and the observations must match."""
+        if trained_world(facts) != self.name:
+            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
+        return unreadable(facts["model"].get("reads", {}), self.specs)

@@ -1,0 +1,228 @@
+"""The options of a policy and its controller, parsed from the config. Loads no JAX.
+
+    --config.policy.options="gold:1,down=stairs:20+game:0.1" --config.policy.controller="game:0.1"
+
+An option is a mixture of rewards, `NAME:FACTOR` joined by `+`; a factor of 1 may be left out, and `name=` names the
+option. A reward is a source of docs/rewards.md, a reading that the world makes of each step (its observation
+`event_NAME`), or `game`, what the world itself pays.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
+from motif_jax.envs.settings import make_world
+from motif_jax.networks.kinds import BY_PROMPT
+from motif_jax.rewards.choice import MOST, PREFIX, READING, SOURCES, Choice, parse_own, parse_sources
+from motif_jax.rewards.reading import readings
+from motif_jax.structs import ArraySpec, UserError
+
+OPTIONS_FLAG, CONTROLLER_FLAG = "--config.policy.options", "--config.policy.controller"
+LENGTH_FLAG = "--config.policy.control.length"
+GAME = "game"  # the world's own reward
+AUTO, LENGTHS = "auto", (1, 2, 4, 8, 16, 32, 64, 128)  # game steps among which the controller chooses
+MOST_STEPS = 100_000  # of an option of fixed length
+MOST_OPTIONS = 64
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options over rewards."""
+
+    options: str = value(
+        "",
+        Text(longest=2000),
+        "mixtures of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
+        decides=True,
+    )
+    controller: str = value(
+        "", Text(longest=1000), "the mixture of rewards for which the controller chooses options", decides=True
+    )
+
+
+@dataclass(frozen=True)
+class Control:
+    """The controller of options."""
+
+    length: str = value(
+        AUTO, Text(longest=20), "game steps of an option: auto (1 to 128, the controller chooses) or a number",
+        decides=True,
+    )  # fmt: skip
+    discount: str = value(
+        "decisions",
+        Text(("decisions", "steps")),
+        "the controller discounts once per decision, or for every game step",
+        decides=True,
+    )
+    bootstrap_on_switch: bool = value(
+        True, Flag(), "an option's return ends where another option follows it", decides=True
+    )
+    exploration: float = value(
+        1.0,
+        Number(0, 1e6),
+        "weight of the exploration term of decisions, as a multiple of that of actions",
+        decides=True,
+    )
+    anneal_exploration_to: float = value(
+        1.0,
+        Number(0, 1e6, above=True),
+        "share of it that is left after train_for_env_steps, falling by the same share per update",
+        decides=True,
+    )
+    heads: str = value(
+        "in_effect",
+        Text(("in_effect", "all")),
+        "choices that count in the loss: those that took effect, or all that were drawn",
+        decides=True,
+    )
+
+
+VALUES = table_of(Options) | table_of(Control, "control")
+
+
+class Plan(NamedTuple):
+    """Options and controller. K options have the numbers 0 to K - 1, the controller has the number K."""
+
+    names: tuple[str, ...]  # of the options
+    sources: tuple[Choice, ...]  # all rewards that are mixed, except GAME; their coefficients are 1
+    factors: np.ndarray  # of the rewards (GAME first, then `sources`) for options and controller. [K + 1, S] float32
+    lengths: tuple[int, ...]  # in game steps, among which the controller chooses
+
+    @property
+    def controller(self) -> int:
+        """The controller's number."""
+        return len(self.names)
+
+    def record(self) -> dict[str, list]:
+        """As JSON, for a checkpoint."""
+        return {"names": [*self.names], "lengths": [*self.lengths]}
+
+
+def find_plan(config: ConfigDict) -> Plan | None:
+    """The plan of a config; None if it has no options."""
+    section = config.policy
+    specs = make_world(config.env.to_dict()).specs if section.options.strip() else {}
+    return parse_plan(section.options, section.controller, section.control.length, specs)
+
+
+def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> Plan | None:
+    """Parses the values of the config; None if there are no options.
+
+    Args:
+      options, controller, length: values of `config.policy`.
+      specs: observations that the world can record.
+    """
+    if not options.strip():
+        if controller.strip():
+            raise UserError(f"a controller needs options to choose from ({OPTIONS_FLAG}, {CONTROLLER_FLAG})")
+        return None
+    known = readings(specs)
+    mixtures = [_parse_option(part, known) for part in map(str.strip, options.split(",")) if part]
+    if len(mixtures) < 2:
+        raise UserError(
+            f"a controller chooses among at least two options, not {len(mixtures)}: {shown(options)} ({OPTIONS_FLAG})"
+        )
+    if len(mixtures) > MOST_OPTIONS:
+        raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(mixtures)} ({OPTIONS_FLAG})")
+    if not controller.strip():
+        raise UserError(f"a controller needs a reward for its choices, such as {GAME}:0.1 ({CONTROLLER_FLAG})")
+    paid = _parse_mixture(controller, known, CONTROLLER_FLAG)
+    if not any(factor for _, factor in paid.values()):
+        raise UserError(f"a controller whose rewards all have the factor 0 learns nothing ({CONTROLLER_FLAG})")
+    names: list[str] = []
+    for name, _ in mixtures:
+        copies = sum(other.rstrip("0123456789") == name for other in names)
+        names.append(f"{name}{copies + 1}" if copies else name)
+    if len(set(names)) < len(names):
+        raise UserError(f"two options have the same name in {shown(options)} ({OPTIONS_FLAG})")
+    rows = [mixture for _, mixture in mixtures] + [paid]
+    sources = {name: choice for row in rows for name, (choice, _) in row.items() if choice is not None}
+    columns = (GAME, *sources)
+    factors = [[row[name][1] if name in row else 0.0 for name in columns] for row in rows]
+    return Plan(tuple(names), tuple(sources.values()), np.array(factors, np.float32), _parse_length(length))
+
+
+def chosen_from(section: ConfigDict, plan: Plan | None) -> list[Choice]:
+    """The reward sources of `config.policy`: those that options mix or, without options, those that it lists."""
+    return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
+
+
+def check_plan(section: ConfigDict, plan: Plan) -> None:
+    """Raises UserError if other values of `config.policy` do not fit options."""
+    if section.algorithm not in (able := ("appo", "impala")):
+        raise UserError(
+            f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r} (--config.policy.algorithm, "
+            f"{OPTIONS_FLAG})"
+        )
+    if section.network in BY_PROMPT:
+        raise UserError(
+            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})"
+        )
+
+
+Mixture = dict[str, tuple[Choice | None, float]]  # rewards by name, and their factors; None: GAME
+
+
+def _parse_option(part: str, known: tuple[str, ...]) -> tuple[str, Mixture]:
+    name, equals, mixture = part.rpartition("=")
+    found = _parse_mixture(mixture, known, OPTIONS_FLAG)
+    if equals and not name.strip().isidentifier():
+        raise UserError(
+            f"the name of an option has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})"
+        )
+    return name.strip() or "+".join(reward.removeprefix(PREFIX) for reward in found), found
+
+
+def _parse_mixture(text: str, known: tuple[str, ...], flag: str) -> Mixture:
+    found: Mixture = {}
+    for part in map(str.strip, text.split("+")):
+        *named, last = part.split(":")
+        try:
+            factor = float(last)
+        except ValueError:
+            named, factor = [*named, last], 1.0
+        name = ":".join(named)
+        if not abs(factor) <= MOST:
+            raise UserError(
+                f"the factor of a reward must be a number from {-MOST:g} to {MOST:g}, not {shown(last)} ({flag})"
+            )
+        choice = _choice(name, known, flag)
+        key = choice.name if choice else GAME
+        if key in found:
+            raise UserError(f"the reward {shown(key)} is named twice in {shown(text)} ({flag})")
+        found[key] = choice, factor
+    return found
+
+
+def _choice(name: str, known: tuple[str, ...], flag: str) -> Choice | None:
+    """The source with this name; None for GAME."""
+    if name == GAME:
+        return None
+    if (reading := PREFIX + name.removeprefix(PREFIX)) in known:
+        return Choice(reading, READING, 1.0)
+    if name in SOURCES:
+        return Choice(name, SOURCES[name].path, 1.0)
+    if "." in name or ":" in name:
+        return parse_own(name, flag)
+    names = [GAME, *(reading.removeprefix(PREFIX) for reading in known), *SOURCES]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or a module:Class"
+    raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")
+
+
+def _parse_length(length: str) -> tuple[int, ...]:
+    if length == AUTO:
+        return LENGTHS
+    if not (length.isascii() and length.isdecimal() and len(length) < 10 and 1 <= int(length) <= MOST_STEPS):
+        raise UserError(
+            f"the length of options must be {AUTO} or a number of game steps from 1 to {MOST_STEPS:,}, not "
+            f"{shown(length)} ({LENGTH_FLAG})"
+        )
+    return (int(length),)

@@ -1,0 +1,56 @@
+"""Rewards a world's own readings of a step: a number that the world records as an observation `event_NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from motif_jax.envs.world import select_specs
+from motif_jax.rewards.choice import PREFIX
+from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
+from motif_jax.structs import ArraySpec, UserError
+
+COUNTS = ("event_message_count", "event_drawn")  # numbers that describe a moment rather than a step
+
+
+class Reading(RewardSource):
+    """An observation `event_NAME` as the reward of each step."""
+
+    def __init__(self, name: str):
+        self.observations = (name,)
+
+    @classmethod
+    def named(cls, name: str, setting: Setting) -> Reading:
+        """As `make`, with the name of the observation; raises UserError if the world does not have it."""
+        check_reading(name, setting.specs)
+        return cls(name)
+
+    @classmethod
+    def rebuild(cls, arrays: object, facts: Facts) -> Reading:
+        """See `RewardSource`."""
+        return cls(facts["observation"])
+
+    def facts(self) -> Facts:
+        """See `RewardSource`."""
+        return {"observation": self.observations[0]}
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        """See `RewardSource`."""
+        return rollouts[self.observations[0]].astype(np.float32)
+
+
+def readings(specs: Mapping[str, ArraySpec]) -> tuple[str, ...]:
+    """The names of a world's readings: its observations `event_NAME` that are single numbers."""
+    return tuple(
+        name for name, spec in specs.items() if name.startswith(PREFIX) and not spec.shape and name not in COUNTS
+    )
+
+
+def check_reading(name: str, specs: Mapping[str, ArraySpec]) -> None:
+    """Raises UserError if an observation cannot be a reward."""
+    if name not in readings(specs):
+        try:
+            select_specs({known: specs[known] for known in readings(specs)}, [name])
+        except UserError as error:
+            raise UserError(f"{error}; single numbers can be rewards (--config.policy.sources)") from None

@@ -1,0 +1,168 @@
+"""The audit in flight: from time to time, what the online reward has paid for in the last episodes (`audit/in_flight`).
+
+Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. Training does not
+depend on it: an error in it is printed, and training continues without audits. A resumed run begins with new games, so
+it begins with new episodes here, too.
+"""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.actors.handoff import Batch
+from motif_jax.audit.in_flight import audit_in_flight
+from motif_jax.audit.pay import Steps
+from motif_jax.captions import decode
+from motif_jax.console import clean, print_line
+from motif_jax.rewards.choice import ONLINE
+from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.sources import RewardSources
+from motif_jax.stages.train_policy.setup import Placed
+from motif_jax.system.files import json_line
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.metrics import drop_rows_after
+
+FILE = "audit.jsonl"  # in the policy's directory
+RECENT = 100  # episodes that are looked at
+MOST = 1_000_000  # paid steps in memory
+TOLD = 3  # findings of one audit in the terminal
+
+
+class Episodes:
+    """The paid steps of the last episodes that ended, and of those that are open."""
+
+    def __init__(self) -> None:
+        self.ended: collections.deque[int] = collections.deque(maxlen=RECENT)  # numbers of episodes
+        self._open: dict[tuple[int, int], np.ndarray] = {}  # (worker, group) -> each game's open episode. [E]
+        self._steps: list[Steps] = []  # by rollout
+        self._next = self._kept = 0  # number of the next episode; number of steps in `_steps`
+
+    def clear(self) -> None:
+        """Drops all episodes; those that are open begin anew."""
+        self.ended.clear()
+        self._open.clear()
+        self._steps, self._kept = [], 0
+
+    def add(self, batch: Batch, caption: np.ndarray, pay: np.ndarray) -> None:
+        """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
+        placed: Placed = batch.arrays
+        size = len(placed.first) // len(batch.fulls)
+        for number, full in enumerate(batch.fulls):
+            columns = slice(number * size, (number + 1) * size)
+            ended, known = placed.ended[:, columns], caption[:, columns] >= 0
+            episode = self._number(ended, placed.first[columns], (full.worker, full.group))
+            self.ended.extend(episode[ended].tolist())
+            if number_paid := int(known.sum()):
+                self._steps.append(Steps(episode[known], caption[:, columns][known], pay[:, columns][known]))
+                self._kept += number_paid
+        if self._kept > MOST:
+            self._forget()
+
+    def _number(self, ended: np.ndarray, first: np.ndarray, group: tuple[int, int]) -> np.ndarray:
+        """The number of each step's episode. [T, E]"""
+        count = ended.sum(0)
+        later = self._next + len(first) + np.cumsum(count) - count  # episodes that begin after the first step. [E]
+        begun = self._next + np.arange(len(first))
+        opened = np.where(first, begun, self._open.get(group, begun))
+        before = np.cumsum(ended, 0) - ended  # episodes that ended before each step
+        self._open[group] = np.where(count > 0, later + count - 1, opened)
+        self._next += len(first) + int(count.sum())
+        return np.where(before > 0, later + before - 1, opened)
+
+    def _forget(self) -> None:
+        """Drops the steps of earlier episodes, and the oldest steps beyond half of MOST."""
+        steps = _join(self._steps)
+        wanted = np.isin(steps.episode, [*self.ended, *(number for open in self._open.values() for number in open)])
+        self._steps = [Steps(*(column[wanted][-MOST // 2 :] for column in steps))]
+        self._kept = len(self._steps[0].pay)
+
+    def steps(self) -> Steps:
+        """The paid steps of the ended episodes. Episodes without pay have the first numbers, so that they count."""
+        self._forget()
+        (steps,) = self._steps
+        paid = np.intersect1d(steps.episode, self.ended)
+        own = np.isin(steps.episode, paid)
+        first = len(self.ended) - len(paid)
+        return Steps(first + np.searchsorted(paid, steps.episode[own]), steps.caption[own], steps.pay[own])
+
+
+def _join(parts: list[Steps]) -> Steps:
+    nothing = np.zeros(0, np.int64)
+    return Steps(*map(np.concatenate, zip(Steps(nothing, nothing, nothing.astype(np.float32)), *parts, strict=True)))
+
+
+def audited_source(config: ConfigDict, sources: RewardSources) -> OnlineSource | None:
+    """The source whose pay is audited; None if there is none, or if audits are off."""
+    source = sources.get(ONLINE)
+    return source if config.policy.online.audit_every_steps and isinstance(source, OnlineSource) else None
+
+
+class FlightAudit:
+    """Audits in flight."""
+
+    def __init__(self, config: ConfigDict, folder: Path, env_steps: int, sources: RewardSources):
+        """Begins, or goes on after `env_steps`; later rows in `folder` are removed."""
+        self._source, self._file = audited_source(config, sources), folder / FILE
+        self._every, self._steps = config.policy.online.audit_every_steps, env_steps
+        self._episodes, self._goal = Episodes(), ""
+        self._told: set[str] = set()  # the checks that had findings in the last audit
+        self._figures: dict[str, float] = {}
+        if self._file.exists():
+            drop_rows_after(self._file, env_steps)
+
+    def after_update(self, env_steps: int, batch: Batch) -> None:
+        """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
+        if self._source is None:
+            return
+        try:
+            self._add(batch, self._source)
+            if env_steps // self._every > self._steps // self._every:
+                self._audit(env_steps, self._source)
+        except Exception as error:  # training must not depend on the audit
+            self._source = None
+            print_line(f"train_policy: the audit failed, and training continues without it: {clean(repr(error))}")
+        self._steps = env_steps
+
+    def _add(self, batch: Batch, source: OnlineSource) -> None:
+        if source.goal != self._goal:  # the pay so far was for another goal
+            self._goal = source.goal
+            self._episodes.clear()
+        pay = batch.arrays.rewards[ONLINE]
+        caption = np.full(pay.shape, -1)
+        caption[pay > 0] = source.store.captions.lookup.find(batch.arrays.paid_messages)
+        self._episodes.add(batch, caption, pay)
+
+    def _audit(self, env_steps: int, source: OnlineSource) -> None:
+        steps = self._episodes.steps()
+        rows, places = np.unique(steps.caption, return_inverse=True)
+        texts = [decode(message) for message in source.store.captions.messages[rows]]
+        found = audit_in_flight(steps._replace(caption=places), texts, source.store.better_than_nothing()[rows])
+        findings = found.findings
+        row: dict[str, Any] = {
+            "env_steps": env_steps,
+            "goal": source.goal,
+            "episodes": len(self._episodes.ended),
+            "findings": [
+                {"check": one.check, "sentence": one.sentence, "advice": one.advice} for one in findings.found
+            ],
+            "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
+            "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in found.paid],
+        }
+        with open_in_place(self._file, "a") as file:
+            file.write(json_line(row))
+        self._figures = {"findings": float(len(findings.found)), "neutral": found.neutral}
+        for one in [one for one in findings.found if one.check not in self._told][:TOLD]:
+            print_line(
+                f"train_policy: audit at {env_steps:,} steps: {one.check}: {clean(one.sentence)}. Try {one.advice}."
+            )
+        self._told = {one.check for one in findings.found}
+
+    def figures(self) -> dict[str, float]:
+        """Figures of the audit since the last call, for a row of metrics."""
+        found, self._figures = self._figures, {}
+        return {f"reward/{ONLINE}_audit_{name}": value for name, value in found.items()}

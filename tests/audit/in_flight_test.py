@@ -1,0 +1,142 @@
+"""The audit in flight: whole episodes out of rollouts, and what the checks find by the labels so far."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from motif_jax.audit.findings import percent
+from motif_jax.audit.in_flight import audit_in_flight
+from motif_jax.audit.pay import Steps
+from motif_jax.captions import encode
+from motif_jax.rewards.online.store import NONE, Seen, Store
+from motif_jax.stages.train_policy import audit
+from motif_jax.stages.train_policy.audit import Episodes
+
+pytestmark = pytest.mark.quick
+T, E, GROUPS = 6, 3, 2
+NOTHING = np.zeros(0, np.int64)
+
+
+def batches(rng, count: int):
+    """Rollouts of two groups, in batches of two rollouts, also of one group; with the number of each caption."""
+    fresh = np.ones((GROUPS, E), bool)
+    for _ in range(count):
+        fulls = [SimpleNamespace(worker=0, group=int(group)) for group in rng.integers(GROUPS, size=2)]
+        ended, first = rng.random((T, 2 * E)) < 0.15, np.zeros(2 * E, bool)
+        for number, full in enumerate(fulls):
+            columns = slice(number * E, (number + 1) * E)
+            first[columns] = fresh[full.group]
+            fresh[full.group] = ended[-1, columns]
+        caption = np.where(rng.random(ended.shape) < 0.3, rng.integers(9, size=ended.shape), -1)
+        pay = np.where(caption >= 0, rng.random(ended.shape), 0).astype(np.float32)
+        yield SimpleNamespace(arrays=SimpleNamespace(first=first, ended=ended), fulls=fulls), caption, pay
+
+
+@pytest.mark.parametrize("most", [audit.MOST, 60])
+def test_episodes_are_those_of_a_slow_walk(monkeypatch, most):
+    """Game by game and step by step. With little room, the oldest steps are dropped."""
+    monkeypatch.setattr(audit, "RECENT", 25)
+    monkeypatch.setattr(audit, "MOST", most)
+    episodes, running, ended = Episodes(), {}, []
+    for batch, caption, pay in batches(np.random.default_rng(3), 40):
+        episodes.add(batch, caption, pay)
+        for number, step in np.ndindex(2, T):
+            for column in range(number * E, (number + 1) * E):
+                game = batch.fulls[number].group, column % E
+                if batch.arrays.first[column] and not step:
+                    running[game] = []
+                if caption[step, column] >= 0:
+                    running[game].append((caption[step, column], pay[step, column]))
+                if batch.arrays.ended[step, column]:
+                    ended.append(running.pop(game))
+                    running[game] = []
+    assert len(ended) > 50
+    found = episodes.steps()
+    shown = [
+        sorted(zip(found.caption[at].tolist(), found.pay[at].tolist(), strict=True))
+        for at in (found.episode == number for number in range(found.episodes))
+    ]
+    if most == 60:
+        assert 0 < len(found.pay) <= 30
+        assert found.episodes == 25
+    else:
+        assert sorted(shown) == sorted(map(sorted, ended[-25:]))
+        assert [bool(one) for one in shown] == sorted(bool(one) for one in shown)
+    episodes.clear()
+    assert len(episodes.steps().pay) == 0
+
+
+def play(rng, exploit: float) -> tuple[Steps, list[str], np.ndarray]:
+    """Forty episodes. The judge likes 30 captions, is neutral about 30, dislikes 5, and has not seen the last 10."""
+    texts = [f"Good {number}." for number in range(30)] + [f"Dull {chr(65 + number)}." for number in range(30)]
+    texts += [f"Bad {chr(65 + number)}." for number in range(5)] + [f"New {chr(65 + number)}." for number in range(10)]
+    better = np.repeat([0.9, 0.5, 0.1, np.nan], [30, 30, 5, 10])
+    caption = rng.integers(30, size=(40, 50))
+    caption = np.where(rng.random(caption.shape) < exploit, rng.integers(30, len(texts), caption.shape), caption)
+    return Steps(np.repeat(np.arange(40), 50), caption.ravel(), rng.random(caption.size)), texts, better
+
+
+def test_pay_for_what_the_judge_does_not_like_is_found():
+    steps, texts, better = play(np.random.default_rng(0), 0.5)
+    total = bad = 0.0
+    for caption, pay in zip(steps.caption.tolist(), steps.pay.tolist(), strict=True):
+        total += pay
+        bad += pay if better[caption] <= 0.6 else 0.0  # False for unknown
+    found = audit_in_flight(steps, texts, better)
+    assert found.neutral == pytest.approx(bad / total)
+    (finding,) = found.findings.found
+    assert finding.sentence.startswith(percent(bad / total))
+    assert "that the judge calls neutral or worse" in finding.sentence
+    assert "--config.policy.online.order=uncertain" in finding.advice
+    assert found.paid[0]["captions"] == "Good #."
+    assert (found.paid[0]["worth"], found.paid[0]["times"]) == (1.0, int((steps.caption < 30).sum()))
+    assert not any(audit_in_flight(*play(np.random.default_rng(seed), 0.02)).findings.found for seed in range(1, 11))
+
+
+def test_captions_of_one_kind_keep_their_own_labels():
+    """Every third number is liked, and only these are paid."""
+    rng = np.random.default_rng(0)
+    texts = [f"You see {number} coins." for number in range(60)] + ["You win."]
+    better = np.append(np.tile([0.9, 0.5, 0.5], 20), 0.9)
+    steps = Steps(np.repeat(np.arange(30), 10), 3 * rng.integers(20, size=300), np.ones(300))
+    found = audit_in_flight(steps, texts, better)
+    assert found.neutral == 0
+    assert [one.check for one in found.findings.found] == ["loops"]  # the judge does not like most of this kind
+    steps = steps._replace(caption=steps.caption + 1)
+    assert audit_in_flight(steps, texts, better).neutral == 1
+
+
+def test_what_cannot_be_looked_at_is_told():
+    steps, texts, better = play(np.random.default_rng(0), 0.5)
+
+    def skipped(steps, better):
+        return {one.name: one.skipped for one in audit_in_flight(steps, texts, better).findings.skipped}
+
+    no_label = "no label says whether a caption is better than no message"
+    assert skipped(steps, np.full(len(texts), np.nan)) == {"pay for neutral captions": no_label}
+    few = Steps(*(column[: 7 * 50] for column in steps))
+    why = "7 episodes have ended since training began or went on, and 20 are needed"
+    assert skipped(few, better) == {"pay for neutral captions": why, "loops": why}
+    none = Steps(*(column[:0] for column in steps))
+    assert set(skipped(none, better).values()) == {"no step of the last episodes is paid"}
+
+
+@pytest.mark.parametrize("kind", ["one", "neutral", "pairs"])
+def test_labels_say_what_is_better_than_nothing(kind):
+    store = Store(kind != "one", 100, kind == "neutral")
+    messages = np.array([encode(text) for text in ("a", "b", "c", "d")])
+    rows = store.see(Seen(NOTHING, NOTHING, messages, np.ones(4, np.int64)), 0)
+    if kind == "one":
+        store.want(rows, 0)
+    elif kind == "neutral":
+        store.compare_with_neutral(rows, 0)
+    else:
+        store.add_pairs(rows[:3], rows[1:], 0)
+    for question in store.waiting.tolist()[:3]:
+        better = [1.0, 0.0, 0.8][question]
+        is_second = store.questions["second"][question] != 0 or kind == "one"
+        store.take(question, better if is_second else 1 - better, 3)
+    expected = {"one": [1, 0.5, 0.8], "neutral": [1, 0, 0.8], "pairs": [np.nan] * 3}[kind]
+    np.testing.assert_allclose(store.better_than_nothing()[rows], [*expected, np.nan])
+    assert NONE not in store.better_than_nothing()

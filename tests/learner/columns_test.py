@@ -1,0 +1,87 @@
+"""Returns in columns against the slow twin, over random streams with ends, cuts and switches at every place."""
+
+import itertools
+
+import columns_twin as twin
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from motif_jax.learner.columns import Turns, decision_rewards, vtrace_in_columns
+from motif_jax.learner.vtrace import next_values, vtrace
+
+K = 3  # options
+
+
+def streams(seed: int, steps: int = 24, games: int = 40) -> dict[str, np.ndarray]:
+    chance = np.random.default_rng(seed)
+    shape = steps, games
+    charge = np.where(chance.random(shape) < 0.25, K, np.repeat(chance.integers(0, K, (steps // 4, games)), 4, 0))
+    terminated = chance.random(shape) < 0.06
+    truncated = (chance.random(shape) < 0.06) & (chance.random(shape) < 0.7)  # sometimes at the same step
+    return {
+        "values": chance.normal(size=shape), "rewards": chance.normal(size=shape),
+        "discounts": chance.choice([0.9, 0.99, 0.5], shape), "ratio": np.exp(chance.normal(size=shape)),
+        "charge": charge, "switches": (chance.random(shape) < 0.3) & (charge != K), "terminated": terminated,
+        "truncated": truncated, "last": chance.normal(size=(K + 1, games)),
+        "known_last": chance.random((K + 1, games)) < 0.5,
+    }  # fmt: skip
+
+
+def both(data: dict[str, np.ndarray], **options) -> tuple:
+    turns = Turns(jnp.asarray(data["charge"]), jnp.asarray(data["charge"] == K), jnp.asarray(data["switches"]))
+    arrays = {
+        name: jnp.asarray(data[name], jnp.float32) for name in ("values", "rewards", "discounts", "ratio", "last")
+    }
+    flags = {name: jnp.asarray(data[name]) for name in ("terminated", "truncated", "known_last")}
+    return vtrace_in_columns(turns=turns, **arrays, **flags, **options), twin.vtrace_in_columns(**data, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"inferred": True}, {"clip_rho": 2.0, "clip_c": 0.5}])
+def test_targets_and_advantages_are_those_of_the_slow_twin(options):
+    for seed in range(3):
+        found, expected = both(streams(seed), **options)
+        np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)
+
+
+def test_every_place_of_an_end_a_cut_and_a_switch():
+    """Six steps of two options and the controller, in all orders, with each event at each step."""
+    orders = [*itertools.product(range(K), repeat=3)]
+    events = [None, *itertools.product(("terminated", "truncated", "switches"), range(6))]
+    data = streams(0, 8, len(orders) * len(events))
+    data = {name: array[:6] if len(array) == 8 else array for name, array in data.items()}
+    for name in ("terminated", "truncated", "switches"):
+        data[name][:] = False
+    for game, (order, event) in enumerate(itertools.product(orders, events)):
+        data["charge"][:, game] = [K, order[0], order[0], order[1], K, order[2]]
+        if event:
+            data[event[0]][event[1], game] = True
+    found, expected = both(data)
+    np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)
+
+
+def test_one_behaviour_alone_has_the_targets_of_v_trace():
+    data = streams(5)
+    data["charge"][:], data["switches"][:], data["known_last"][:] = 0, False, True
+    data["discounts"][:] = 0.9
+    found, _ = both(data)
+    values = jnp.concatenate([data["values"], data["last"][:1]]).astype(jnp.float32)
+    ends = jnp.asarray(data["terminated"]), jnp.asarray(data["truncated"])
+    rewards, ratio = (jnp.asarray(data[name], jnp.float32) for name in ("rewards", "ratio"))
+    v_t, discount_t, trace_t = next_values(values, rewards, *ends, 0.9)
+    expected = vtrace(values[:-1], v_t, rewards, discount_t, ratio, trace_t)
+    np.testing.assert_allclose(found.targets, expected.targets, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.advantages, expected.advantages, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.9])
+def test_a_decision_is_paid_what_is_earned_until_the_next(discount):
+    data = streams(7)
+    decides = data["charge"] == K
+    ended = (data["terminated"] | data["truncated"]) & ~decides  # the game stands still in a decision
+    turns = Turns(jnp.asarray(data["charge"]), jnp.asarray(decides), jnp.asarray(data["switches"]))
+    found = decision_rewards(jnp.asarray(data["rewards"], jnp.float32), turns, jnp.asarray(ended), discount)
+    for one, other in zip(found, twin.decision_rewards(data["rewards"], decides, ended, discount), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,151 @@
+"""The update of a policy with options: choices without effect do not count, and devices share the work."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import ROOT, with_cpu_devices
+from linear_policy import BASE, VERSION, B, D, H, T, make_rollouts, unroll
+
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.learner.options import Control
+from motif_jax.learner.update import Rewards, init_state, make_policy_update
+from motif_jax.networks.options import OptionHeads
+
+ACTIONS, K, LENGTHS = 3, 2, (1, 2, 4, 8)
+HEADS = OptionHeads(ACTIONS, K, LENGTHS)
+CONTROL = Control(HEADS, exploration=3.0)
+FACTORS = np.array([[1.0, 0.5], [0.0, 2.0], [0.1, 0.0]], np.float32)
+MARK = D  # a told policy reads who is in charge beside its D numbers
+
+
+def told_unroll(params, frozen, observations, first, core):
+    seen = jnp.concatenate([observations["x"], observations["told"]], -1)
+    return unroll(params, frozen, {"x": seen}, first, core)
+
+
+def make_params():
+    rng = np.random.default_rng(0)
+    size = D + K + 1
+    shapes = {"core": (size, H), "policy": (size + H, sum(HEADS.sizes)), "value": (size + H, 1)}
+    return {name: (rng.normal(size=shape) / 2).astype(np.float32) for name, shape in shapes.items()}
+
+
+def make_batch(seed: int = 2):
+    """Random turns; the controller is in charge of the first step of an episode, and of others."""
+    rng, rollouts = np.random.default_rng(seed), make_rollouts()
+    first = rollouts.first.copy()
+    charge = np.where(first[:-1] | (rng.random((T, B)) < 0.2), K, rng.integers(K, size=(T, B)))
+    following = np.concatenate([charge[1:], rng.integers(K + 1, size=(1, B))])
+    draw = {"drawn": ACTIONS, "option": K, "length": len(LENGTHS)}
+    control = {"charge": charge, "next": following} | {name: rng.integers(n, size=(T, B)) for name, n in draw.items()}
+    control = {name: array.astype(np.int32) for name, array in control.items()}
+    played = charge != K
+    ends = {name: getattr(rollouts, name) & played for name in ("terminated", "truncated")}
+    first[1:] = ends["terminated"] | ends["truncated"]
+    return rollouts._replace(
+        first=first, control=control, action=np.where(played, control["drawn"], -1).astype(np.int32),
+        reward=np.where(played, rollouts.reward, 0).astype(np.float32),
+        logits=rng.normal(size=(T, B, sum(HEADS.sizes))).astype(np.float32), **ends,
+    )  # fmt: skip
+
+
+def train(batch, control=CONTROL, devices=1, **changes):
+    settings = replace(BASE, **changes)
+
+    def shape_rewards(rollouts):
+        rewards = jnp.stack([rollouts.reward, rollouts.moments["m"]])
+        total, of_options = control.pay(rewards, jnp.asarray(FACTORS), rollouts, settings.discount)
+        return Rewards(total, rollouts.reward, of_options)
+
+    mesh = make_mesh(devices)
+    update = map_update(make_policy_update(told_unroll, shape_rewards, settings, control), mesh, 1, num_constants=1)
+    state = init_state(make_params(), settings)._replace(version=jnp.int32(VERSION))
+    state, metrics = update(replicate(state, mesh), (), shard(batch, mesh, axis=1))
+    assert metrics["finite"] == 1
+    return jax.device_get((state.params, metrics))
+
+
+def assert_near(one, other, near=True):
+    same = [np.allclose(a, b, rtol=2e-4, atol=2e-5) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True)]
+    assert all(same) if near else not all(same)
+
+
+def with_other_choices(batch):
+    """What was drawn without effect is different."""
+    decides, control = batch.control["charge"] == K, dict(batch.control)
+    control["drawn"] = np.where(decides, (control["drawn"] + 1) % ACTIONS, control["drawn"])
+    control["option"] = np.where(decides, control["option"], (control["option"] + 1) % K)
+    control["length"] = np.where(decides, control["length"], (control["length"] + 1) % len(LENGTHS))
+    return batch._replace(control=control)
+
+
+@pytest.mark.parametrize("algorithm", ["appo", "impala"])
+def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm):
+    batch = make_batch()
+    other = with_other_choices(batch)
+    assert_near(train(batch, algorithm=algorithm), train(other, algorithm=algorithm))
+    every = CONTROL._replace(all_heads=True)
+    assert_near(train(batch, every, algorithm=algorithm), train(other, every, algorithm=algorithm), near=False)
+
+
+@pytest.mark.quick
+def test_values_of_the_config_change_what_is_learnt():
+    batch = make_batch()
+    plain = train(batch)
+    annealed = CONTROL._replace(exploration_left=0.1)
+    for changed in (
+        train(batch, CONTROL._replace(by_steps=True)), train(batch, CONTROL._replace(bootstrap_on_switch=False)),
+        train(batch, CONTROL._replace(exploration=1.0)), train(batch, annealed, total_updates=2 * VERSION),
+        train(batch, bootstrap="inferred"),
+    ):  # fmt: skip
+        assert_near(plain, changed, near=False)
+
+
+@pytest.mark.quick
+def test_the_last_moment_is_read_again_with_the_controller_in_charge():
+    batch = make_batch()
+    seen, first = jax.device_get(CONTROL.told(jax.tree.map(jnp.asarray, batch)))
+    assert seen["told"].shape == (T + 2, B, K + 1)
+    np.testing.assert_array_equal(seen["told"][:T].argmax(-1), batch.control["charge"])
+    np.testing.assert_array_equal(seen["told"][T].argmax(-1), np.where(batch.first[T], K, batch.control["next"][-1]))
+    assert (seen["told"][T + 1].argmax(-1) == K).all()
+    np.testing.assert_array_equal(seen["x"][T + 1], seen["x"][T])
+    assert not first[T + 1].any()
+
+
+@pytest.mark.quick
+def test_advantages_are_normalised_for_options_and_controller_by_themselves():
+    rng = np.random.default_rng(0)
+    charge = rng.integers(K + 1, size=(T, B))
+    charge[0, 0] = 1
+    advantages = (rng.normal(size=(T, B)) * 10.0**charge + charge).astype(np.float32)
+    valid = rng.random((T, B)) < 0.8
+    mesh = make_mesh(1)
+    found = jax.device_get(map_update(
+        lambda state, given: (state, CONTROL.normalised(*given, BASE)), mesh, batch_axis=1, results=None,
+    )(replicate(jnp.zeros(()), mesh), shard((advantages, valid, charge), mesh, axis=1))[1])  # fmt: skip
+    for column in range(K + 1):
+        counted = found[(charge == column) & valid]
+        assert counted.mean() == pytest.approx(0, abs=1e-5)
+        assert counted.std(ddof=1) == pytest.approx(1, rel=1e-4)
+
+
+def compare_devices() -> None:
+    """What the test below runs where there are eight devices."""
+    assert jax.device_count() == 8
+    batch = make_batch()
+    assert_near(train(batch), train(batch, devices=8))
+    assert_near(train(batch, num_minibatches=2), train(batch, devices=8, num_minibatches=2))
+
+
+def test_eight_devices_do_what_one_does():
+    code = "import sys; sys.path[:0] = ['tests', 'tests/learner']\nimport option_heads_test as it\nit.compare_devices()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,127 @@
+"""Who is in charge while a policy with options plays, and games that stand still while its headsler decides."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from motif_jax.actors.acting import RandomPolicy, Rounds
+from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.world import WAIT
+from motif_jax.networks.options import OptionHeads
+from motif_jax.policies.model import Model
+from motif_jax.policies.player import PolicyPlayer
+
+pytestmark = pytest.mark.quick
+GAMES = 6
+
+
+def model_of(heads: OptionHeads) -> Model:
+    """Its logits depend on nothing, so that everything is chosen with equal probability."""
+
+    def step(params, frozen, observations, first, core, prepared):
+        count = len(first)
+        assert observations["told"].shape == (count, heads.options + 1)
+        return jnp.zeros((count, sum(heads.sizes))), jnp.zeros(count), core + 1
+
+    return Model((), lambda *_: None, step, None, ("seen",), 1, heads.actions, options=heads)
+
+
+@pytest.mark.parametrize("lengths", [(3,), (1, 2, 4)])
+def test_the_headsler_is_in_charge_at_first_and_after_every_turn(lengths):
+    heads = OptionHeads(5, 3, lengths)
+    player = PolicyPlayer(model_of(heads), GAMES, GAMES, seed=0)
+    chance, left, charge = np.random.default_rng(0), np.zeros(GAMES, int), np.full(GAMES, 3)
+    seen = {"seen": np.zeros((GAMES, 1), np.float32)}
+    options, taken = set(), set()
+    for number in range(60):
+        first = chance.random(GAMES) < 0.1 if number else np.ones(GAMES, bool)
+        charge[first] = 3
+        actions, outputs = player(seen, first.copy(), np.arange(GAMES))
+        assert outputs["charge"].tolist() == charge.tolist()
+        for game in range(GAMES):
+            if charge[game] == 3:
+                assert actions[game] == WAIT
+                charge[game], left[game] = outputs["option"][game], lengths[outputs["length"][game]]
+                options.add(charge[game])
+                taken.add(left[game])
+            else:
+                assert actions[game] == outputs["drawn"][game]
+                left[game] -= 1
+                charge[game] = charge[game] if left[game] else 3
+        assert outputs["next"].tolist() == charge.tolist()
+    assert options == {0, 1, 2}
+    assert taken == {*lengths}
+    assert outputs["logits"].shape == (GAMES, 5 + 3 + (3 if len(lengths) > 1 else 0))
+
+
+class Waiting(RandomPolicy):
+    """Plays the same actions as a policy that never waits, with waits between them."""
+
+    def __init__(self, num_actions: int, share: float):
+        super().__init__(num_actions)
+        self._share, self._waits = share, np.random.default_rng(1)
+        self._actions = [np.random.default_rng(game) for game in range(GAMES)]
+        self._number = num_actions
+
+    def __call__(self, observations, first, games):
+        actions = np.full(len(games), WAIT)
+        for place, game in enumerate(games):
+            if self._waits.random() >= self._share:
+                actions[place] = self._actions[game].integers(self._number)
+        return actions, {}
+
+
+OBSERVED = {
+    "treasure": ("view", "numbers", "event_gold", "event_stairs", "event_message"),
+    "nethack": (
+        "blstats", "crop", "message", "event_message", "event_score", "event_gold", "event_health", "event_stairs",
+    ),
+}  # fmt: skip
+
+
+def played(world: str, share: float, steps: int) -> tuple[list[dict[str, list]], list]:
+    """The steps of each game without waits, and the episodes that ended."""
+    env = {"world": world, "max_episode_steps": 25}
+    with ActorPool(
+        env, OBSERVED[world], num_workers=0, games_per_worker=GAMES, groups=2, rollout_length=7, slots_per_group=2,
+        seed=3,
+    ) as pool:  # fmt: skip
+        policy, ended = Waiting(len(pool.world.action_names), share), [[] for _ in range(GAMES)]
+        found, count = [{name: [] for name in (*OBSERVED[world], "reward", "first")} for _ in range(GAMES)], 0
+        for batch in itertools.takewhile(lambda _: count < steps, Rounds(pool, policy, 2)):
+            arrays, count = batch.arrays, count + batch.steps
+            waits = arrays["action"] == WAIT
+            assert batch.steps == (~waits).sum()
+            assert not (arrays["terminated"] | arrays["truncated"])[waits].any()
+            assert not arrays["reward"][waits].any()
+            for name in OBSERVED[world]:
+                if name.startswith("event_") and name != "event_message":
+                    assert world == "treasure" or not arrays[name][waits].any()
+                else:  # a game that waits shows the same moment again
+                    same = arrays[name][1:] == arrays[name][:-1] if len(arrays[name]) > 7 else np.ones((7, GAMES, 1))
+                    assert same.reshape(7, GAMES, -1).all(-1)[waits].all()
+            for game in range(GAMES):
+                for name in found[game]:
+                    found[game][name] += [array.tobytes() for array in arrays[name][:7, game][~waits[:, game]]]
+            for full, episodes in zip(batch.fulls, batch.episodes, strict=True):
+                for one in episodes:
+                    ended[full.group * GAMES // 2 + one.game].append(one.info)
+    return found, ended
+
+
+@pytest.mark.parametrize("world", ["treasure", "nethack"])
+def test_a_game_that_waits_is_not_changed_by_it(world):
+    """Games begin their episodes in another order if some wait, so the first episode of each is compared."""
+    (plain, _), (waited, ended) = (played(world, share, 200) for share in (0.0, 0.4))
+    for game in range(GAMES):
+        firsts = plain[game]["first"]
+        end = next((step for step in range(1, len(firsts)) if firsts[step] == b"\1"), len(firsts))
+        for name in waited[game]:
+            if name != "first":  # a moment at which a game waits is read twice
+                count = min(end, len(waited[game][name]))
+                assert count > 5
+                assert waited[game][name][:count] == plain[game][name][:count], name
+    assert all(info.steps <= 25 for episodes in ended for info in episodes)
+    assert any(info.steps == 25 for episodes in ended for info in episodes)

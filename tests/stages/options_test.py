@@ -1,0 +1,141 @@
+"""A policy with options is trained, resumed, evaluated and loaded; steps in which games wait count nowhere."""
+
+import jax
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax import load_policy
+from motif_jax.devices.checkpoints import reading
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
+from motif_jax.policies.model import read_policy
+from motif_jax.replays.replay import load_replay
+from motif_jax.replays.story import action_name
+from motif_jax.stages import evaluate, train_policy
+from motif_jax.stages.report.found import read_workdir
+from motif_jax.stages.report.head import label
+from motif_jax.stages.report.replays import pack
+from motif_jax.stages.train_policy import record
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, read_lines
+
+TINY = {
+    "num_workers": 0, "games_per_worker": 8, "groups": 2, "rollout_length": 16, "batch_size": 256, "tensorboard": False,
+    "synchronous": True, "train_for_env_steps": 1500, "wait_for_learner": False, "log_every_s": 1e-6,
+}  # fmt: skip
+
+
+def settings(**values):
+    config = get_config("options.py", "treasure")
+    config.policy.update(TINY | values)
+    config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 4, "beside": "random,#gold"})
+    return config
+
+
+def run(workdir, **values):
+    config = settings(**values)
+    train_policy.check(config)
+    train_policy.run(config, workdir)
+    return config
+
+
+def learnt(workdir):
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        return checkpoints.readable("last")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("options")
+    run(workdir)
+    return workdir
+
+
+@pytest.mark.journey
+def test_only_steps_of_the_game_count(whole):
+    summary, rows = read_json(whole / "policy/summary.json"), list(read_lines(whole / "policy/metrics.jsonl"))
+    assert 1500 <= summary["env_steps"] < 256 * summary["updates"]
+    shares = [[row[f"option/{name}/share"] for name in ("stairs", "gold")] for row in rows]
+    np.testing.assert_allclose(np.sum(shares, 1), 1)
+    for row in rows:
+        assert 1 <= row["option/gold/length"] <= 40
+        assert row["option/stairs/earns/stairs"] >= 0
+        assert row["episode/steps"] is None or row["episode/steps"] <= 40
+    # per step of the game, options earn what the world paid: 0.1 per piece of gold, 2 for the stairs
+    earned = sum(row[f"option/{name}/share"] * row[f"option/{name}/earns/controller"] for row in rows
+                 for name in ("stairs", "gold")) / len(rows)  # fmt: skip
+    assert earned > 0
+
+
+def test_it_is_said_that_a_controller_is_not_paid_and_that_turns_are_long(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(record, "UNPAID", 500)
+    run(tmp_path, controller="own_sources:Nothing:2")
+    said = capsys.readouterr().out
+    assert said.count("the controller was not paid in 500 steps, so it learns nothing (--config.policy.contr") == 1
+    assert "turns of up to 128 steps are longer than a rollout" in said
+
+
+@pytest.mark.journey
+def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
+    run(tmp_path)
+    one, other = learnt(whole), learnt(tmp_path)
+    assert one[0] == other[0]
+    for a, b in zip(jax.tree.leaves(one[1]["learner"]), jax.tree.leaves(other[1]["learner"]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    run(tmp_path, train_for_env_steps=2500)
+    assert learnt(tmp_path)[0] >= 2500
+
+
+@pytest.mark.journey
+def test_options_are_evaluated_alone_beside_their_controller(whole):
+    config = settings()
+    evaluate.check(config)
+    evaluate.run(config, whole)
+    step = learnt(whole)[0]
+    names = {path.name for path in (whole / "evaluate").iterdir()}
+    assert {"random", f"policy-{step}", f"policy-{step}-gold"} <= names
+    for name in (f"policy-{step}", f"policy-{step}-gold"):
+        for row in read_lines(whole / "evaluate" / name / "episodes.jsonl"):
+            assert row["steps"] <= 40
+    (replay,) = [load_replay(file, "") for file in (whole / "evaluate" / f"policy-{step}" / "replays").glob("*.npz")][
+        :1
+    ]
+    assert replay.about["options"] == ["stairs", "gold"]
+    assert len(replay.charge) == replay.steps
+    shown = {action_name(replay, number) for number in range(replay.steps)}
+    assert shown <= {f"{action} ({option})" for action in ACTIONS for option in ("stairs", "gold")}
+    assert pack(replay)["options"] == ["stairs", "gold"]
+    names = [label(player) for player in read_workdir(whole, whole / "report").players]
+    assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
+    config.evaluate.beside = "#silver"
+    with pytest.raises(UserError, match=r"has the options stairs, gold, not 'silver' \(--config.evaluate.beside\)"):
+        evaluate.run(config, whole)
+
+
+def test_a_loaded_policy_decides_by_itself(whole):
+    policy, alone = load_policy(whole, seed=1), load_policy(whole, seed=1, option="gold")
+    assert policy.options == ("stairs", "gold")
+    game, seen = TreasureGame(), set()
+    game.reset(game_seed(0, SeedStream.TRAIN, 0))
+    while not game.end:
+        act = policy(game.seen)
+        seen.add(act.option)
+        assert len(act.probabilities) == 9
+        assert alone(game.seen).option == "gold"
+        game.step(act.action)
+    assert seen <= {"stairs", "gold"}
+    policy.begin(3)
+    many = {name: np.stack([array] * 3) for name, array in game.seen.items()}
+    acts = [policy(many) for _ in range(20)]
+    assert all(len(act.option) == len(act.action) == 3 for act in acts)
+    assert {name for act in acts for name in act.option} == {"stairs", "gold"}
+    with pytest.raises(UserError, match="has no option 'silver': its options are stairs, gold"):
+        load_policy(whole, option="silver")
+
+
+def test_a_checkpoint_says_what_its_options_are(whole):
+    model, facts, sources = read_policy(whole)
+    assert facts["model"]["options"] == {"names": ["stairs", "gold"], "lengths": [1, 2, 4, 8, 16, 32, 64, 128]}
+    assert model.options.sizes == (9, 2, 8)
+    assert [one.name for one in sources] == ["event_stairs", "event_gold"]
