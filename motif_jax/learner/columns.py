@@ -7,9 +7,10 @@ did not exist, so that an option's return runs on over the time in which others 
 delta_t = min(rho_t, clip_rho) (r_t + discount_t V_next - V_t)
 acc_t = delta_t + discount_t min(rho_t, clip_c) acc_next
 
-where `next` is the next step of the same column. Where this step is unknown, V_next is the column's last known value,
-V_t itself, as at a time limit: at the end of the rollout for columns that are not in charge there, at a time limit, and
-where another option follows. An end of the game ends all columns.
+where `next` is the next step of the same column. An end of the game ends all columns; at a time limit V_next is V_t, as
+in vtrace.py. Where the next step is not known, at a switch, and at the end of the rollout for columns that are not in
+charge there, V_next is (V_t - r_t) / discount_t, so that such a step teaches nothing. (V_t would grow to
+r_t / (1 - discount) there, and the option would learn to waste steps if a reward then came last.)
 
 The controller's steps are decisions, during which the game stands still. A decision's reward is the sum of the
 controller's rewards until the next decision.
@@ -60,13 +61,15 @@ def decision_rewards(
     return sums, powers
 
 
+KNOWN, ENDED, CUT, UNKNOWN = range(4)  # what is known of a column's next step
+
+
 class Carry(NamedTuple):
     """What each column knows of its next step. [C, B] each"""
 
     value: jax.Array
     acc: jax.Array
-    ended: jax.Array  # bool: the game ended before it
-    unknown: jax.Array  # bool
+    status: jax.Array  # int32
 
 
 def vtrace_in_columns(
@@ -95,7 +98,7 @@ def vtrace_in_columns(
       terminated, truncated: ends of the game, and time limits. [T, B] bool
       last: values of the state after the last step, for each column. [C, B]
       known_last: where `last` is known. [C, B] bool
-      inferred: as published, an unknown next value is (V_t - r_t) / discount, so the step's advantage is 0.
+      inferred: as published, V_next is (V_t - r_t) / discount_t at time limits as well.
       clip_rho, clip_c: as for `vtrace`.
     """
     chex.assert_equal_shape([values, rewards, discounts, ratio, *turns, terminated, truncated])
@@ -106,30 +109,21 @@ def vtrace_in_columns(
     def back(carry: Carry, step: tuple[jax.Array, ...]) -> tuple[Carry, VTrace]:
         value, reward, discount, ratio, charge, switches, terminated, truncated = step
         mine = columns == charge  # [C, B]
-        cut = truncated & ~terminated
-        unknown = cut | (switches & mine & ~terminated)
-        carry = Carry(
-            value=carry.value,
-            acc=jnp.where(terminated | unknown, 0.0, carry.acc),
-            ended=terminated | (carry.ended & ~unknown),
-            unknown=unknown | (carry.unknown & ~terminated),
-        )
-
-        def of_mine(array: jax.Array) -> jax.Array:
-            return jnp.where(mine, array, 0).sum(0)
-
-        guess = (value - reward) / jnp.maximum(discount, 1e-6) if inferred else value
-        following = jnp.where(of_mine(carry.unknown) > 0, guess, of_mine(carry.value))
-        acc = of_mine(carry.acc)
-        discount = jnp.where(of_mine(carry.ended) > 0, 0.0, discount)
+        status = jnp.where(switches & mine, UNKNOWN, carry.status)
+        status = jnp.where(terminated, ENDED, jnp.where(truncated, CUT, status))
+        carry = carry._replace(acc=jnp.where(status == KNOWN, carry.acc, 0.0), status=status)
+        value_next, acc, status = (jnp.where(mine, array, 0).sum(0) for array in carry)
+        without = (value - reward) / jnp.maximum(discount, 1e-6)  # with this value after it, the step teaches nothing
+        at_cut = without if inferred else value
+        following = jnp.where(status == CUT, at_cut, jnp.where(status == UNKNOWN, without, value_next))
+        discount = jnp.where(status == ENDED, 0.0, discount)
         rho = jnp.minimum(ratio, clip_rho)
         found = rho * (reward + discount * following - value) + discount * jnp.minimum(ratio, clip_c) * acc
         advantage = rho * (reward + discount * (following + acc) - value)
-        known = Carry(value, found, jnp.zeros_like(terminated), jnp.zeros_like(terminated))
+        known = Carry(value, found, jnp.full_like(charge, KNOWN))
         carry = Carry(*(jnp.where(mine, new, old) for new, old in zip(known, carry, strict=True)))
         return carry, VTrace(value + found, advantage)
 
-    none = jnp.zeros(last.shape, bool)
-    start = Carry(last, jnp.zeros_like(last), none, ~known_last)
+    start = Carry(last, jnp.zeros_like(last), jnp.where(known_last, KNOWN, UNKNOWN).astype(turns.charge.dtype))
     steps = values, rewards, discounts, ratio, turns.charge, turns.switches, terminated, truncated
     return jax.lax.scan(back, start, steps, reverse=True)[1]

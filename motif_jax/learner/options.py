@@ -38,7 +38,7 @@ class Control(NamedTuple):
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.controller
         switches = (following == self.controller) & (option != charge) & ~decides & ~batch.first[1:]
-        return Turns(charge, decides, switches & self.bootstrap_on_switch)
+        return Turns(self.heads.column(charge), decides, switches & self.bootstrap_on_switch)
 
     def _next(self, batch: Rollouts) -> jax.Array:
         """Who is in charge of the step after each step. [T, B]"""
@@ -62,11 +62,10 @@ class Control(NamedTuple):
         decides = batch.control["charge"] == self.controller
         new, old = (map(jax.nn.log_softmax, self.heads.split(all_logits)) for all_logits in (logits, batch.logits))
         found = []
-        for name, one, other in zip(("drawn", "option", "length"), new, old, strict=False):
-            counts = ~decides if name == "drawn" else decides
-            scale = None if name == "drawn" else exploration
-            head = losses.Head(one, other, batch.control[name], None if self.all_heads else counts, scale)
-            found.append(head)
+        chosen = [batch.control["drawn"], *self.heads.digits(batch.control["option"]), batch.control["length"]]
+        for number, (one, other, choice) in enumerate(zip(new, old, chosen, strict=False)):
+            counts, scale = (decides, exploration) if number else (~decides, None)
+            found.append(losses.Head(one, other, choice, None if self.all_heads else counts, scale))
         return tuple(found)
 
     def pay(self, rewards: jax.Array, factors: jax.Array, batch: Rollouts, discount: float) -> tuple[jax.Array, ...]:
@@ -74,13 +73,13 @@ class Control(NamedTuple):
 
         Args:
           rewards: all that are mixed. [S, T, B]
-          factors: of each reward for options and controller. [K + 1, S]
+          factors: of each reward for all behaviours and the controller. [N + 1, S]
           batch: the rollouts.
           discount: the learner's.
         """
         turns, ended = self.turns(batch), batch.terminated | batch.truncated
         rewards = jnp.where(turns.decides, 0.0, rewards)
-        of_options = (jnp.moveaxis(factors[turns.charge], -1, 0) * rewards).sum(0)
+        of_options = (jnp.moveaxis(factors[batch.control["charge"]], -1, 0) * rewards).sum(0)
         of_controller = (factors[-1][:, None, None] * rewards).sum(0)
         sums, _ = decision_rewards(of_controller, turns, ended, discount if self.by_steps else 1.0)
         return jnp.where(turns.decides, sums, of_options), of_options
@@ -110,8 +109,8 @@ class Control(NamedTuple):
         discounts = jnp.full_like(rewards, settings.discount)
         if self.by_steps:
             discounts = jnp.where(turns.decides, settings.discount**steps, discounts)
-        columns, at_end = jnp.arange(self.controller + 1)[:, None], self._next(batch)[-1]
-        here, controller = columns == at_end, columns == self.controller
+        columns, at_end = jnp.arange(self.heads.columns)[:, None], self.heads.column(self._next(batch)[-1])
+        here, controller = columns == at_end, columns == self.heads.columns - 1
         inferred = settings.bootstrap == "inferred"
         found = vtrace_in_columns(
             values[:-2], rewards, discounts, ratio, turns, terminated, truncated,
@@ -125,7 +124,7 @@ class Control(NamedTuple):
         if not settings.normalise_advantages:
             return advantages
         found = jnp.zeros_like(advantages)
-        for column in range(self.controller + 1):
+        for column in range(self.heads.columns):
             mine = charge == column
             counted = mine if settings.normalise_over_all else mine & valid
             found = jnp.where(mine, losses.normalise(advantages, counted, FLOOR), found)

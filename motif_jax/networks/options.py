@@ -2,40 +2,90 @@
 
 Players store these choices of each step in rollouts, [T, B] int32 each:
 
-    charge  who was in charge of the step: an option, or the controller (number K), during whose steps the game waits
+    charge  who was in charge of the step: an option, or the controller (number N), during whose steps the game waits
     next    who is in charge of the next step, if the episode goes on
     drawn   the action that was drawn, also where the controller was in charge
     option  the option that was drawn, also where the controller was not in charge
     length  the same for the length of its turn, as an index
+
+A controller that chooses mixtures has one head per coefficient. `option` is then the number of the mixture, whose
+digits are the choices of these heads.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+Weights = tuple[float, ...]
 CHOICES = ("charge", "next", "drawn", "option", "length")
 
 
 class OptionHeads(NamedTuple):
-    """Sizes of the heads."""
+    """Sizes of the heads, and what the network is told."""
 
     actions: int
-    options: int  # K
+    options: int  # N: options, or mixtures of them
     lengths: tuple[int, ...]  # of turns in game steps, among which the controller chooses; a single one has no head
+    weights: tuple[Weights, ...] = ()  # of the rewards in each mixture, [N, K]; (): the controller chooses options
+    levels: int = 0  # number of choices for each coefficient of a mixture
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Sizes of the heads that choose the option, or the coefficients of the mixture."""
+        return (self.levels,) * len(self.weights[0]) if self.weights else (self.options,)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of logits: of actions, of options, and of lengths if there is a choice."""
-        return (self.actions, self.options, *([len(self.lengths)] if len(self.lengths) > 1 else []))
+        """Numbers of logits: of actions, of options or coefficients, and of lengths if there is a choice."""
+        return (self.actions, *self.choices, *([len(self.lengths)] if len(self.lengths) > 1 else []))
+
+    @property
+    def told(self) -> int:
+        """Size of the observation TOLD."""
+        return (len(self.weights[0]) if self.weights else self.options) + 1
+
+    @property
+    def columns(self) -> int:
+        """Number of returns that are kept apart: of each option, or of all mixtures together, and of the controller."""
+        return 2 if self.weights else self.options + 1
 
     def split(self, logits: jax.Array) -> list[jax.Array]:
-        """The logits of each head. [..., A + K + L]"""
+        """The logits of each head. [..., sum of `sizes`]"""
         return jnp.split(logits, list(itertools.accumulate(self.sizes))[:-1], -1)
 
-    def who(self, charge: jax.Array) -> jax.Array:
-        """The observation TOLD. [...] -> [..., K + 1] float32"""
-        return jax.nn.one_hot(charge, self.options + 1)
+    def joint(self, chosen: Sequence[Any]) -> tuple[Any, Any]:
+        """The option and the length that the controller's heads chose, as indices. [...] each"""
+        chosen = list(chosen)
+        length = chosen.pop() if len(self.lengths) > 1 else chosen[0] * 0
+        option = chosen[0]
+        for digit in chosen[1:]:
+            option = option * self.levels + digit
+        return option, length
+
+    def digits(self, option: jax.Array) -> list[jax.Array]:
+        """What each head of `choices` chose. [...] each"""
+        count = len(self.choices)
+        if count == 1:
+            return [option]
+        return [option // self.levels ** (count - 1 - place) % self.levels for place in range(count)]
+
+    def column(self, charge: jax.Array) -> jax.Array:
+        """The column of who is in charge. [...]"""
+        return (charge == self.options).astype(charge.dtype) if self.weights else charge
+
+    def who(self, charge: jax.Array, mixture: Weights | None = None) -> jax.Array:
+        """The observation TOLD: the option as a vector with a single 1, or the mixture. [...] -> [..., told] float32
+
+        Its last number is 1 where the controller is in charge. A `mixture` replaces that of `charge`.
+        """
+        if mixture is not None:
+            return jnp.broadcast_to(jnp.array([*mixture, 0.0]), (*charge.shape, self.told))
+        if not self.weights:
+            return jax.nn.one_hot(charge, self.options + 1)
+        rows = jnp.array(self.weights)
+        return jnp.zeros((self.options + 1, self.told)).at[:-1, :-1].set(rows).at[-1, -1].set(1.0)[charge]

@@ -21,6 +21,7 @@ from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.policies.drrn import drrn_policy_fields
 from motif_jax.policies.language_policy import language_policy_fields
 from motif_jax.policies.settings import SCORE
+from motif_jax.rewards.mixtures import mixtures
 from motif_jax.rewards.sources import PATHS, RewardSources, saved_sources, sources_from
 from motif_jax.structs import UserError
 
@@ -67,8 +68,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     if options["network"] == DRRN:
         return Model(**drrn_policy_fields(options, seed))
     specs, plan, actions = from_record(options.get("reads", {})), options.get("options"), options["num_actions"]
-    heads = OptionHeads(actions, len(plan["names"]), tuple(plan["lengths"])) if plan else None
-    outputs, told = (sum(heads.sizes), heads.options + 1) if heads else (actions, 0)
+    heads = heads_of(plan, actions) if plan else None
+    outputs, told = (sum(heads.sizes), heads.told) if heads else (actions, 0)
 
     def make() -> PolicyNetwork:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
@@ -89,6 +90,15 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
     reads, core_size = network.reads, network.core_size
     return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads)
+
+
+def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:
+    """The heads for a checkpoint's plan of options (`Plan.record`)."""
+    names, lengths, levels = plan["names"], tuple(plan["lengths"]), plan.get("levels", ())
+    if not levels:
+        return OptionHeads(actions, len(names), lengths)
+    weights = mixtures(levels, len(names), plan["sum_to_one"])
+    return OptionHeads(actions, len(weights), lengths, weights, len(levels))
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from motif_jax.envs.world import WAIT
 from motif_jax.networks.kinds import TOLD
-from motif_jax.networks.options import CHOICES, OptionHeads
+from motif_jax.networks.options import CHOICES, OptionHeads, Weights
 from motif_jax.policies.model import Model
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
@@ -38,7 +38,7 @@ class PolicyPlayer:
         seed: int,
         greedy: bool = False,
         sizes: Sequence[int] = (),
-        only: int | None = None,
+        only: int | Weights | None = None,
     ):
         """Starts every game with an empty recurrent state.
 
@@ -49,7 +49,7 @@ class PolicyPlayer:
           greedy: take the most probable action instead of sampling.
           sizes: the numbers of games, ascending, for which the step may be compiled; see `padded_size`. A call for more
             games than the last size runs in several parts.
-          only: the option that plays alone; None: the controller chooses.
+          only: the option or the mixture that plays alone; None: the controller chooses.
         """
         self.reads, self._encode = model.reads, model.encode
         heads = model.options
@@ -190,7 +190,7 @@ class Turns(NamedTuple):
 def play_turn(
     step: Callable,
     heads: OptionHeads,
-    only: int | None,
+    only: int | Weights | None,
     greedy: bool,
     weights: tuple[Any, Any, Any],
     memory: Turns,
@@ -206,16 +206,17 @@ def play_turn(
     """
     before = memory.cores[games]
     charge = jnp.where(first, heads.options, memory.charge[games])
+    mixture = only if isinstance(only, tuple) else None
     if only is not None:
-        charge = jnp.full_like(charge, only)
+        charge = jnp.full_like(charge, only if isinstance(only, int) else 0)
     params, frozen, prepared = weights
-    seen = {**observations, TOLD: heads.who(charge)}
+    seen = {**observations, TOLD: heads.who(charge, mixture)}
     logits, values, after = step(params, frozen, seen, first, before, prepared)
     drawn = []
     for number, head in enumerate(heads.split(logits)):
         one = jax.random.fold_in(jax.random.fold_in(key, call), number)
         drawn.append((head.argmax(-1) if greedy else jax.random.categorical(one, head)).astype(jnp.int32))
-    action, option, length = [*drawn, jnp.zeros_like(charge)][:3]
+    action, (option, length) = drawn[0], heads.joint(drawn[1:])
     decides = charge == heads.options
     left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)
     following = jnp.where(decides, option, jnp.where(left > 0, charge, heads.options))

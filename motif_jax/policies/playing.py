@@ -27,6 +27,7 @@ from motif_jax.envs.world import plain_shape, select_specs
 from motif_jax.networks.kinds import FIXED, TOLD, from_record
 from motif_jax.policies.model import probabilities, read_policy
 from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, named
 from motif_jax.structs import UserError
 
 
@@ -36,7 +37,7 @@ class Act(NamedTuple):
     action: int | np.ndarray  # [] or [B]
     probabilities: np.ndarray  # of all actions. [A] or [B, A]
     value: float | np.ndarray  # expected sum of discounted rewards. [] or [B]
-    option: str | list[str] = ""  # which option chose the action, of a policy with options
+    option: str | list[str] = ""  # which option or mixture chose the action, of a policy with options
 
 
 class Policy:
@@ -59,16 +60,13 @@ class Policy:
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
-        self.options: tuple[str, ...] = tuple(options.get("options", {}).get("names", ()))
+        plan = options.get("options", {})
+        self.options: tuple[str, ...] = tuple(plan.get("names", ()))
         self._heads = model.options
-        self._only = None if option is None else self._number_of(option)
+        self._only = None if option is None else find_behaviour(option, plan)
+        self._mixture = self._only if isinstance(self._only, tuple) else None
+        self._names = [named(self.options, self._mixture)] if self._mixture else behaviours_of(plan)
         self.begin()
-
-    def _number_of(self, option: str) -> int:
-        if option not in self.options:
-            has = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
-            raise UserError(f"the policy has no option {option!r}: {has}")
-        return self.options.index(option)
 
     def __repr__(self) -> str:
         model, config = self.facts["model"], self.facts.get("config", {})
@@ -120,14 +118,14 @@ class Policy:
             self._decide(seen, greedy)
         (odds, *_), values = self._look(seen, np.ones_like(self._first))
         actions = self._draw(odds, greedy)
-        names = [self.options[number] for number in self._charge] if self._heads else ""
+        names = [self._names[number] for number in self._charge] if self._heads else ""
         if self._games is None:
             return Act(int(actions[0]), odds[0], float(values[0]), names[0] if names else "")
         return Act(actions, odds, np.asarray(values), names)
 
     def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Probabilities of all choices, and values, of all games; the memory of those in `which` [B] goes on."""
-        told = {TOLD: np.asarray(self._heads.who(self._charge))} if self._heads else {}
+        told = {TOLD: np.asarray(self._heads.who(self._charge, self._mixture))} if self._heads else {}
         logits, values, core = self._step(
             *self._weights, {**self._encode(seen), **told}, self._first, self._core, self._prepared
         )
@@ -142,13 +140,13 @@ class Policy:
     def _decide(self, seen: Mapping[str, np.ndarray], greedy: bool) -> None:
         """Lets the controller choose an option in games where none is in charge, before the action is chosen."""
         if self._only is not None:
-            self._charge[:] = self._only
+            self._charge[:] = 0 if self._mixture else self._only
             return
         decides = self._first | (self._left == 0)
         if decides.any():
-            self._charge[decides] = len(self.options)
+            self._charge[decides] = self._heads.options
             (_, *heads), _ = self._look(seen, decides)
-            option, length = [*(self._draw(head, greedy) for head in heads), np.zeros(len(decides), int)][:2]
+            option, length = self._heads.joint([self._draw(head, greedy) for head in heads])
             self._charge = np.where(decides, option, self._charge).astype(np.int32)
             self._left = np.where(decides, np.array(self._heads.lengths)[length], self._left).astype(np.int32)
         self._left -= 1
@@ -176,7 +174,13 @@ def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
     return found
 
 
-def load_policy(path: str | Path, which: str | int = "last", seed: int = 0, option: str | None = None) -> Policy:
+def load_policy(
+    path: str | Path,
+    which: str | int = "last",
+    seed: int = 0,
+    option: str | None = None,
+    mixture: str | None = None,
+) -> Policy:
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
     `policy.begin()` starts an episode and resets the recurrent state; `policy.begin(games)` starts many.
@@ -187,6 +191,10 @@ def load_policy(path: str | Path, which: str | int = "last", seed: int = 0, opti
       which: "last", or the number of a checkpoint, which is its number of training steps.
       seed: for sampling the actions.
       option: the name of an option that plays alone, without the controller.
+      mixture: coefficients of rewards, as "gold=1,stairs=0.3", of a policy whose controller chooses mixtures.
     """
+    if option is not None and mixture is not None:
+        raise UserError("a policy plays one option or one mixture, not both")
+    option = mixture.replace(",", "+") if mixture is not None else option
     model, facts, sources = read_policy(path, str(which))
     return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed, option)

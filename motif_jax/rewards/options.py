@@ -2,6 +2,8 @@
 
     --config.policy.options="gold:1,down=stairs:20+game:0.1" --config.policy.controller="game:0.1"
 
+With `policy.controller_chooses="mixtures"`, the controller mixes them: it chooses a coefficient for each (mixtures.py).
+
 An option is a mixture of rewards, `NAME:FACTOR` joined by `+`; a factor of 1 may be left out, and `name=` names the
 option. A reward is a source of docs/rewards.md, a reading that the world makes of each step (its observation
 `event_NAME`), or `game`, what the world itself pays.
@@ -10,9 +12,10 @@ option. A reward is a source of docs/rewards.md, a reading that the world makes 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -21,6 +24,7 @@ from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
 from motif_jax.envs.settings import make_world
 from motif_jax.networks.kinds import BY_PROMPT
 from motif_jax.rewards.choice import MOST, PREFIX, READING, SOURCES, Choice, parse_own, parse_sources
+from motif_jax.rewards.mixtures import LARGEST, mixtures
 from motif_jax.rewards.reading import readings
 from motif_jax.structs import ArraySpec, UserError
 
@@ -30,6 +34,8 @@ GAME = "game"  # the world's own reward
 AUTO, LENGTHS = "auto", (1, 2, 4, 8, 16, 32, 64, 128)  # game steps among which the controller chooses
 MOST_STEPS = 100_000  # of an option of fixed length
 MOST_OPTIONS = 64
+MIXTURES, MOST_MIXTURES = "mixtures", 1024
+LEVELS_FLAG = "--config.policy.control.levels"
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,12 @@ class Options:
     )
     controller: str = value(
         "", Text(longest=1000), "the mixture of rewards for which the controller chooses options", decides=True
+    )
+    controller_chooses: str = value(
+        "options",
+        Text(("options", MIXTURES)),
+        "options, one at a time; or mixtures of them",
+        decides=True,
     )
 
 
@@ -82,34 +94,84 @@ class Control:
         "choices that count in the loss: those that took effect, or all that were drawn",
         decides=True,
     )
+    levels: str = value(
+        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients of a mixture, among which the controller chooses",
+        decides=True,
+    )  # fmt: skip
+    sum_to_one: bool = value(True, Flag(), "a mixture's coefficients are divided by their sum", decides=True)
 
 
 VALUES = table_of(Options) | table_of(Control, "control")
 
 
 class Plan(NamedTuple):
-    """Options and controller. K options have the numbers 0 to K - 1, the controller has the number K."""
+    """K options and the N behaviours among which the controller chooses: the options themselves, or their mixtures.
+
+    Behaviours have the numbers 0 to N - 1, the controller has the number N.
+    """
 
     names: tuple[str, ...]  # of the options
     sources: tuple[Choice, ...]  # all rewards that are mixed, except GAME; their coefficients are 1
     factors: np.ndarray  # of the rewards (GAME first, then `sources`) for options and controller. [K + 1, S] float32
     lengths: tuple[int, ...]  # in game steps, among which the controller chooses
+    levels: tuple[float, ...] = ()  # of an option's coefficient in mixtures; (): there are no mixtures
+    sum_to_one: bool = True  # coefficients of a mixture
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Of the options in each behaviour. [N, K] float32"""
+        if not self.levels:
+            return np.eye(len(self.names), dtype=np.float32)
+        return np.array(mixtures(self.levels, len(self.names), self.sum_to_one), np.float32)
+
+    @property
+    def paid(self) -> np.ndarray:
+        """Factors of the rewards for all behaviours and the controller. [N + 1, S] float32"""
+        return np.concatenate([self.weights @ self.factors[:-1], self.factors[-1:]])
 
     @property
     def controller(self) -> int:
         """The controller's number."""
-        return len(self.names)
+        return len(self.levels) ** len(self.names) if self.levels else len(self.names)
 
-    def record(self) -> dict[str, list]:
+    def record(self) -> dict[str, Any]:
         """As JSON, for a checkpoint."""
-        return {"names": [*self.names], "lengths": [*self.lengths]}
+        mixed = {"levels": [*self.levels], "sum_to_one": self.sum_to_one} if self.levels else {}
+        return {"names": [*self.names], "lengths": [*self.lengths]} | mixed
 
 
 def find_plan(config: ConfigDict) -> Plan | None:
     """The plan of a config; None if it has no options."""
     section = config.policy
     specs = make_world(config.env.to_dict()).specs if section.options.strip() else {}
-    return parse_plan(section.options, section.controller, section.control.length, specs)
+    plan = parse_plan(section.options, section.controller, section.control.length, specs)
+    if plan is None or section.controller_chooses != MIXTURES:
+        return plan
+    return mixed(plan, section.control.levels, section.control.sum_to_one)
+
+
+def mixed(plan: Plan, levels: str, sum_to_one: bool) -> Plan:
+    """The plan whose controller chooses mixtures of its options; `levels` and `sum_to_one` are values of the config."""
+    found = []
+    for part in levels.split(","):
+        try:
+            level = float(part)
+        except ValueError:
+            level = math.nan
+        if not 0 <= level <= LARGEST:
+            raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {shown(part)} ({LEVELS_FLAG})")
+        found.append(level)
+    if len(set(found)) < max(len(found), 2):
+        raise UserError(f"mixtures need at least two coefficients, all different: {shown(levels)} ({LEVELS_FLAG})")
+    if (count := len(found) ** len(plan.names)) > MOST_MIXTURES:
+        raise UserError(
+            f"{len(found)} coefficients for each of {len(plan.names)} options are {count:,} mixtures, more than "
+            f"{MOST_MIXTURES:,} ({LEVELS_FLAG}, {OPTIONS_FLAG})"
+        )
+    for name in plan.names:
+        if not name.isidentifier():
+            raise UserError(f"an option that is mixed needs a name: name={name}:... ({OPTIONS_FLAG})")
+    return plan._replace(levels=tuple(found), sum_to_one=sum_to_one)
 
 
 def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> Plan | None:

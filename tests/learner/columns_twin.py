@@ -23,7 +23,7 @@ def decision_rewards(rewards, decides, ended, discount=1.0):
 
 
 def next_of(step, charge, switches, terminated, truncated, known_last):
-    """The next step of the same column in one game: its number, "ended", "unknown", or "last"."""
+    """The next step of the same column in one game: its number, "ended", "cut", "unknown", or "last"."""
     column = charge[step]
     for now in range(step, len(charge)):
         if now > step and charge[now] == column:
@@ -31,7 +31,7 @@ def next_of(step, charge, switches, terminated, truncated, known_last):
         if terminated[now]:
             return "ended"
         if truncated[now]:
-            return "unknown"
+            return "cut"
         if now == step and switches[now]:
             return "unknown"
     return "last" if known_last[column] else "unknown"
@@ -52,8 +52,10 @@ def vtrace_in_columns(
             )
             if found == "ended":
                 return 0.0, None
-            if found == "unknown":
-                return ((V[step] - r[step]) if inferred else g[step] * V[step]), None
+            if found == "unknown" or (found == "cut" and inferred):
+                return V[step] - r[step], None
+            if found == "cut":
+                return g[step] * V[step], None
             if found == "last":
                 return g[step] * last[charge[step, game], game], None
             return g[step] * V[found], found

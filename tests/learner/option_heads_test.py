@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import columns_twin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +16,14 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.options import Control
 from motif_jax.learner.update import Rewards, init_state, make_policy_update
 from motif_jax.networks.options import OptionHeads
+from motif_jax.rewards.mixtures import mixtures
 
 ACTIONS, K, LENGTHS = 3, 2, (1, 2, 4, 8)
 HEADS = OptionHeads(ACTIONS, K, LENGTHS)
 CONTROL = Control(HEADS, exploration=3.0)
 FACTORS = np.array([[1.0, 0.5], [0.0, 2.0], [0.1, 0.0]], np.float32)
+WEIGHTS = mixtures((0.0, 1.0), K, sum_to_one=True)
+MIXED = CONTROL._replace(heads=OptionHeads(ACTIONS, len(WEIGHTS), LENGTHS, WEIGHTS, 2))
 MARK = D  # a told policy reads who is in charge beside its D numbers
 
 
@@ -28,43 +32,44 @@ def told_unroll(params, frozen, observations, first, core):
     return unroll(params, frozen, {"x": seen}, first, core)
 
 
-def make_params():
+def make_params(heads):
     rng = np.random.default_rng(0)
     size = D + K + 1
-    shapes = {"core": (size, H), "policy": (size + H, sum(HEADS.sizes)), "value": (size + H, 1)}
+    shapes = {"core": (size, H), "policy": (size + H, sum(heads.sizes)), "value": (size + H, 1)}
     return {name: (rng.normal(size=shape) / 2).astype(np.float32) for name, shape in shapes.items()}
 
 
-def make_batch(seed: int = 2):
+def make_batch(heads: OptionHeads = HEADS):
     """Random turns; the controller is in charge of the first step of an episode, and of others."""
-    rng, rollouts = np.random.default_rng(seed), make_rollouts()
+    rng, rollouts, count = np.random.default_rng(2), make_rollouts(), heads.options
     first = rollouts.first.copy()
-    charge = np.where(first[:-1] | (rng.random((T, B)) < 0.2), K, rng.integers(K, size=(T, B)))
-    following = np.concatenate([charge[1:], rng.integers(K + 1, size=(1, B))])
-    draw = {"drawn": ACTIONS, "option": K, "length": len(LENGTHS)}
+    charge = np.where(first[:-1] | (rng.random((T, B)) < 0.2), count, rng.integers(count, size=(T, B)))
+    following = np.concatenate([charge[1:], rng.integers(count + 1, size=(1, B))])
+    draw = {"drawn": ACTIONS, "option": count, "length": len(LENGTHS)}
     control = {"charge": charge, "next": following} | {name: rng.integers(n, size=(T, B)) for name, n in draw.items()}
     control = {name: array.astype(np.int32) for name, array in control.items()}
-    played = charge != K
+    played = charge != count
     ends = {name: getattr(rollouts, name) & played for name in ("terminated", "truncated")}
     first[1:] = ends["terminated"] | ends["truncated"]
     return rollouts._replace(
         first=first, control=control, action=np.where(played, control["drawn"], -1).astype(np.int32),
         reward=np.where(played, rollouts.reward, 0).astype(np.float32),
-        logits=rng.normal(size=(T, B, sum(HEADS.sizes))).astype(np.float32), **ends,
+        logits=rng.normal(size=(T, B, sum(heads.sizes))).astype(np.float32), **ends,
     )  # fmt: skip
 
 
 def train(batch, control=CONTROL, devices=1, **changes):
     settings = replace(BASE, **changes)
+    factors = FACTORS if control.heads == HEADS else np.concatenate([np.array(WEIGHTS) @ FACTORS[:-1], FACTORS[-1:]])
 
     def shape_rewards(rollouts):
         rewards = jnp.stack([rollouts.reward, rollouts.moments["m"]])
-        total, of_options = control.pay(rewards, jnp.asarray(FACTORS), rollouts, settings.discount)
+        total, of_options = control.pay(rewards, jnp.asarray(factors, jnp.float32), rollouts, settings.discount)
         return Rewards(total, rollouts.reward, of_options)
 
     mesh = make_mesh(devices)
     update = map_update(make_policy_update(told_unroll, shape_rewards, settings, control), mesh, 1, num_constants=1)
-    state = init_state(make_params(), settings)._replace(version=jnp.int32(VERSION))
+    state = init_state(make_params(control.heads), settings)._replace(version=jnp.int32(VERSION))
     state, metrics = update(replicate(state, mesh), (), shard(batch, mesh, axis=1))
     assert metrics["finite"] == 1
     return jax.device_get((state.params, metrics))
@@ -75,21 +80,22 @@ def assert_near(one, other, near=True):
     assert all(same) if near else not all(same)
 
 
-def with_other_choices(batch):
+def with_other_choices(batch, count):
     """What was drawn without effect is different."""
-    decides, control = batch.control["charge"] == K, dict(batch.control)
+    decides, control = batch.control["charge"] == count, dict(batch.control)
     control["drawn"] = np.where(decides, (control["drawn"] + 1) % ACTIONS, control["drawn"])
-    control["option"] = np.where(decides, control["option"], (control["option"] + 1) % K)
+    control["option"] = np.where(decides, control["option"], (control["option"] + 1) % count)
     control["length"] = np.where(decides, control["length"], (control["length"] + 1) % len(LENGTHS))
     return batch._replace(control=control)
 
 
+@pytest.mark.parametrize("control", [CONTROL, MIXED], ids=["options", "mixtures"])
 @pytest.mark.parametrize("algorithm", ["appo", "impala"])
-def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm):
-    batch = make_batch()
-    other = with_other_choices(batch)
-    assert_near(train(batch, algorithm=algorithm), train(other, algorithm=algorithm))
-    every = CONTROL._replace(all_heads=True)
+def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm, control):
+    batch = make_batch(control.heads)
+    other = with_other_choices(batch, control.heads.options)
+    assert_near(train(batch, control, algorithm=algorithm), train(other, control, algorithm=algorithm))
+    every = control._replace(all_heads=True)
     assert_near(train(batch, every, algorithm=algorithm), train(other, every, algorithm=algorithm), near=False)
 
 
@@ -116,6 +122,40 @@ def test_the_last_moment_is_read_again_with_the_controller_in_charge():
     assert (seen["told"][T + 1].argmax(-1) == K).all()
     np.testing.assert_array_equal(seen["x"][T + 1], seen["x"][T])
     assert not first[T + 1].any()
+
+
+@pytest.mark.quick
+def test_a_mixture_has_a_head_for_each_coefficient():
+    numbers = jnp.arange(MIXED.heads.options)
+    first, second = MIXED.heads.digits(numbers)
+    assert [first.tolist(), second.tolist()] == [[0, 0, 1, 1], [0, 1, 0, 1]]
+    option, length = MIXED.heads.joint([first, second, numbers])
+    assert option.tolist() == length.tolist() == numbers.tolist()
+    told = MIXED.heads.who(jnp.arange(5))
+    np.testing.assert_allclose(told, [[0.5, 0.5, 0], [0, 1, 0], [1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])
+    np.testing.assert_allclose(MIXED.heads.who(numbers, (0.3, 0.7)), [[0.3, 0.7, 0]] * 4)
+
+
+@pytest.mark.quick
+def test_all_mixtures_share_one_column():
+    batch, rng = jax.tree.map(jnp.asarray, make_batch(MIXED.heads)), np.random.default_rng(0)
+    values, rewards, ratio = rng.normal(size=(T + 2, B)), rng.normal(size=(T, B)), np.exp(rng.normal(size=(T, B)))
+    given = (jnp.asarray(array, jnp.float32) for array in (values, rewards, ratio))
+    settings = replace(BASE, normalise_advantages=False)
+    found = MIXED.targets(*given, jnp.ones((T, B), bool), batch, settings).vtrace
+    charge, option = (np.asarray(batch.control[name]) for name in ("charge", "option"))
+    decides, after = charge == 4, np.where(batch.first[1:], 4, batch.control["next"])
+    chosen = np.concatenate([option[1:], np.full((1, B), -1)])
+    column_at_end = (after[-1] == 4).astype(int)
+    expected = columns_twin.vtrace_in_columns(
+        values[:-2], rewards, np.full((T, B), settings.discount), ratio, decides.astype(int),
+        (after == 4) & (chosen != charge) & ~decides & ~np.asarray(batch.first[1:]),
+        np.asarray(batch.terminated), np.asarray(batch.truncated),
+        np.where(np.arange(2)[:, None] == column_at_end, values[-2], values[-1] * np.arange(2)[:, None]),
+        np.stack([column_at_end == 0, np.ones(B, bool)]),
+    )  # fmt: skip
+    np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.quick

@@ -1,4 +1,4 @@
-"""Who is in charge while a policy with options plays, and games that stand still while its headsler decides."""
+"""Who is in charge while a policy with options plays, and games that stand still while its controller decides."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def model_of(heads: OptionHeads) -> Model:
 
 
 @pytest.mark.parametrize("lengths", [(3,), (1, 2, 4)])
-def test_the_headsler_is_in_charge_at_first_and_after_every_turn(lengths):
+def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
     heads = OptionHeads(5, 3, lengths)
     player = PolicyPlayer(model_of(heads), GAMES, GAMES, seed=0)
     chance, left, charge = np.random.default_rng(0), np.zeros(GAMES, int), np.full(GAMES, 3)

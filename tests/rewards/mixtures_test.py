@@ -5,7 +5,8 @@ import pytest
 from conftest import get_config
 
 from motif_jax.envs.settings import make_world
-from motif_jax.rewards.options import LENGTHS, find_plan, parse_plan
+from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
+from motif_jax.rewards.options import LENGTHS, find_plan, mixed, parse_plan
 from motif_jax.stages import train_policy
 from motif_jax.structs import UserError
 
@@ -86,3 +87,66 @@ def test_a_reading_can_reward_a_policy_without_options():
     config.policy.sources = "event_gould:0.1"
     with pytest.raises(UserError, match=r"unknown observation 'event_gould'.*did you mean 'event_gold'"):
         train_policy.check(config)
+
+
+def test_mixtures_are_all_combinations_of_coefficients():
+    found = mixtures((0.0, 0.5, 1.0), 2, sum_to_one=False)
+    assert len(found) == 9
+    assert found[0] == (0.5, 0.5)  # equal parts, where all coefficients are 0
+    assert found[1:4] == ((0.0, 0.5), (0.0, 1.0), (0.5, 0.0))
+    sums = mixtures((0.0, 0.5, 1.0), 3, sum_to_one=True)
+    assert np.allclose(np.sum(sums, 1), 1)
+    assert named(("gold", "stairs"), found[3]) == "gold=0.5"
+
+
+def test_a_mixture_is_paid_by_its_coefficients():
+    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), "0,1,3", sum_to_one=True)
+    assert plan.controller == 9
+    mixture = behaviours_of(plan.record()).index("gold=0.25+down=0.75")
+    np.testing.assert_allclose(plan.paid[mixture], [0, 0.25, 15])
+    np.testing.assert_allclose(plan.paid[plan.controller], [0.1, 0, 0])
+
+
+@pytest.mark.parametrize(("text", "weights"), [
+    ("gold=1+down=0.25", (0.8, 0.2)), ("down", (0, 1)), (" down = 2 + gold = 2 ", (0.5, 0.5)),
+])  # fmt: skip
+def test_a_person_sets_any_mixture(text, weights):
+    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), "0,1", sum_to_one=True)
+    assert find_behaviour(text, plan.record()) == pytest.approx(weights)
+    assert find_behaviour("down=2", plan._replace(sum_to_one=False).record()) == (0, 2)
+
+
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("gould=1", "mixes the rewards gold, down, not 'gould': did you mean 'gold'?"),
+    ("gold=1+gold=2", "the reward 'gold' is named twice in 'gold=1+gold=2'"),
+    ("gold=nan", "a coefficient must be a number from 0 to 1000, not 'nan'"),
+    ("gold=-1", "a coefficient must be a number from 0 to 1000, not '-1'"),
+    ("gold=", "a coefficient must be a number from 0 to 1000, not ''"),
+    ("gold=0", "a mixture needs a coefficient above 0: 'gold=0'"),
+    ("", "mixes the rewards gold, down, not ''"),
+])  # fmt: skip
+def test_bad_mixtures_are_refused(text, sentence):
+    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), "0,1", sum_to_one=True)
+    with pytest.raises(UserError) as refused:
+        find_behaviour(text, plan.record())
+    assert sentence in str(refused.value)
+
+
+def test_a_policy_without_options_has_none_to_play():
+    with pytest.raises(UserError, match="the policy has no options"):
+        find_behaviour("gold", {})
+
+
+@pytest.mark.parametrize(("options", "levels", "sentence"), [
+    ("gold,stairs", "0", "mixtures need at least two coefficients, all different: '0'"),
+    ("gold,stairs", "0,1,1.0", "mixtures need at least two coefficients, all different: '0,1,1.0'"),
+    ("gold,stairs", "0,-1", "a coefficient must be a number from 0 to 1000, not '-1'"),
+    ("gold,stairs", "0,,1", "a coefficient must be a number from 0 to 1000, not ''"),
+    ("gold,stairs,game", "0,1,2,3,4,5,6,7,8,9,10", "11 coefficients for each of 3 options are 1,331 mixtures, more"),
+    ("gold+stairs,game", "0,1", "an option that is mixed needs a name: name=gold+stairs:..."),
+])  # fmt: skip
+def test_bad_coefficients_are_refused(options, levels, sentence):
+    with pytest.raises(UserError) as refused:
+        mixed(parse_plan(options, "game", "auto", TREASURE), levels, sum_to_one=True)
+    assert sentence in str(refused.value)
+    assert "--config.policy" in str(refused.value)

@@ -11,7 +11,7 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.replays.story import action_name
+from motif_jax.replays.story import action_name, option_name
 from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import label
@@ -109,7 +109,7 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     names = [label(player) for player in read_workdir(whole, whole / "report").players]
     assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
     config.evaluate.beside = "#silver"
-    with pytest.raises(UserError, match=r"has the options stairs, gold, not 'silver' \(--config.evaluate.beside\)"):
+    with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \('.*', --config.evaluate.beside\)"):
         evaluate.run(config, whole)
 
 
@@ -130,7 +130,7 @@ def test_a_loaded_policy_decides_by_itself(whole):
     acts = [policy(many) for _ in range(20)]
     assert all(len(act.option) == len(act.action) == 3 for act in acts)
     assert {name for act in acts for name in act.option} == {"stairs", "gold"}
-    with pytest.raises(UserError, match="has no option 'silver': its options are stairs, gold"):
+    with pytest.raises(UserError, match="has the options stairs, gold, not 'silver'"):
         load_policy(whole, option="silver")
 
 
@@ -139,3 +139,40 @@ def test_a_checkpoint_says_what_its_options_are(whole):
     assert facts["model"]["options"] == {"names": ["stairs", "gold"], "lengths": [1, 2, 4, 8, 16, 32, 64, 128]}
     assert model.options.sizes == (9, 2, 8)
     assert [one.name for one in sources] == ["event_stairs", "event_gold"]
+
+
+@pytest.mark.journey
+def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path):
+    run(tmp_path, controller_chooses="mixtures", control={"levels": "0,1", "length": "4"})
+    for row in read_lines(tmp_path / "policy/metrics.jsonl"):
+        np.testing.assert_allclose(sum(row[f"option/{name}/share"] for name in ("stairs", "gold")), 1)
+        assert row["option/gold/length"] < 5  # a turn may begin in the row before
+    model, facts, _ = read_policy(tmp_path)
+    assert facts["model"]["options"] == {
+        "names": ["stairs", "gold"], "lengths": [4], "levels": [0, 1], "sum_to_one": True,
+    }  # fmt: skip
+    assert model.options.sizes == (9, 2, 2)
+
+    config = settings()
+    config.evaluate.beside = "#gold=1+stairs=0.25"
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    step = learnt(tmp_path)[0]
+    for name, shown in (
+        (f"policy-{step}", {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}),
+        (f"policy-{step}-gold=1+stairs=0.25", {"stairs=0.2+gold=0.8"}),
+    ):
+        file = next((tmp_path / "evaluate" / name / "replays").glob("*.npz"))
+        replay = load_replay(file, "")
+        assert {option_name(replay, number) for number in range(replay.steps)} <= shown
+
+    policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture="gold=1,stairs=0.25")
+    game = TreasureGame()
+    game.reset(game_seed(0, SeedStream.TRAIN, 0))
+    assert steered(game.seen).option == "stairs=0.2+gold=0.8"
+    assert policy(game.seen).option in {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}
+    assert not np.array_equal(steered(game.seen).probabilities, load_policy(tmp_path, mixture="gold")(game.seen)[1])
+    with pytest.raises(UserError, match="mixes the rewards stairs, gold, not 'silver'"):
+        load_policy(tmp_path, mixture="silver=1")
+    with pytest.raises(UserError, match="one option or one mixture, not both"):
+        load_policy(tmp_path, mixture="gold=1", option="gold")

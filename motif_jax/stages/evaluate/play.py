@@ -35,6 +35,7 @@ from motif_jax.policies.writing import ValueWriter
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
+from motif_jax.rewards.mixtures import Weights, behaviours_of, find_behaviour, named
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
 from motif_jax.stages.evaluate.summary import rules_of
@@ -66,7 +67,7 @@ class Playing(NamedTuple):
     about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
     writer: ValueWriter | None = None  # of a policy that writes
     decoding: Decoding | None = None
-    only: int | None = None  # the option that plays alone, of a policy with options
+    only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
 
 
 def make_playing(
@@ -98,11 +99,13 @@ def make_playing(
         found.update(np.asarray(leaf).tobytes())
     report_other_games(contender.name, facts["config"].get("env", {}), config)
     checksums = {"parameters": found.hexdigest()} | about(sources)
-    names = facts["model"].get("options", {}).get("names", [])
-    if contender.option and contender.option not in names:
-        has = f"has the options {', '.join(names)}" if names else "has no options"
-        raise UserError(f"the policy in {path!r} {has}, not {contender.option!r} ({flag})")
-    only = names.index(contender.option) if contender.option else None
+    plan, only = facts["model"].get("options", {}), None
+    if contender.option:
+        try:
+            only = find_behaviour(contender.option, plan)
+        except UserError as error:
+            raise UserError(f"{error} ({path!r}, {flag})") from error
+    names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
     return Playing(contender.name, "", model, contender.greedy, sources, checksums, only=only)
 

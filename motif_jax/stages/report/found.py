@@ -53,7 +53,7 @@ VALUED: Kinds = {"reward": number, "caption": str, "times": count}
 SETTINGS: Kinds = {
     "algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
     "threshold_quantile": number, "reward_dir": str, "sources": str, "online": dict,
-    "options": str, "controller": str,
+    "options": str, "controller": str, "controller_chooses": str,
 }  # fmt: skip
 DONE: Kinds = {"env_steps": count, "seconds": number, "episodes": count}
 KEPT = re.compile(  # metrics of training that are read; the file may be large

@@ -7,6 +7,7 @@ import re
 from motif_jax.pages.blocks import table
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import esc
+from motif_jax.rewards.options import MIXTURES
 from motif_jax.stages.report.parts import Training
 
 CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
@@ -34,6 +35,8 @@ def of_options(training: Training) -> list[str]:
             esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}",
             *(CELL.format(value, f"{shade * 0.35:.0%}") for value, shade in zip(earned, shades, strict=True)),
         ])  # fmt: skip
+    mixed = training.settings.get("controller_chooses") == MIXTURES
+    meaning = " A mixture counts for each of its options by its coefficient." if mixed else ""
     charts = [
         curves(over_time("share"), "steps", 0.0, 1.0, title="share of the time", note="in charge"),
         curves(over_time("length"), "steps", 0.0, title="length of a turn", note="game steps"),
@@ -42,7 +45,7 @@ def of_options(training: Training) -> list[str]:
     return [
         "<h3>Options</h3>",
         '<p class="soft">The last figures of training. Each row shows what an option earned per step while it was in '
-        "charge, in the reward of each option and of the controller.</p>",
+        f"charge, in the reward of each option and of the controller.{meaning}</p>",
         table(head, cells, range(1, len(head)), kind="fits"),
         f'<div class="charts">{"".join(charts)}</div>',
     ]

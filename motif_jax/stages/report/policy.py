@@ -11,6 +11,7 @@ from motif_jax.pages.blocks import share_bar, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.formats import amount, esc, number
 from motif_jax.rewards.choice import LEARNT, parse_sources
+from motif_jax.rewards.options import MIXTURES
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.head import duration, rewards_of
@@ -108,6 +109,7 @@ def _rewards(training: Training) -> str:
     words = [f"algorithm {section['algorithm']}", f"network {section['network']}"]
     if section.get("options", "").strip():
         words += [f"options {section['options']}", f"controller {section['controller']}"]
+        words += ["the controller mixes the options"] if section.get("controller_chooses") == MIXTURES else []
     else:
         words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'

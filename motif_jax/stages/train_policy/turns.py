@@ -11,7 +11,7 @@ from motif_jax.rewards.options import GAME, Plan
 
 
 class TurnFigures(NamedTuple):
-    """Sums over the steps of a batch, for K options."""
+    """Sums over the steps of a batch, for K options; a mixture counts for each option by its coefficient."""
 
     steps: np.ndarray  # of the games while each option was in charge. [K]
     turns: np.ndarray  # that each option began. [K]
@@ -26,14 +26,14 @@ def turn_figures(plan: Plan, arrays: Mapping[str, np.ndarray], rewards: Mapping[
       arrays: of the rollouts: `charge`, `option` and `reward`. [T, B] each
       rewards: of each source, without coefficient. [T, B] each
     """
-    charge, count = arrays["charge"], len(plan.names)
+    charge, count = arrays["charge"], plan.controller
     names = (GAME, *(choice.name for choice in plan.sources))
-    sums = np.zeros((count, len(names)))
-    for option in range(count):
-        mine = charge == option
-        sums[option] = [(arrays["reward"] if name == GAME else rewards[name])[mine].sum() for name in names]
+    paid = (arrays["reward"] if name == GAME else rewards[name] for name in names)
+    by = [np.bincount(charge.ravel(), one.ravel(), minlength=count + 1)[:count] for one in paid]
+    steps = np.bincount(charge.ravel(), minlength=count + 1)[:count]
     begun = np.bincount(arrays["option"][charge == plan.controller], minlength=count)
-    return TurnFigures(np.bincount(charge.ravel(), minlength=count + 1)[:count], begun, sums @ plan.factors.T)
+    weights = plan.weights.T
+    return TurnFigures(weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T)
 
 
 def add_up(figures: list[TurnFigures], names: tuple[str, ...]) -> dict[str, float]:
@@ -43,8 +43,8 @@ def add_up(figures: list[TurnFigures], names: tuple[str, ...]) -> dict[str, floa
     steps, turns, earned = (np.sum(parts, 0) for parts in zip(*figures, strict=True))
     row: dict[str, float] = {}
     for number, name in enumerate(names):
-        row[f"option/{name}/share"] = float(steps[number] / max(steps.sum(), 1))
-        row[f"option/{name}/length"] = float(steps[number] / max(turns[number], 1))
+        row[f"option/{name}/share"] = float(steps[number] / (steps.sum() or 1))
+        row[f"option/{name}/length"] = float(steps[number] / (turns[number] or 1))
         for other, what in enumerate((*names, "controller")):
-            row[f"option/{name}/earns/{what}"] = float(earned[number, other] / max(steps[number], 1))
+            row[f"option/{name}/earns/{what}"] = float(earned[number, other] / (steps[number] or 1))
     return row
