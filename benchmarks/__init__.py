@@ -36,7 +36,7 @@ from motif_jax.system.machine import processor
 PARTS = {
     "games": ("env", "texts"),
     "reward": ("annotation", "reward", "online"),
-    "policy": ("policy",),
+    "policy": ("policy", "options"),
     "language": ("language", "offline"),
 }
 MEASUREMENTS = {  # the function of each; it is given the config and the workdir, and returns rows
@@ -46,6 +46,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "reward": "benchmarks.reward:measure",
     "online": "benchmarks.online:measure",
     "policy": "benchmarks.policy:measure",
+    "options": "benchmarks.options:measure",
     "language": "benchmarks.language:measure",
     "offline": "benchmarks.offline:measure",
     "numerics": "benchmarks.numerics:measure",
@@ -54,7 +55,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
 }
 RENAMED = {"pipeline": "policy"}  # a name that is still taken
 GPU = {"numerics", "profile", "train"}
-TRAINING = {"policy", "pipeline", "online", "language"} | GPU  # those that need what train_policy needs
+TRAINING = {"policy", "pipeline", "options", "online", "language"} | GPU  # those that need what train_policy needs
 LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
 
 

@@ -107,11 +107,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 class Training:
     """One network with its learner, compiled once."""
 
-    def __init__(self, config: ConfigDict, network: str, rewarded: bool):
+    def __init__(self, config: ConfigDict, network: str, rewarded: bool, options: str = "", controller: str = ""):
         """Builds it as train_policy does; `rewarded` by an untrained reward, which costs as much as a trained one."""
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
-        section.network, section.warmup_steps = network, 0
+        section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
         sources = untrained_sources(config) if rewarded else RewardSources()
         parts = assemble(config, Path(), lambda setting: sources, hosts=1)
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
@@ -123,6 +123,7 @@ class Training:
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
         self.rate = 0.0  # steps per second of the last run from end to end
+        self.played = 1.0  # share of its rows that are steps of games; the others are decisions of a controller
         self.spent: dict[str, float] = {}  # in that run, seconds per step of each activity; of workers, on average
 
     def run(self, seconds: float, updates: int = 0, trace: Trace | None = None) -> float:
@@ -132,7 +133,7 @@ class Training:
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
             turns = takes_turns(self._config.policy)
-            placed = make_place(self._model, parts.sources, self._mesh)
+            placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan)
             source = (Rounds if turns else FreeRunning)(pool, player, parts.rollouts, placed)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
@@ -155,6 +156,7 @@ class Training:
                         steps += batch.steps
                 jax.block_until_ready(pending)
                 self.rate = steps / max(time.perf_counter() - start, 1e-9)
+                self.played = steps / ((number - WARMUP_BATCHES) * self._config.policy.batch_size)
                 now = time_spent(pool, source)
                 self.spent = {name: (now[name] - before.get(name, 0.0)) / max(steps, 1) for name in now}
                 return self.rate

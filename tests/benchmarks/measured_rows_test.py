@@ -13,7 +13,7 @@ from conftest import ROOT, get_config
 from flax import nnx
 
 import benchmarks
-from benchmarks import device, games, language, offline, policy
+from benchmarks import device, games, language, offline, options, policy
 from benchmarks.__main__ import arguments
 from motif_jax.stages.benchmark import PARTS
 from motif_jax.structs import UserError
@@ -60,6 +60,19 @@ def test_offline_learning_is_measured_beside_its_limits_and_twins(tmp_path, monk
     assert rows.keys() >= measured | offline.RATIOS.keys() - {"offline.update_over_torch"}
     assert all(math.isfinite(row.value) for row in rows.values())
     assert not list(tmp_path.iterdir())
+
+
+def test_options_are_measured_beside_the_same_training_without_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(options, "STRETCH", 1)
+    config = get_config("options.py", "treasure")
+    config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
+    config.benchmark.update({"seconds": 0.01, "repeats": 1, "networks": ("general",)})
+    rows = {row.name: row for row in options.measure(config, tmp_path)}
+    assert rows.keys() == {
+        "options.end_to_end.general", "options.decisions.general", "options.end_to_end_rows_over_without.general",
+        "options.learner_rows_over_without.general",
+    }  # fmt: skip
+    assert all(row.value > 0 for row in rows.values())
 
 
 def test_the_network_in_torch_is_measured():

@@ -16,17 +16,20 @@ from jax.sharding import PartitionSpec as P
 
 from motif_jax.devices.mesh import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.envs.nethack.observations import OBSERVATIONS
+from motif_jax.learner.options import Control
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
+from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import make_policy_model
-from motif_jax.policies.player import play_step
+from motif_jax.policies.player import Turns, play_step, play_turn
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
 from motif_jax.rewards.batches import Batches
 from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt_source import LearntSource
+from motif_jax.rewards.options import mixed, parse_plan
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.train_policy.setup import make_shape_rewards
@@ -68,8 +71,9 @@ def observations(names, *leading):
     return {name: np.zeros((*leading, *specs[name].shape), specs[name].dtype) for name in names}
 
 
-def policy_model(network, dtype):
-    return make_policy_model({"network": network, "num_actions": A, "dtype": dtype, "reads": to_record(OTHERS)}, 0)
+def policy_model(network, dtype, plan=None):
+    options = {"network": network, "num_actions": A, "dtype": dtype, "reads": to_record(OTHERS)}
+    return make_policy_model(options | ({"options": plan.record()} if plan else {}), 0)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,27 @@ def test_the_policy_step_lowers(network, dtype):
     )
 
 
+OPTIONS = parse_plan("game,learnt:0.1", "game", "auto", {})
+MIXTURES = mixed(OPTIONS, "0,1", sum_to_one=True)
+
+
+@pytest.mark.parametrize("plan", [OPTIONS, MIXTURES], ids=["options", "mixtures"])
+def test_the_policy_step_lowers_with_options(plan):
+    model = policy_model("general", "float32", plan)
+    step = jax.jit(functools.partial(play_turn, model.step, model.options, None, False), donate_argnums=1)
+    weights = model.params, model.frozen, jax.jit(model.prepare)(model.params, model.frozen)
+    memory = Turns(np.zeros((B + 1, model.core_size), np.float32), *np.zeros((2, B + 1), np.int32))
+    lower(
+        step, weights, memory, jax.random.key(0), np.int32(0), observations(model.reads, B), np.zeros(B, bool),
+        np.zeros(B, np.int32),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("network", "plan"), [("general", OPTIONS), ("small", MIXTURES)], ids=["options", "mixtures"])
+def test_the_update_lowers_with_options(network, plan):
+    lower_update(network, "float32", "appo", plan=plan)
+
+
 @pytest.mark.parametrize(("network", "algorithm", "dtype"), [
     ("reference", "appo", "bfloat16"), ("small", "impala", "float32"), ("general", "appo", "bfloat16"),
     ("film", "ppo", "float32"),
@@ -93,24 +118,26 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     lower_update(network, dtype, algorithm)
 
 
-def lower_update(network, dtype, algorithm, fsdp=1, tensor=1):
+def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
     """On a mesh of all devices."""
-    model = policy_model(network, dtype)
+    model = policy_model(network, dtype, plan)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
-    update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES), settings)
+    control = Control(model.options) if plan else None
+    update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES, plan, control), settings, control)
     steps = np.zeros((T, B), np.float32)
     rollouts = Rollouts(
         observations=observations(model.reads, T + 1, B),
         first=np.zeros((T + 1, B), bool),
         core=np.zeros((1, B, model.core_size), np.float32),
         action=steps.astype(np.int32),
-        logits=np.zeros((T, B, A), np.float32),
+        logits=np.zeros((T, B, sum(model.options.sizes) if plan else A), np.float32),
         value=steps,
         version=steps.astype(np.int32),
         reward=steps,
         terminated=steps.astype(bool),
         truncated=steps.astype(bool),
         moments={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
+        control={name: steps.astype(np.int32) for name in CHOICES} if plan else {},
     )
     mesh = make_mesh(fsdp=fsdp, tensor=tensor)
     state = place(init_state(model.params, settings), mesh)
