@@ -35,11 +35,13 @@ def treasure() -> ConfigDict:
     config.policy.rollout_length = 64  # a whole episode with its decisions
     config.policy.warmup_steps = 0  # episodes are short
     config.policy.wait_for_learner = True
-    config.policy.learning_rate = 1e-3  # a small network, and few steps
+    config.policy.num_minibatches = 4
+    config.policy.learning_rate = 4e-4  # a small network, and few steps
+    config.policy.anneal_learning_rate_to = 0.1
     # At first the controller chooses almost at random, until the options can be relied on.
-    config.policy.control.exploration = 10_000.0
-    config.policy.control.anneal_exploration_to = 1e-4
-    config.policy.anneal_learning_rate_to = 0.3
+    config.policy.control.exploration = 100_000.0
+    config.policy.control.anneal_exploration_to = 1e-5
+    config.policy.control.bootstrap_on_switch = False  # see docs/options.md
     config.policy.train_for_env_steps = 4_000_000
     return config
 
@@ -49,5 +51,6 @@ def nethack() -> ConfigDict:
     config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()
     config.policy.options = "learnt:0.1,gold:0.1,stairs:1"
     config.policy.controller = "score:0.01"
-    config.policy.control.exploration = 30.0
+    config.policy.control.exploration = 1000.0
+    config.policy.control.anneal_exploration_to = 1e-3
     return config

@@ -37,7 +37,7 @@ class Control(NamedTuple):
         charge, following = batch.control["charge"], self._next(batch)
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.controller
-        switches = (following == self.controller) & (option != charge) & ~decides & ~batch.first[1:]
+        switches = (following == self.controller) & ~self.heads.same(option, charge) & ~decides & ~batch.first[1:]
         return Turns(self.heads.column(charge), decides, switches & self.bootstrap_on_switch)
 
     def _next(self, batch: Rollouts) -> jax.Array:
@@ -115,7 +115,8 @@ class Control(NamedTuple):
         found = vtrace_in_columns(
             values[:-2], rewards, discounts, ratio, turns, terminated, truncated,
             last=jnp.where(here, values[-2], jnp.where(controller, values[-1], 0.0)),
-            known_last=(here | controller) & (not inferred),
+            # No step of the game has followed a decision at the very end.
+            known_last=(here | (controller & ~turns.decides[-1])) & (not inferred),
             inferred=inferred, clip_rho=settings.clip_rho, clip_c=settings.clip_c,
         )  # fmt: skip
         return Targets(found, self.normalised(found.advantages, valid, turns.charge, settings))

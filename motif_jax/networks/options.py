@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-Weights = tuple[float, ...]
 CHOICES = ("charge", "next", "drawn", "option", "length")
 
 
@@ -31,13 +31,13 @@ class OptionHeads(NamedTuple):
     actions: int
     options: int  # N: options, or mixtures of them
     lengths: tuple[int, ...]  # of turns in game steps, among which the controller chooses; a single one has no head
-    weights: tuple[Weights, ...] = ()  # of the rewards in each mixture, [N, K]; (): the controller chooses options
+    weights: np.ndarray | None = None  # of K options in each mixture, [N, K] float32; None: the options themselves
     levels: int = 0  # number of choices for each coefficient of a mixture
 
     @property
     def choices(self) -> tuple[int, ...]:
         """Sizes of the heads that choose the option, or the coefficients of the mixture."""
-        return (self.levels,) * len(self.weights[0]) if self.weights else (self.options,)
+        return (self.options,) if self.weights is None else (self.levels,) * self.weights.shape[1]
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -47,12 +47,12 @@ class OptionHeads(NamedTuple):
     @property
     def told(self) -> int:
         """Size of the observation TOLD."""
-        return (len(self.weights[0]) if self.weights else self.options) + 1
+        return (self.options if self.weights is None else self.weights.shape[1]) + 1
 
     @property
     def columns(self) -> int:
         """Number of returns that are kept apart: of each option, or of all mixtures together, and of the controller."""
-        return 2 if self.weights else self.options + 1
+        return self.options + 1 if self.weights is None else 2
 
     def split(self, logits: jax.Array) -> list[jax.Array]:
         """The logits of each head. [..., sum of `sizes`]"""
@@ -76,16 +76,23 @@ class OptionHeads(NamedTuple):
 
     def column(self, charge: jax.Array) -> jax.Array:
         """The column of who is in charge. [...]"""
-        return (charge == self.options).astype(charge.dtype) if self.weights else charge
+        return charge if self.weights is None else (charge == self.options).astype(charge.dtype)
 
-    def who(self, charge: jax.Array, mixture: Weights | None = None) -> jax.Array:
+    def same(self, one: jax.Array, other: jax.Array) -> jax.Array:
+        """Whether two numbers are of the same option, or of mixtures with the same coefficients. [...] bool"""
+        if self.weights is None:
+            return one == other
+        return (self.who(one) == self.who(other)).all(-1)
+
+    def who(self, charge: jax.Array, mixture: tuple[float, ...] | None = None) -> jax.Array:
         """The observation TOLD: the option as a vector with a single 1, or the mixture. [...] -> [..., told] float32
 
         Its last number is 1 where the controller is in charge. A `mixture` replaces that of `charge`.
         """
         if mixture is not None:
             return jnp.broadcast_to(jnp.array([*mixture, 0.0]), (*charge.shape, self.told))
-        if not self.weights:
+        if self.weights is None:
             return jax.nn.one_hot(charge, self.options + 1)
-        rows = jnp.array(self.weights)
-        return jnp.zeros((self.options + 1, self.told)).at[:-1, :-1].set(rows).at[-1, -1].set(1.0)[charge]
+        rows = np.zeros((self.options + 1, self.told), np.float32)
+        rows[:-1, :-1], rows[-1, -1] = self.weights, 1.0
+        return jnp.asarray(rows)[charge]

@@ -97,7 +97,7 @@ def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:
     names, lengths, levels = plan["names"], tuple(plan["lengths"]), plan.get("levels", ())
     if not levels:
         return OptionHeads(actions, len(names), lengths)
-    weights = mixtures(levels, len(names), plan["sum_to_one"])
+    weights = mixtures(tuple(levels), len(names), plan["sum_to_one"])
     return OptionHeads(actions, len(weights), lengths, weights, len(levels))
 
 

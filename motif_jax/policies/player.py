@@ -12,8 +12,9 @@ import numpy as np
 
 from motif_jax.envs.world import WAIT
 from motif_jax.networks.kinds import TOLD
-from motif_jax.networks.options import CHOICES, OptionHeads, Weights
+from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
+from motif_jax.rewards.mixtures import Weights
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 

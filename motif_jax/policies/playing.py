@@ -179,7 +179,7 @@ def load_policy(
     which: str | int = "last",
     seed: int = 0,
     option: str | None = None,
-    mixture: str | None = None,
+    mixture: str | Mapping[str, float] | None = None,
 ) -> Policy:
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
@@ -191,10 +191,12 @@ def load_policy(
       which: "last", or the number of a checkpoint, which is its number of training steps.
       seed: for sampling the actions.
       option: the name of an option that plays alone, without the controller.
-      mixture: coefficients of rewards, as "gold=1,stairs=0.3", of a policy whose controller chooses mixtures.
+      mixture: coefficients of options, as "gold=1,stairs=0.3" or a dict, if the controller chooses mixtures.
     """
     if option is not None and mixture is not None:
         raise UserError("a policy plays one option or one mixture, not both")
-    option = mixture.replace(",", "+") if mixture is not None else option
+    if isinstance(mixture, Mapping):
+        mixture = "+".join(f"{name}={weight}" for name, weight in mixture.items())
+    option = option if mixture is None else mixture
     model, facts, sources = read_policy(path, str(which))
     return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed, option)

@@ -3,8 +3,8 @@
     learnt,count:0.05,rnd:0.1,event_gold:0.2,my_package.my_module:MyBonus:0.2
 
 The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. `event_NAME` is a reading
-that the world makes of each step. To add a source to the
-program, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
+that the world makes of each step. To add a source to the program, write its module, and a line in SOURCES with its
+values of the config. Loads no JAX.
 """
 
 from __future__ import annotations

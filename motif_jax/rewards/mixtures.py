@@ -1,25 +1,39 @@
-"""Mixtures of rewards among which a controller chooses, one coefficient per reward, and mixtures that a person sets.
+"""Mixtures of options, among which a controller chooses, and mixtures that a person sets. Loads no JAX.
 
-A mixture is named by its coefficients, `gold=0.5+stairs=1`; rewards that are missing have the coefficient 0.
+A mixture has a coefficient for each option, and is named by them: `gold=0.5+stairs=1`; options that are missing have 0.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 
-Weights = tuple[float, ...]  # of a mixture, by reward
+Weights = tuple[float, ...]  # of a mixture, by option
+LEVELS_FLAG = "--config.policy.control.levels"
 LARGEST = 1000.0  # coefficient
+MOST = 1024  # mixtures
 
 
-def mixtures(levels: Sequence[float], rewards: int, sum_to_one: bool) -> tuple[Weights, ...]:
-    """All mixtures of so many rewards, each coefficient one of `levels`; the last reward's changes fastest."""
-    return tuple(_scaled(found, sum_to_one) for found in itertools.product(levels, repeat=rewards))
+@functools.lru_cache(16)
+def mixtures(levels: tuple[float, ...], options: int, sum_to_one: bool) -> np.ndarray:
+    """All mixtures of so many options, each coefficient one of `levels`; the last option's changes fastest. [N, K]"""
+    if (count := len(levels) ** options) > MOST:
+        raise UserError(
+            f"{len(levels)} coefficients for each of {options} options are {count:,} mixtures, more than {MOST:,} "
+            f"({LEVELS_FLAG})"
+        )
+    found = np.array([_scaled(one, sum_to_one) for one in itertools.product(levels, repeat=options)], np.float32)
+    found.flags.writeable = False
+    return found
 
 
 def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
@@ -29,15 +43,33 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
     return tuple(weight / sum(weights) for weight in weights) if sum_to_one else weights
 
 
+def parse_levels(text: str) -> tuple[float, ...]:
+    """Parses `config.policy.control.levels`."""
+    found = tuple(map(_number, text.split(",")))
+    for part, level in zip(text.split(","), found, strict=True):
+        if not 0 <= level <= LARGEST:
+            raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {shown(part)} ({LEVELS_FLAG})")
+    if len(set(found)) < max(len(found), 2):
+        raise UserError(f"mixtures need at least two coefficients, all different: {shown(text)} ({LEVELS_FLAG})")
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def behaviours_of(plan: Mapping[str, Any]) -> list[str]:
     """The names of all behaviours in a checkpoint's plan (`Plan.record`): its options, or its mixtures."""
     names = [*plan.get("names", ())]
     if "levels" not in plan:
         return names
-    return [named(names, weights) for weights in mixtures(plan["levels"], len(names), plan["sum_to_one"])]
+    return [named(names, weights) for weights in mixtures(tuple(plan["levels"]), len(names), plan["sum_to_one"])]
 
 
-def named(names: Sequence[str], weights: Weights) -> str:
+def named(names: Sequence[str], weights: Sequence[float] | np.ndarray) -> str:
     """The name of a mixture."""
     return "+".join(f"{name}={weight:.3g}" for name, weight in zip(names, weights, strict=True) if weight)
 
@@ -46,33 +78,29 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
     """The number of the option, or the weights of the mixture, that `text` names.
 
     Args:
-      text: the name of an option, or a mixture of the plan's rewards.
-      plan: of a checkpoint; empty for a policy without options. Only a plan with mixtures has them.
+      text: the name of an option, or a mixture; a comma may stand for `+`.
+      plan: of a checkpoint; empty for a policy without options.
     """
     names = [*plan.get("names", ())]
     if not names:
         raise UserError("the policy has no options")
-    if text in names and "levels" not in plan:
-        return names.index(text)
     if "levels" not in plan:
-        raise UserError(f"the policy has the options {', '.join(names)}, not {text!r}")
-    found = dict.fromkeys(names, 0.0)
-    seen = set()
-    for part in map(str.strip, text.split("+")):
+        if text not in names:
+            why = ", and does not mix them" if "=" in text else ""
+            raise UserError(f"the policy has the options {', '.join(names)}{why}, not {text!r}")
+        return names.index(text)
+    found: dict[str, float] = {}
+    for part in text.replace(",", "+").split("+"):
         name, equals, number = map(str.strip, part.partition("="))
-        if name not in found:
+        if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f": did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"the policy mixes the rewards {', '.join(names)}, not {name!r}{hint}")
-        if name in seen:
-            raise UserError(f"the reward {name!r} is named twice in {text!r}")
-        seen.add(name)
-        try:
-            found[name] = float(number) if equals else 1.0
-        except ValueError:
-            found[name] = math.nan
+            raise UserError(f"the policy mixes the options {', '.join(names)}, not {name!r}{hint}")
+        if name in found:
+            raise UserError(f"the option {name!r} is named twice in {text!r}")
+        found[name] = _number(number) if equals else 1.0
         if not 0 <= found[name] <= LARGEST:
             raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {number!r} ({text!r})")
     if not any(found.values()):
         raise UserError(f"a mixture needs a coefficient above 0: {text!r}")
-    return _scaled(tuple(found.values()), plan["sum_to_one"])
+    return _scaled(tuple(found.get(name, 0.0) for name in names), plan["sum_to_one"])

@@ -4,7 +4,7 @@
 
 With `policy.controller_chooses="mixtures"`, the controller mixes them: it chooses a coefficient for each (mixtures.py).
 
-An option is a mixture of rewards, `NAME:FACTOR` joined by `+`; a factor of 1 may be left out, and `name=` names the
+An option is a sum of rewards, `NAME:FACTOR` joined by `+`; a factor of 1 may be left out, and `name=` names the
 option. A reward is a source of docs/rewards.md, a reading that the world makes of each step (its observation
 `event_NAME`), or `game`, what the world itself pays.
 """
@@ -24,18 +24,17 @@ from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
 from motif_jax.envs.settings import make_world
 from motif_jax.networks.kinds import BY_PROMPT
 from motif_jax.rewards.choice import MOST, PREFIX, READING, SOURCES, Choice, parse_own, parse_sources
-from motif_jax.rewards.mixtures import LARGEST, mixtures
+from motif_jax.rewards.mixtures import mixtures, parse_levels
 from motif_jax.rewards.reading import readings
 from motif_jax.structs import ArraySpec, UserError
 
 OPTIONS_FLAG, CONTROLLER_FLAG = "--config.policy.options", "--config.policy.controller"
 LENGTH_FLAG = "--config.policy.control.length"
-GAME = "game"  # the world's own reward
+GAME, CONTROLLER = "game", "controller"  # the world's own reward; the name that no option has
 AUTO, LENGTHS = "auto", (1, 2, 4, 8, 16, 32, 64, 128)  # game steps among which the controller chooses
 MOST_STEPS = 100_000  # of an option of fixed length
 MOST_OPTIONS = 64
-MIXTURES, MOST_MIXTURES = "mixtures", 1024
-LEVELS_FLAG = "--config.policy.control.levels"
+MIXTURES = "mixtures"
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ class Options:
     options: str = value(
         "",
         Text(longest=2000),
-        "mixtures of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
+        "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
         decides=True,
     )
     controller: str = value(
-        "", Text(longest=1000), "the mixture of rewards for which the controller chooses options", decides=True
+        "", Text(longest=1000), "the sum of rewards for which the controller chooses options", decides=True
     )
     controller_chooses: str = value(
         "options",
@@ -122,7 +121,7 @@ class Plan(NamedTuple):
         """Of the options in each behaviour. [N, K] float32"""
         if not self.levels:
             return np.eye(len(self.names), dtype=np.float32)
-        return np.array(mixtures(self.levels, len(self.names), self.sum_to_one), np.float32)
+        return mixtures(self.levels, len(self.names), self.sum_to_one)
 
     @property
     def paid(self) -> np.ndarray:
@@ -145,33 +144,22 @@ def find_plan(config: ConfigDict) -> Plan | None:
     section = config.policy
     specs = make_world(config.env.to_dict()).specs if section.options.strip() else {}
     plan = parse_plan(section.options, section.controller, section.control.length, specs)
-    if plan is None or section.controller_chooses != MIXTURES:
-        return plan
-    return mixed(plan, section.control.levels, section.control.sum_to_one)
+    mixes, levels = section.controller_chooses == MIXTURES, parse_levels(section.control.levels)
+    if plan is None and mixes:
+        raise UserError(f"mixtures need options to mix ({OPTIONS_FLAG}, --config.policy.controller_chooses)")
+    return mixed(plan, levels, section.control.sum_to_one) if plan and mixes else plan
 
 
-def mixed(plan: Plan, levels: str, sum_to_one: bool) -> Plan:
-    """The plan whose controller chooses mixtures of its options; `levels` and `sum_to_one` are values of the config."""
-    found = []
-    for part in levels.split(","):
-        try:
-            level = float(part)
-        except ValueError:
-            level = math.nan
-        if not 0 <= level <= LARGEST:
-            raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {shown(part)} ({LEVELS_FLAG})")
-        found.append(level)
-    if len(set(found)) < max(len(found), 2):
-        raise UserError(f"mixtures need at least two coefficients, all different: {shown(levels)} ({LEVELS_FLAG})")
-    if (count := len(found) ** len(plan.names)) > MOST_MIXTURES:
-        raise UserError(
-            f"{len(found)} coefficients for each of {len(plan.names)} options are {count:,} mixtures, more than "
-            f"{MOST_MIXTURES:,} ({LEVELS_FLAG}, {OPTIONS_FLAG})"
-        )
+def mixed(plan: Plan, levels: tuple[float, ...], sum_to_one: bool) -> Plan:
+    """The plan whose controller chooses mixtures of its options."""
     for name in plan.names:
         if not name.isidentifier():
-            raise UserError(f"an option that is mixed needs a name: name={name}:... ({OPTIONS_FLAG})")
-    return plan._replace(levels=tuple(found), sum_to_one=sum_to_one)
+            raise UserError(
+                f"options that are mixed need names of letters, digits and underscores, as in NAME={name}, not "
+                f"{shown(name)} ({OPTIONS_FLAG})"
+            )
+    mixtures(levels, len(plan.names), sum_to_one)  # are they too many?
+    return plan._replace(levels=levels, sum_to_one=sum_to_one)
 
 
 def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> Plan | None:
@@ -186,25 +174,23 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
             raise UserError(f"a controller needs options to choose from ({OPTIONS_FLAG}, {CONTROLLER_FLAG})")
         return None
     known = readings(specs)
-    mixtures = [_parse_option(part, known) for part in map(str.strip, options.split(",")) if part]
-    if len(mixtures) < 2:
+    parsed = [_parse_option(part, known) for part in map(str.strip, options.split(",")) if part]
+    if len(parsed) < 2:
         raise UserError(
-            f"a controller chooses among at least two options, not {len(mixtures)}: {shown(options)} ({OPTIONS_FLAG})"
+            f"a controller chooses among at least two options, not {len(parsed)}: {shown(options)} ({OPTIONS_FLAG})"
         )
-    if len(mixtures) > MOST_OPTIONS:
-        raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(mixtures)} ({OPTIONS_FLAG})")
+    if len(parsed) > MOST_OPTIONS:
+        raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(parsed)} ({OPTIONS_FLAG})")
     if not controller.strip():
         raise UserError(f"a controller needs a reward for its choices, such as {GAME}:0.1 ({CONTROLLER_FLAG})")
-    paid = _parse_mixture(controller, known, CONTROLLER_FLAG)
-    if not any(factor for _, factor in paid.values()):
-        raise UserError(f"a controller whose rewards all have the factor 0 learns nothing ({CONTROLLER_FLAG})")
+    paid = _parse_sum(controller, known, CONTROLLER_FLAG)
     names: list[str] = []
-    for name, _ in mixtures:
+    for name, _ in parsed:
         copies = sum(other.rstrip("0123456789") == name for other in names)
         names.append(f"{name}{copies + 1}" if copies else name)
     if len(set(names)) < len(names):
         raise UserError(f"two options have the same name in {shown(options)} ({OPTIONS_FLAG})")
-    rows = [mixture for _, mixture in mixtures] + [paid]
+    rows = [rewards for _, rewards in parsed] + [paid]
     sources = {name: choice for row in rows for name, (choice, _) in row.items() if choice is not None}
     columns = (GAME, *sources)
     factors = [[row[name][1] if name in row else 0.0 for name in columns] for row in rows]
@@ -229,12 +215,14 @@ def check_plan(section: ConfigDict, plan: Plan) -> None:
         )
 
 
-Mixture = dict[str, tuple[Choice | None, float]]  # rewards by name, and their factors; None: GAME
+Sum = dict[str, tuple[Choice | None, float]]  # rewards by name, and their factors; None: GAME
 
 
-def _parse_option(part: str, known: tuple[str, ...]) -> tuple[str, Mixture]:
-    name, equals, mixture = part.rpartition("=")
-    found = _parse_mixture(mixture, known, OPTIONS_FLAG)
+def _parse_option(part: str, known: tuple[str, ...]) -> tuple[str, Sum]:
+    name, equals, rewards = part.rpartition("=")
+    found = _parse_sum(rewards, known, OPTIONS_FLAG)
+    if name.strip() == CONTROLLER:
+        raise UserError(f"an option needs another name than {CONTROLLER!r} ({OPTIONS_FLAG})")
     if equals and not name.strip().isidentifier():
         raise UserError(
             f"the name of an option has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})"
@@ -242,14 +230,15 @@ def _parse_option(part: str, known: tuple[str, ...]) -> tuple[str, Mixture]:
     return name.strip() or "+".join(reward.removeprefix(PREFIX) for reward in found), found
 
 
-def _parse_mixture(text: str, known: tuple[str, ...], flag: str) -> Mixture:
-    found: Mixture = {}
-    for part in map(str.strip, text.split("+")):
-        *named, last = part.split(":")
+def _parse_sum(text: str, known: tuple[str, ...], flag: str) -> Sum:
+    found: Sum = {}
+    for part in text.split("+"):
+        *named, last = map(str.strip, part.split(":"))
         try:
             factor = float(last)
         except ValueError:
-            named, factor = [*named, last], 1.0
+            has_factor = len(named) == 1 and (named[0] in (GAME, *SOURCES) or PREFIX + named[0] in known)
+            named, factor = (named, math.nan) if has_factor else ([*named, last], 1.0)
         name = ":".join(named)
         if not abs(factor) <= MOST:
             raise UserError(
@@ -260,6 +249,8 @@ def _parse_mixture(text: str, known: tuple[str, ...], flag: str) -> Mixture:
         if key in found:
             raise UserError(f"the reward {shown(key)} is named twice in {shown(text)} ({flag})")
         found[key] = choice, factor
+    if not any(factor for _, factor in found.values()):
+        raise UserError(f"rewards that all have the factor 0 teach nothing: {shown(text)} ({flag})")
     return found
 
 

@@ -60,7 +60,9 @@ def make_batch(heads: OptionHeads = HEADS):
 
 def train(batch, control=CONTROL, devices=1, **changes):
     settings = replace(BASE, **changes)
-    factors = FACTORS if control.heads == HEADS else np.concatenate([np.array(WEIGHTS) @ FACTORS[:-1], FACTORS[-1:]])
+    factors = (
+        FACTORS if control.heads.weights is None else np.concatenate([np.array(WEIGHTS) @ FACTORS[:-1], FACTORS[-1:]])
+    )
 
     def shape_rewards(rollouts):
         rewards = jnp.stack([rollouts.reward, rollouts.moments["m"]])
@@ -129,6 +131,7 @@ def test_a_mixture_has_a_head_for_each_coefficient():
     numbers = jnp.arange(MIXED.heads.options)
     first, second = MIXED.heads.digits(numbers)
     assert [first.tolist(), second.tolist()] == [[0, 0, 1, 1], [0, 1, 0, 1]]
+    assert MIXED.heads.same(numbers, numbers[::-1]).tolist() == [True, False, False, True]
     option, length = MIXED.heads.joint([first, second, numbers])
     assert option.tolist() == length.tolist() == numbers.tolist()
     told = MIXED.heads.who(jnp.arange(5))
@@ -146,13 +149,13 @@ def test_all_mixtures_share_one_column():
     charge, option = (np.asarray(batch.control[name]) for name in ("charge", "option"))
     decides, after = charge == 4, np.where(batch.first[1:], 4, batch.control["next"])
     chosen = np.concatenate([option[1:], np.full((1, B), -1)])
-    column_at_end = (after[-1] == 4).astype(int)
+    column_at_end, alike = (after[-1] == 4).astype(int), np.array([0, 1, 2, 0, 4])  # 0 and 3 are the same mixture
     expected = columns_twin.vtrace_in_columns(
         values[:-2], rewards, np.full((T, B), settings.discount), ratio, decides.astype(int),
-        (after == 4) & (chosen != charge) & ~decides & ~np.asarray(batch.first[1:]),
+        (after == 4) & (alike[chosen] != alike[charge]) & ~decides & ~np.asarray(batch.first[1:]),
         np.asarray(batch.terminated), np.asarray(batch.truncated),
         np.where(np.arange(2)[:, None] == column_at_end, values[-2], values[-1] * np.arange(2)[:, None]),
-        np.stack([column_at_end == 0, np.ones(B, bool)]),
+        np.stack([column_at_end == 0, (column_at_end == 1) | ~decides[-1]]),
     )  # fmt: skip
     np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
     np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)

@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from motif_jax.envs.world import WAIT
 from motif_jax.networks.options import OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.rewards.mixtures import mixtures
 
 pytestmark = pytest.mark.quick
 GAMES = 6
@@ -54,6 +56,35 @@ def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
     assert options == {0, 1, 2}
     assert taken == {*lengths}
     assert outputs["logits"].shape == (GAMES, 5 + 3 + (3 if len(lengths) > 1 else 0))
+
+
+def test_a_mixture_that_a_person_sets_is_told_and_greedy_players_take_the_likeliest_choices():
+    weights = mixtures((0.0, 1.0), 2, sum_to_one=True)
+    heads = OptionHeads(3, 4, (1, 5), weights, 2)
+    told = []
+
+    def step(params, frozen, observations, first, core, prepared):
+        jax.debug.callback(lambda seen: told.append(np.array(seen)), observations["told"])
+        return jnp.tile(jnp.array([0.0, 2, 1, 3, 0, 0, 4, 1, 0]), (len(first), 1)), jnp.zeros(len(first)), core
+
+    model = Model((), lambda *_: None, step, None, ("seen",), 1, heads.actions, options=heads)
+    seen, games = {"seen": np.zeros((GAMES, 1), np.float32)}, np.arange(GAMES)
+    player = PolicyPlayer(model, GAMES, GAMES, seed=0, greedy=True, only=(0.25, 0.75))
+    actions, outputs = player(seen, np.ones(GAMES, bool), games)
+    jax.effects_barrier()
+    np.testing.assert_allclose(told.pop(), [[0.25, 0.75, 0.0]] * GAMES)
+    assert actions.tolist() == [1] * GAMES
+    assert outputs["charge"].tolist() == [0] * GAMES
+
+    player = PolicyPlayer(model, GAMES, GAMES, seed=0, greedy=True)
+    actions, outputs = player(seen, np.ones(GAMES, bool), games)
+    assert actions.tolist() == [WAIT] * GAMES
+    assert outputs["next"].tolist() == [1] * GAMES  # the first coefficient's first choice, the second one's second
+    actions, outputs = player(seen, np.zeros(GAMES, bool), games)
+    jax.effects_barrier()
+    np.testing.assert_allclose(told[-2:], [[[0.0, 0.0, 1.0]] * GAMES, [[*weights[1].tolist(), 0.0]] * GAMES])
+    assert actions.tolist() == [1] * GAMES
+    assert outputs["next"].tolist() == [4] * GAMES  # the turn of one step is over
 
 
 class Waiting(RandomPolicy):

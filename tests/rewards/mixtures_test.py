@@ -5,7 +5,8 @@ import pytest
 from conftest import get_config
 
 from motif_jax.envs.settings import make_world
-from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
+from motif_jax.policies.model import heads_of
+from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named, parse_levels
 from motif_jax.rewards.options import LENGTHS, find_plan, mixed, parse_plan
 from motif_jax.stages import train_policy
 from motif_jax.structs import UserError
@@ -44,7 +45,11 @@ def test_without_options_there_is_no_plan():
     ("gold,drawn", "game", "auto", "unknown reward 'drawn' (--config.policy.options)"),
     ("gold,stairs", "", "auto", "a controller needs a reward for its choices, such as game:0.1"),
     ("", "game", "auto", "a controller needs options to choose from"),
-    ("gold,stairs", "game:0", "auto", "a controller whose rewards all have the factor 0 learns nothing"),
+    ("gold,stairs", "game:0", "auto", "rewards that all have the factor 0 teach nothing: 'game:0' (--config.policy.c"),
+    ("gold:0,stairs", "game", "auto", "rewards that all have the factor 0 teach nothing: 'gold:0' (--config.policy.o"),
+    ("gold:abc,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not 'abc'"),
+    ("gold : ,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not ''"),
+    ("controller=gold,stairs", "game", "auto", "an option needs another name than 'controller'"),
     ("gold:nan,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not 'nan'"),
     ("gold:1e9,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not '1e9'"),
     ("gold+gold:2,stairs", "game", "auto", "the reward 'event_gold' is named twice in 'gold+gold:2'"),
@@ -78,6 +83,24 @@ def test_other_values_must_fit_options(name, value, sentence):
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize(("values", "sentence"), [
+    ({"controller_chooses": "mixtures", "options": "", "controller": ""}, "mixtures need options to mix"),
+    ({"control": {"levels": "some"}}, "a coefficient must be a number from 0 to 1000, not 'some'"),
+])  # fmt: skip
+def test_values_of_mixtures_are_checked_before_training(values, sentence):
+    config = get_config("options.py", "treasure")
+    config.policy.update({"intrinsic_coefficient": 0.0} | values)
+    with pytest.raises(UserError) as refused:
+        train_policy.check(config)
+    assert sentence in str(refused.value)
+
+
+def test_a_plan_with_endless_mixtures_is_refused():
+    plan = {"names": [f"o{number}" for number in range(24)], "lengths": [1], "levels": [0, 1, 2], "sum_to_one": True}
+    with pytest.raises(UserError, match="3 coefficients for each of 24 options are 282,429,536,481 mixtures, more"):
+        heads_of(plan, 5)
+
+
 def test_a_reading_can_reward_a_policy_without_options():
     config = get_config("options.py", "treasure")
     config.policy.options = config.policy.controller = ""
@@ -92,15 +115,15 @@ def test_a_reading_can_reward_a_policy_without_options():
 def test_mixtures_are_all_combinations_of_coefficients():
     found = mixtures((0.0, 0.5, 1.0), 2, sum_to_one=False)
     assert len(found) == 9
-    assert found[0] == (0.5, 0.5)  # equal parts, where all coefficients are 0
-    assert found[1:4] == ((0.0, 0.5), (0.0, 1.0), (0.5, 0.0))
+    assert found[0].tolist() == [0.5, 0.5]  # equal parts, where all coefficients are 0
+    assert found[1:4].tolist() == [[0.0, 0.5], [0.0, 1.0], [0.5, 0.0]]
     sums = mixtures((0.0, 0.5, 1.0), 3, sum_to_one=True)
     assert np.allclose(np.sum(sums, 1), 1)
     assert named(("gold", "stairs"), found[3]) == "gold=0.5"
 
 
 def test_a_mixture_is_paid_by_its_coefficients():
-    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), "0,1,3", sum_to_one=True)
+    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0, 3.0), sum_to_one=True)
     assert plan.controller == 9
     mixture = behaviours_of(plan.record()).index("gold=0.25+down=0.75")
     np.testing.assert_allclose(plan.paid[mixture], [0, 0.25, 15])
@@ -111,22 +134,22 @@ def test_a_mixture_is_paid_by_its_coefficients():
     ("gold=1+down=0.25", (0.8, 0.2)), ("down", (0, 1)), (" down = 2 + gold = 2 ", (0.5, 0.5)),
 ])  # fmt: skip
 def test_a_person_sets_any_mixture(text, weights):
-    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), "0,1", sum_to_one=True)
+    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0), sum_to_one=True)
     assert find_behaviour(text, plan.record()) == pytest.approx(weights)
     assert find_behaviour("down=2", plan._replace(sum_to_one=False).record()) == (0, 2)
 
 
 @pytest.mark.parametrize(("text", "sentence"), [
-    ("gould=1", "mixes the rewards gold, down, not 'gould': did you mean 'gold'?"),
-    ("gold=1+gold=2", "the reward 'gold' is named twice in 'gold=1+gold=2'"),
+    ("gould=1", "mixes the options gold, down, not 'gould': did you mean 'gold'?"),
+    ("gold=1+gold=2", "the option 'gold' is named twice in 'gold=1+gold=2'"),
     ("gold=nan", "a coefficient must be a number from 0 to 1000, not 'nan'"),
     ("gold=-1", "a coefficient must be a number from 0 to 1000, not '-1'"),
     ("gold=", "a coefficient must be a number from 0 to 1000, not ''"),
     ("gold=0", "a mixture needs a coefficient above 0: 'gold=0'"),
-    ("", "mixes the rewards gold, down, not ''"),
+    ("", "mixes the options gold, down, not ''"),
 ])  # fmt: skip
 def test_bad_mixtures_are_refused(text, sentence):
-    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), "0,1", sum_to_one=True)
+    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0), sum_to_one=True)
     with pytest.raises(UserError) as refused:
         find_behaviour(text, plan.record())
     assert sentence in str(refused.value)
@@ -143,10 +166,10 @@ def test_a_policy_without_options_has_none_to_play():
     ("gold,stairs", "0,-1", "a coefficient must be a number from 0 to 1000, not '-1'"),
     ("gold,stairs", "0,,1", "a coefficient must be a number from 0 to 1000, not ''"),
     ("gold,stairs,game", "0,1,2,3,4,5,6,7,8,9,10", "11 coefficients for each of 3 options are 1,331 mixtures, more"),
-    ("gold+stairs,game", "0,1", "an option that is mixed needs a name: name=gold+stairs:..."),
+    ("gold+stairs,game", "0,1", "options that are mixed need names of letters, digits and underscores, as in NAME="),
 ])  # fmt: skip
 def test_bad_coefficients_are_refused(options, levels, sentence):
     with pytest.raises(UserError) as refused:
-        mixed(parse_plan(options, "game", "auto", TREASURE), levels, sum_to_one=True)
+        mixed(parse_plan(options, "game", "auto", TREASURE), parse_levels(levels), sum_to_one=True)
     assert sentence in str(refused.value)
     assert "--config.policy" in str(refused.value)

@@ -13,7 +13,7 @@ from motif_jax.envs.settings import make_world
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import find_contender
+from motif_jax.stages.evaluate.contenders import FLAG, find_contender
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_lines
 
@@ -44,7 +44,7 @@ def run(workdir, policy: str = "", name: str = "", **values):
     evaluate.check(config)
     if not evaluate.is_complete(config, workdir):
         evaluate.run(config, workdir)
-    contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, evaluate.FLAG)
+    contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, FLAG)
     folder = workdir / "evaluate" / (name or contender.name)
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
@@ -232,9 +232,9 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
 def test_a_workdir_may_have_any_name(toys, tmp_path):
     for name in ("policy", "checkpoints"):
         shutil.copytree(toys.weak, tmp_path / name)
-        found = find_contender(tmp_path / name, "", make_world({}), False, evaluate.FLAG)
+        found = find_contender(tmp_path / name, "", make_world({}), False, FLAG)
         assert (found.name, found.path) == ("policy-128", ".")
-        other = find_contender(tmp_path, str(tmp_path / name), make_world({}), False, evaluate.FLAG)
+        other = find_contender(tmp_path, str(tmp_path / name), make_world({}), False, FLAG)
         assert other.name == f"{name}-128"
     both = settings(str(toys.weak), beside=f"{tmp_path / 'weak'}")
     shutil.copytree(toys.weak, tmp_path / "weak")

@@ -90,7 +90,7 @@ def test_the_policy_step_lowers(network, dtype):
 
 
 OPTIONS = parse_plan("game,learnt:0.1", "game", "auto", {})
-MIXTURES = mixed(OPTIONS, "0,1", sum_to_one=True)
+MIXTURES = mixed(OPTIONS, (0.0, 1.0), sum_to_one=True)
 
 
 @pytest.mark.parametrize("plan", [OPTIONS, MIXTURES], ids=["options", "mixtures"])

@@ -20,6 +20,7 @@ from motif_jax.stages.train_policy import record
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines
 
+STEERED = "gold=1,stairs=0.25"
 TINY = {
     "num_workers": 0, "games_per_worker": 8, "groups": 2, "rollout_length": 16, "batch_size": 256, "tensorboard": False,
     "synchronous": True, "train_for_env_steps": 1500, "wait_for_learner": False, "log_every_s": 1e-6,
@@ -109,8 +110,11 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     names = [label(player) for player in read_workdir(whole, whole / "report").players]
     assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
     config.evaluate.beside = "#silver"
-    with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \('.*', --config.evaluate.beside\)"):
+    with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.beside\)"):
         evaluate.run(config, whole)
+    config.evaluate.beside = "@7#"
+    with pytest.raises(UserError, match=r"the name of an option is missing behind '@7#' \(--config.evaluate.beside\)"):
+        evaluate.check(config)
 
 
 def test_a_loaded_policy_decides_by_itself(whole):
@@ -166,13 +170,16 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
         replay = load_replay(file, "")
         assert {option_name(replay, number) for number in range(replay.steps)} <= shown
 
-    policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture="gold=1,stairs=0.25")
+    policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture=STEERED)
     game = TreasureGame()
     game.reset(game_seed(0, SeedStream.TRAIN, 0))
     assert steered(game.seen).option == "stairs=0.2+gold=0.8"
     assert policy(game.seen).option in {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}
+    odds = load_policy(tmp_path, mixture=STEERED)(game.seen).probabilities
+    for given in ({"mixture": {"gold": 4, "stairs": 1}}, {"option": "gold=4,stairs"}):
+        np.testing.assert_array_equal(load_policy(tmp_path, **given)(game.seen).probabilities, odds)
     assert not np.array_equal(steered(game.seen).probabilities, load_policy(tmp_path, mixture="gold")(game.seen)[1])
-    with pytest.raises(UserError, match="mixes the rewards stairs, gold, not 'silver'"):
+    with pytest.raises(UserError, match="mixes the options stairs, gold, not 'silver'"):
         load_policy(tmp_path, mixture="silver=1")
     with pytest.raises(UserError, match="one option or one mixture, not both"):
         load_policy(tmp_path, mixture="gold=1", option="gold")

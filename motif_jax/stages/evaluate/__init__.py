@@ -48,10 +48,8 @@ from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.evaluate.contenders import (
-    BESIDE_FLAG,
-    FLAG,
     Contender,
-    check_policy,
+    check_policies,
     check_variations,
     find_contenders,
     is_evaluated,
@@ -130,9 +128,7 @@ def check(config: ConfigDict) -> None:
     rules_of(world)
     if is_text(world.action):
         check_writing(config, world)
-    check_policy(section.policy, world, FLAG)
-    for other in filter(None, section.beside.split(",")):
-        check_policy(other, world, BESIDE_FLAG)
+    check_policies(section, world)
     check_variations(config, world)
     check_choice(section.replays, section.episodes)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
@@ -172,7 +168,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         contenders = find_contenders(asked, workdir)
         due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
-        for contender, flag in due:
+        for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             evaluate(asked, workdir, contender, flag, loaded)
         if contenders[-1][0].decoding:
             print_sweep(workdir / "evaluate", [contender.name for contender, _ in contenders])

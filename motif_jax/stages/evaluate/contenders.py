@@ -27,6 +27,7 @@ from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.rewards.mixtures import Weights, find_behaviour
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.structs import UserError
 from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record, short_name
@@ -60,19 +61,42 @@ class Contender(NamedTuple):
         return own if self.path == "." else Path(self.path)
 
 
-def check_policy(policy: str, world: World, flag: str) -> None:
-    """Raises UserError if `policy` cannot name exactly one player of this world."""
-    if policy not in (*world.players, ""):
-        policy = policy.partition(OPTION)[0]
-        parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
+def check_policies(section: ConfigDict, world: World) -> None:
+    """Raises UserError if what `config.evaluate` names cannot be players of this world."""
+    for policy, flag in _named(section):
+        if policy not in (*world.players, ""):
+            policy, _ = split_option(policy, flag)
+            parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
+
+
+def _named(section: ConfigDict) -> list[tuple[str, str]]:
+    """The players that `config.evaluate` names, with their flags."""
+    return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
+
+
+def split_option(policy: str, flag: str) -> tuple[str, str]:
+    """A policy, and the option behind it that is to play alone, "" for none. Names of directories may contain a #."""
+    path, mark, option = policy.rpartition(OPTION)
+    if not mark or "/" in option or any(Path(name).is_dir() for name in (policy, policy.rpartition("@")[0]) if name):
+        return policy, ""
+    if not option:
+        raise UserError(f"the name of an option is missing behind {policy!r} ({flag})")
+    return path, option
+
+
+def behaviour_of(option: str, plan: dict[str, Any], flag: str) -> int | Weights:
+    """The option or the mixture that `option`, a part of the value of `flag`, names; `plan`: see `find_behaviour`."""
+    try:
+        return find_behaviour(option, plan)
+    except UserError as error:
+        raise UserError(f"{error} ({flag})") from None
 
 
 def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
     """All players of the evaluation, without duplicates, with their flags; `config.evaluate.policy` comes last."""
     section, world = config.evaluate, make_world(config.env)
-    named = [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
     found: dict[Contender, str] = {}
-    for policy, flag in named:
+    for policy, flag in _named(section):
         for contender in find_all(config, workdir, policy, world, flag):
             found.pop(contender, None)
             found[contender] = flag
@@ -97,7 +121,7 @@ def find_contender(
     """The player that `policy`, the value of `flag`, names. Checkpoints are found, but not read."""
     if policy in world.players:
         return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
-    policy, _, option = policy.partition(OPTION)
+    policy, option = split_option(policy, flag)
     choice = _parse(workdir, policy, flag)
     directory, steps = list_steps(choice.path, flag)
     step = _step_of(choice, steps, steps[-1], flag)

@@ -35,9 +35,9 @@ from motif_jax.policies.writing import ValueWriter
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
-from motif_jax.rewards.mixtures import Weights, behaviours_of, find_behaviour, named
+from motif_jax.rewards.mixtures import Weights, behaviours_of, named
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
-from motif_jax.stages.evaluate.contenders import FLAG, Contender
+from motif_jax.stages.evaluate.contenders import FLAG, Contender, behaviour_of
 from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.stages.evaluate.writers import Writers, load_writer, report_other_games
 from motif_jax.structs import EpisodeInfo, UserError
@@ -99,12 +99,8 @@ def make_playing(
         found.update(np.asarray(leaf).tobytes())
     report_other_games(contender.name, facts["config"].get("env", {}), config)
     checksums = {"parameters": found.hexdigest()} | about(sources)
-    plan, only = facts["model"].get("options", {}), None
-    if contender.option:
-        try:
-            only = find_behaviour(contender.option, plan)
-        except UserError as error:
-            raise UserError(f"{error} ({path!r}, {flag})") from error
+    plan = facts["model"].get("options", {})
+    only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
     return Playing(contender.name, "", model, contender.greedy, sources, checksums, only=only)

@@ -96,8 +96,8 @@ def label(player: EvaluatedPlayer) -> str:
         name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
         return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
     if player.path == ".":
-        alone = f", {player.option} alone" if player.option else ""
-        return f"the agent{alone}{', greedy' if player.greedy else ''}, step {player.step:,}"
+        how = f", {player.option}{'' if '=' in player.option else ' alone'}" if player.option else ""
+        return f"the agent{how}{', greedy' if player.greedy else ''}, step {player.step:,}"
     name = player.name.removesuffix(f"-{player.protocol}")
     return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)
 

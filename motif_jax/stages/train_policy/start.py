@@ -14,7 +14,7 @@ import collections
 import enum
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import read_policy
+from motif_jax.rewards.mixtures import behaviours_of
 from motif_jax.rewards.sources import saved_sources
 from motif_jax.stages.train_policy.section import RESCUED
 from motif_jax.stages.train_policy.setup import Parts
@@ -185,12 +186,21 @@ def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[
     """A new state with the parameters of the policy that the config names."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     try:
-        other, _, _ = read_policy(source)
+        other, facts, _ = read_policy(source)
     except UserError as error:
         raise UserError(f"{error} ({flag})") from None
+    has, needed = (options.get("options", {}) for options in (facts["model"], parts.options))
+    if has != record(needed):
+        raise UserError(
+            f"the policy in {str(source)!r} has {_named(has)}, not {_named(needed)} ({flag}, --config.policy.options)"
+        )
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
     frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
     return whole_state(parts.make_state(params), frozen)
+
+
+def _named(plan: Mapping[str, Any]) -> str:
+    return f"the options {', '.join(behaviours_of(plan))}" if plan else "no options"
 
 
 def read_as_first_host(
