@@ -140,7 +140,7 @@ def test_parts_and_single_measurements():
     def parts_of(*given):
         return next(word for word in arguments(list(given)) if word.startswith("--config.benchmark.parts="))
 
-    everything = ("env", "texts", "annotation", "reward", "online", "policy", "language", "offline")
+    everything = ("env", "texts", "annotation", "reward", "online", "policy", "options", "language", "offline")
     assert parts_of() == f"--config.benchmark.parts={everything!r}"
     assert parts_of("--parts=games,offline").endswith("=('env', 'texts', 'offline')")
     assert arguments(["--parts=games", "--workdir=w"])[-2:] == ["--workdir=w", "--stage=benchmark"]
