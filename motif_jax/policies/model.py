@@ -94,11 +94,11 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
 def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:
     """The heads for a checkpoint's plan of options (`Plan.record`)."""
-    names, lengths, levels = plan["names"], tuple(plan["lengths"]), plan.get("levels", ())
-    if not levels:
+    names, lengths, coefficients = plan["names"], tuple(plan["lengths"]), plan.get("coefficients", ())
+    if not coefficients:
         return OptionHeads(actions, len(names), lengths)
-    weights = mixtures(tuple(levels), len(names), plan["sum_to_one"])
-    return OptionHeads(actions, len(weights), lengths, weights, len(levels))
+    weights = mixtures(tuple(coefficients), len(names), plan["sum_to_one"])
+    return OptionHeads(actions, len(weights), lengths, weights, len(coefficients))
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -18,20 +18,20 @@ from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 
 Weights = tuple[float, ...]  # of a mixture, by option
-LEVELS_FLAG = "--config.policy.control.levels"
+FLAG = "--config.policy.control.coefficients"
 LARGEST = 1000.0  # coefficient
 MOST = 1024  # mixtures
 
 
 @functools.lru_cache(16)
-def mixtures(levels: tuple[float, ...], options: int, sum_to_one: bool) -> np.ndarray:
-    """All mixtures of so many options, each coefficient one of `levels`; the last option's changes fastest. [N, K]"""
-    if (count := len(levels) ** options) > MOST:
+def mixtures(coefficients: tuple[float, ...], options: int, sum_to_one: bool) -> np.ndarray:
+    """All mixtures of so many options with these coefficients; that of the last option changes fastest. [N, K]"""
+    if (count := len(coefficients) ** options) > MOST:
         raise UserError(
-            f"{len(levels)} coefficients for each of {options} options are {count:,} mixtures, more than {MOST:,} "
-            f"({LEVELS_FLAG})"
+            f"{len(coefficients)} coefficients for each of {options} options are {count:,} mixtures, more than "
+            f"{MOST:,} ({FLAG})"
         )
-    found = np.array([_scaled(one, sum_to_one) for one in itertools.product(levels, repeat=options)], np.float32)
+    found = np.array([_scaled(one, sum_to_one) for one in itertools.product(coefficients, repeat=options)], np.float32)
     found.flags.writeable = False
     return found
 
@@ -43,14 +43,14 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
     return tuple(weight / sum(weights) for weight in weights) if sum_to_one else weights
 
 
-def parse_levels(text: str) -> tuple[float, ...]:
-    """Parses `config.policy.control.levels`."""
+def parse_coefficients(text: str) -> tuple[float, ...]:
+    """Parses `config.policy.control.coefficients`."""
     found = tuple(map(_number, text.split(",")))
     for part, level in zip(text.split(","), found, strict=True):
         if not 0 <= level <= LARGEST:
-            raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {shown(part)} ({LEVELS_FLAG})")
+            raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {shown(part)} ({FLAG})")
     if len(set(found)) < max(len(found), 2):
-        raise UserError(f"mixtures need at least two coefficients, all different: {shown(text)} ({LEVELS_FLAG})")
+        raise UserError(f"mixtures need at least two coefficients, all different: {shown(text)} ({FLAG})")
     return found
 
 
@@ -64,9 +64,9 @@ def _number(text: str) -> float:
 def behaviours_of(plan: Mapping[str, Any]) -> list[str]:
     """The names of all behaviours in a checkpoint's plan (`Plan.record`): its options, or its mixtures."""
     names = [*plan.get("names", ())]
-    if "levels" not in plan:
+    if "coefficients" not in plan:
         return names
-    return [named(names, weights) for weights in mixtures(tuple(plan["levels"]), len(names), plan["sum_to_one"])]
+    return [named(names, weights) for weights in mixtures(tuple(plan["coefficients"]), len(names), plan["sum_to_one"])]
 
 
 def named(names: Sequence[str], weights: Sequence[float] | np.ndarray) -> str:
@@ -84,7 +84,7 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
     names = [*plan.get("names", ())]
     if not names:
         raise UserError("the policy has no options")
-    if "levels" not in plan:
+    if "coefficients" not in plan:
         if text not in names:
             why = ", and does not mix them" if "=" in text else ""
             raise UserError(f"the policy has the options {', '.join(names)}{why}, not {text!r}")

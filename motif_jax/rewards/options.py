@@ -24,7 +24,7 @@ from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
 from motif_jax.envs.settings import make_world
 from motif_jax.networks.kinds import BY_PROMPT
 from motif_jax.rewards.choice import MOST, PREFIX, READING, SOURCES, Choice, parse_own, parse_sources
-from motif_jax.rewards.mixtures import mixtures, parse_levels
+from motif_jax.rewards.mixtures import mixtures, parse_coefficients
 from motif_jax.rewards.reading import readings
 from motif_jax.structs import ArraySpec, UserError
 
@@ -93,7 +93,7 @@ class Control:
         "choices that count in the loss: those that took effect, or all that were drawn",
         decides=True,
     )
-    levels: str = value(
+    coefficients: str = value(
         "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients of a mixture, among which the controller chooses",
         decides=True,
     )  # fmt: skip
@@ -113,15 +113,15 @@ class Plan(NamedTuple):
     sources: tuple[Choice, ...]  # all rewards that are mixed, except GAME; their coefficients are 1
     factors: np.ndarray  # of the rewards (GAME first, then `sources`) for options and controller. [K + 1, S] float32
     lengths: tuple[int, ...]  # in game steps, among which the controller chooses
-    levels: tuple[float, ...] = ()  # of an option's coefficient in mixtures; (): there are no mixtures
+    coefficients: tuple[float, ...] = ()  # of an option's coefficient in mixtures; (): there are no mixtures
     sum_to_one: bool = True  # coefficients of a mixture
 
     @property
     def weights(self) -> np.ndarray:
         """Of the options in each behaviour. [N, K] float32"""
-        if not self.levels:
+        if not self.coefficients:
             return np.eye(len(self.names), dtype=np.float32)
-        return mixtures(self.levels, len(self.names), self.sum_to_one)
+        return mixtures(self.coefficients, len(self.names), self.sum_to_one)
 
     @property
     def paid(self) -> np.ndarray:
@@ -131,11 +131,11 @@ class Plan(NamedTuple):
     @property
     def controller(self) -> int:
         """The controller's number."""
-        return len(self.levels) ** len(self.names) if self.levels else len(self.names)
+        return len(self.coefficients) ** len(self.names) if self.coefficients else len(self.names)
 
     def record(self) -> dict[str, Any]:
         """As JSON, for a checkpoint."""
-        mixed = {"levels": [*self.levels], "sum_to_one": self.sum_to_one} if self.levels else {}
+        mixed = {"coefficients": [*self.coefficients], "sum_to_one": self.sum_to_one} if self.coefficients else {}
         return {"names": [*self.names], "lengths": [*self.lengths]} | mixed
 
 
@@ -144,13 +144,13 @@ def find_plan(config: ConfigDict) -> Plan | None:
     section = config.policy
     specs = make_world(config.env.to_dict()).specs if section.options.strip() else {}
     plan = parse_plan(section.options, section.controller, section.control.length, specs)
-    mixes, levels = section.controller_chooses == MIXTURES, parse_levels(section.control.levels)
+    mixes, coefficients = section.controller_chooses == MIXTURES, parse_coefficients(section.control.coefficients)
     if plan is None and mixes:
         raise UserError(f"mixtures need options to mix ({OPTIONS_FLAG}, --config.policy.controller_chooses)")
-    return mixed(plan, levels, section.control.sum_to_one) if plan and mixes else plan
+    return mixed(plan, coefficients, section.control.sum_to_one) if plan and mixes else plan
 
 
-def mixed(plan: Plan, levels: tuple[float, ...], sum_to_one: bool) -> Plan:
+def mixed(plan: Plan, coefficients: tuple[float, ...], sum_to_one: bool) -> Plan:
     """The plan whose controller chooses mixtures of its options."""
     for name in plan.names:
         if not name.isidentifier():
@@ -158,8 +158,8 @@ def mixed(plan: Plan, levels: tuple[float, ...], sum_to_one: bool) -> Plan:
                 f"options that are mixed need names of letters, digits and underscores, as in NAME={name}, not "
                 f"{shown(name)} ({OPTIONS_FLAG})"
             )
-    mixtures(levels, len(plan.names), sum_to_one)  # are they too many?
-    return plan._replace(levels=levels, sum_to_one=sum_to_one)
+    mixtures(coefficients, len(plan.names), sum_to_one)  # are they too many?
+    return plan._replace(coefficients=coefficients, sum_to_one=sum_to_one)
 
 
 def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> Plan | None:

@@ -6,7 +6,7 @@ from conftest import get_config
 
 from motif_jax.envs.settings import make_world
 from motif_jax.policies.model import heads_of
-from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named, parse_levels
+from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named, parse_coefficients
 from motif_jax.rewards.options import LENGTHS, find_plan, mixed, parse_plan
 from motif_jax.stages import train_policy
 from motif_jax.structs import UserError
@@ -85,7 +85,7 @@ def test_other_values_must_fit_options(name, value, sentence):
 
 @pytest.mark.parametrize(("values", "sentence"), [
     ({"controller_chooses": "mixtures", "options": "", "controller": ""}, "mixtures need options to mix"),
-    ({"control": {"levels": "some"}}, "a coefficient must be a number from 0 to 1000, not 'some'"),
+    ({"control": {"coefficients": "some"}}, "a coefficient must be a number from 0 to 1000, not 'some'"),
 ])  # fmt: skip
 def test_values_of_mixtures_are_checked_before_training(values, sentence):
     config = get_config("options.py", "treasure")
@@ -96,7 +96,12 @@ def test_values_of_mixtures_are_checked_before_training(values, sentence):
 
 
 def test_a_plan_with_endless_mixtures_is_refused():
-    plan = {"names": [f"o{number}" for number in range(24)], "lengths": [1], "levels": [0, 1, 2], "sum_to_one": True}
+    plan = {
+        "names": [f"o{number}" for number in range(24)],
+        "lengths": [1],
+        "coefficients": [0, 1, 2],
+        "sum_to_one": True,
+    }
     with pytest.raises(UserError, match="3 coefficients for each of 24 options are 282,429,536,481 mixtures, more"):
         heads_of(plan, 5)
 
@@ -170,6 +175,6 @@ def test_a_policy_without_options_has_none_to_play():
 ])  # fmt: skip
 def test_bad_coefficients_are_refused(options, levels, sentence):
     with pytest.raises(UserError) as refused:
-        mixed(parse_plan(options, "game", "auto", TREASURE), parse_levels(levels), sum_to_one=True)
+        mixed(parse_plan(options, "game", "auto", TREASURE), parse_coefficients(levels), sum_to_one=True)
     assert sentence in str(refused.value)
     assert "--config.policy" in str(refused.value)

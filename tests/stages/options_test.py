@@ -147,13 +147,13 @@ def test_a_checkpoint_says_what_its_options_are(whole):
 
 @pytest.mark.journey
 def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path):
-    run(tmp_path, controller_chooses="mixtures", control={"levels": "0,1", "length": "4"})
+    run(tmp_path, controller_chooses="mixtures", control={"coefficients": "0,1", "length": "4"})
     for row in read_lines(tmp_path / "policy/metrics.jsonl"):
         np.testing.assert_allclose(sum(row[f"option/{name}/share"] for name in ("stairs", "gold")), 1)
         assert row["option/gold/length"] < 5  # a turn may begin in the row before
     model, facts, _ = read_policy(tmp_path)
     assert facts["model"]["options"] == {
-        "names": ["stairs", "gold"], "lengths": [4], "levels": [0, 1], "sum_to_one": True,
+        "names": ["stairs", "gold"], "lengths": [4], "coefficients": [0, 1], "sum_to_one": True,
     }  # fmt: skip
     assert model.options.sizes == (9, 2, 2)
 
