@@ -68,7 +68,9 @@ class Control(NamedTuple):
             found.append(losses.Head(one, other, choice, None if self.all_heads else counts, scale))
         return tuple(found)
 
-    def pay(self, rewards: jax.Array, factors: jax.Array, batch: Rollouts, discount: float) -> tuple[jax.Array, ...]:
+    def training_rewards(
+        self, rewards: jax.Array, factors: jax.Array, batch: Rollouts, discount: float
+    ) -> tuple[jax.Array, ...]:
         """The training rewards, and those of the options alone, without the controller's. [T, B] each
 
         Args:

@@ -124,7 +124,7 @@ class Plan(NamedTuple):
         return mixtures(self.coefficients, len(self.names), self.sum_to_one)
 
     @property
-    def paid(self) -> np.ndarray:
+    def reward_factors(self) -> np.ndarray:
         """Factors of the rewards for all behaviours and the controller. [N + 1, S] float32"""
         return np.concatenate([self.weights @ self.factors[:-1], self.factors[-1:]])
 
@@ -135,8 +135,8 @@ class Plan(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """As JSON, for a checkpoint."""
-        mixed = {"coefficients": [*self.coefficients], "sum_to_one": self.sum_to_one} if self.coefficients else {}
-        return {"names": [*self.names], "lengths": [*self.lengths]} | mixed
+        mixture = {"coefficients": [*self.coefficients], "sum_to_one": self.sum_to_one} if self.coefficients else {}
+        return {"names": [*self.names], "lengths": [*self.lengths]} | mixture
 
 
 def find_plan(config: ConfigDict) -> Plan | None:

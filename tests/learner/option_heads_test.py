@@ -66,7 +66,9 @@ def train(batch, control=CONTROL, devices=1, **changes):
 
     def shape_rewards(rollouts):
         rewards = jnp.stack([rollouts.reward, rollouts.moments["m"]])
-        total, of_options = control.pay(rewards, jnp.asarray(factors, jnp.float32), rollouts, settings.discount)
+        total, of_options = control.training_rewards(
+            rewards, jnp.asarray(factors, jnp.float32), rollouts, settings.discount
+        )
         return Rewards(total, rollouts.reward, of_options)
 
     mesh = make_mesh(devices)

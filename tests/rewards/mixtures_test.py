@@ -131,8 +131,8 @@ def test_a_mixture_is_paid_by_its_coefficients():
     plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0, 3.0), sum_to_one=True)
     assert plan.controller == 9
     mixture = behaviours_of(plan.record()).index("gold=0.25+down=0.75")
-    np.testing.assert_allclose(plan.paid[mixture], [0, 0.25, 15])
-    np.testing.assert_allclose(plan.paid[plan.controller], [0.1, 0, 0])
+    np.testing.assert_allclose(plan.reward_factors[mixture], [0, 0.25, 15])
+    np.testing.assert_allclose(plan.reward_factors[plan.controller], [0.1, 0, 0])
 
 
 @pytest.mark.parametrize(("text", "weights"), [

@@ -238,7 +238,7 @@ def make_shape_rewards(
         assert plan is not None
         shaped = sources.shape(dict[str, Any](rollouts.moments))
         rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
-        total, of_options = control.pay(rewards, jnp.asarray(plan.paid), rollouts, discount)
+        total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
         return Rewards(total, rollouts.reward, of_options)
 
     def shape_rewards(rollouts: Rollouts) -> Rewards:
