@@ -66,6 +66,7 @@ def test_options_are_measured_beside_the_same_training_without_them(tmp_path, mo
     monkeypatch.setattr(options, "STRETCH", 1)
     config = get_config("options.py", "treasure")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
+    config.policy.control.length = "4"  # every rollout has decisions
     config.benchmark.update({"seconds": 0.01, "repeats": 1, "networks": ("general",)})
     rows = {row.name: row for row in options.measure(config, tmp_path)}
     assert rows.keys() == {
