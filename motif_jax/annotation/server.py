@@ -188,7 +188,8 @@ class Server:
         except Refused as refused:
             return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
         text = self._content(reply)
-        totals = [old + new for old, new in zip(answer[-3:], _tokens(reply), strict=True)]
+        before = answer.prompt_tokens, answer.cached_tokens, answer.output_tokens
+        totals = [old + new for old, new in zip(before, _tokens(reply), strict=True)]
         verdict = self._prompt.read(text)
         return Answer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
 

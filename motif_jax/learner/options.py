@@ -11,7 +11,7 @@ from motif_jax.learner import losses
 from motif_jax.learner.columns import Turns, decision_rewards, vtrace_in_columns
 from motif_jax.learner.samples import Rollouts, Targets
 from motif_jax.learner.settings import Settings
-from motif_jax.networks.kinds import TOLD
+from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import OptionHeads
 
 FLOOR = 1e-7  # least divisor of advantages; rewards of a controller are often small
@@ -44,13 +44,13 @@ class Control(NamedTuple):
         """Who is in charge of the step after each step. [T, B]"""
         return jnp.where(batch.first[1:], self.controller, batch.control["next"])
 
-    def told(self, batch: Rollouts) -> tuple[dict[str, jax.Array], jax.Array]:
+    def with_behaviour(self, batch: Rollouts) -> tuple[dict[str, jax.Array], jax.Array]:
         """Observations and `first` with the last moment twice: the second time, the controller is in charge."""
         charge = jnp.concatenate([batch.control["charge"], self._next(batch)[-1:]])
         charge = jnp.concatenate([charge, jnp.full_like(charge[:1], self.controller)])
         twice = {name: jnp.concatenate([array, array[-1:]]) for name, array in batch.observations.items()}
         first = jnp.concatenate([batch.first, jnp.zeros_like(batch.first[:1])])
-        return twice | {TOLD: self.heads.who(charge)}, first
+        return twice | {BEHAVIOUR: self.heads.behaviour(charge)}, first
 
     def exploration_after(self, version: jax.Array, total_updates: int) -> jax.Array:
         """The weight of the exploration term of the controller's heads, which falls by the same share per update."""
@@ -98,7 +98,7 @@ class Control(NamedTuple):
         """V-trace in columns, and the advantages normalised per column.
 
         Args:
-          values: of the moments of `told`. [T + 2, B]
+          values: of the moments of `with_behaviour`. [T + 2, B]
           rewards: of each step, for the behaviour in charge. [T, B]
           ratio: of V-trace. [T, B]
           valid: samples that count. [T, B] bool

@@ -111,7 +111,7 @@ def make_policy_update(
         """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples."""
         batch, reward, valid, made = data
         steps = len(reward)
-        observations, first = control.told(batch) if control else (batch.observations, batch.first)
+        observations, first = control.with_behaviour(batch) if control else (batch.observations, batch.first)
         logits, values = unroll(params, frozen, observations, first, batch.core[0])
         chex.assert_equal_shape([values[: steps + 1], batch.first])
         chex.assert_equal_shape([logits[:steps], batch.logits])
@@ -199,7 +199,8 @@ def check(rollouts: Rollouts, settings: Settings) -> None:
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
     chex.assert_shape(rollouts.first, (num_steps + 1, batch))
     chex.assert_shape(rollouts.core, (1, batch, None))
-    chex.assert_tree_shape_prefix(rollouts[3:], (num_steps, batch))
+    others = {name: part for name, part in rollouts._asdict().items() if name not in ("observations", "first", "core")}
+    chex.assert_tree_shape_prefix(others, (num_steps, batch))
     columns, what = (num_steps * batch, "steps") if cuts_steps(rollouts, settings) else (batch, "rollouts")
     if columns % settings.num_minibatches:
         raise ValueError(

@@ -18,8 +18,8 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks.images import elu, in_pieces
-from motif_jax.networks.kinds import TOLD, categories_of, kind_of
-from motif_jax.networks.presets import Layers, Told, trigrams
+from motif_jax.networks.kinds import BEHAVIOUR, categories_of, kind_of
+from motif_jax.networks.presets import BehaviourVector, Layers, trigrams
 from motif_jax.structs import BYTE_VALUES, ArraySpec
 
 MOST_BLOCKS = 49  # maximum places of a grid or an image before it is flattened
@@ -86,10 +86,10 @@ class Grid(nnx.Module):
     FEATURES = 128
     EMBEDDING = 16
 
-    def __init__(self, spec: ArraySpec, told: int = 0, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, behaviours: int = 0, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises vectors per channel, merges to 32, then 64 features, and a layer from all cells -> 128.
 
-        The observation TOLD, of size `told`, is added to each cell.
+        The observation BEHAVIOUR, of size `behaviours`, is added to each cell.
         """
         self.first = spec.kind == "planes"  # channels first
         rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
@@ -103,15 +103,15 @@ class Grid(nnx.Module):
             rows, columns, size, features = -(-rows // 2), -(-columns // 2), features, 64
         self.blocks = nnx.List(blocks)
         self.layers = Layers(rows * columns * size, self.FEATURES, dtype=dtype, rngs=rngs)
-        self.told = Told(told, self.EMBEDDING, rngs=rngs) if told else None
+        self.behaviour = BehaviourVector(behaviours, self.EMBEDDING, rngs=rngs) if behaviours else None
 
-    def __call__(self, x: jax.Array, told: jax.Array | None = None) -> jax.Array:
-        """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers, and [B, told] -> [B, 128]"""
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers, and [B, behaviours] -> [B, 128]"""
         x = jnp.moveaxis(x, 1, -1) if self.first else x
         at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
         cells = self.vectors[...][at].sum(3).astype(self.dtype)  # [B, H, W, 16]
-        if self.told and told is not None:
-            cells += self.told(told)[:, None, None].astype(cells.dtype)
+        if self.behaviour and behaviour is not None:
+            cells += self.behaviour(behaviour)[:, None, None].astype(cells.dtype)
         for block in self.blocks:
             cells = block(in_blocks(cells))
         return self.layers(cells.reshape(len(x), -1))
@@ -163,11 +163,11 @@ class GeneralEncoder(nnx.Module):
     """Encodes all given observations; concatenates the features of the parts."""
 
     def __init__(
-        self, specs: Mapping[str, ArraySpec], *, told: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
+        self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ):
-        """Takes the specs of the observations, and the size of TOLD; `for_cpu` encodes a few moments at a time."""
-        self.parts = nnx.Dict({name: make_part(name, spec, told, dtype, rngs) for name, spec in specs.items()})
-        self.reads, self.for_cpu, self.told = tuple(specs), for_cpu, bool(told)
+        """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few moments at a time."""
+        self.parts = nnx.Dict({name: make_part(name, spec, behaviours, dtype, rngs) for name, spec in specs.items()})
+        self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(PARTS[kind_of(name, spec)].FEATURES for name, spec in specs.items())
 
     def prepare(self) -> None:
@@ -178,7 +178,8 @@ class GeneralEncoder(nnx.Module):
         if not self.for_cpu:
             return self._encode(observations)
         # As in presets.SmallEncoder: intermediate results stay in the cache.
-        pieces = {name: in_pieces(observations[name]) for name in (*self.reads, *([TOLD] if self.told else []))}
+        keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))
+        pieces = {key: in_pieces(observations[key]) for key in keys}
         features = jax.lax.map(jax.checkpoint(self._encode), pieces)
         return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
 
@@ -187,14 +188,14 @@ class GeneralEncoder(nnx.Module):
 
     def _part(self, name: str, observations: Mapping[str, jax.Array]) -> jax.Array:
         part = self.parts[name]
-        told = [observations[TOLD]] if isinstance(part, Grid) and self.told else []
-        return part(observations[name], *told)
+        behaviour = [observations[BEHAVIOUR]] if isinstance(part, Grid) and self.behaviour else []
+        return part(observations[name], *behaviour)
 
 
-def make_part(name: str, spec: ArraySpec, told: int, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Module:
+def make_part(name: str, spec: ArraySpec, behaviours: int, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Module:
     """The encoder of one observation."""
     part = PARTS[kind_of(name, spec)]
-    return Grid(spec, told, dtype=dtype, rngs=rngs) if part is Grid else part(spec, dtype=dtype, rngs=rngs)
+    return Grid(spec, behaviours, dtype=dtype, rngs=rngs) if part is Grid else part(spec, dtype=dtype, rngs=rngs)
 
 
 def in_blocks(cells: jax.Array) -> jax.Array:
@@ -227,21 +228,21 @@ class FilmBlock(nnx.Module):
 class FilmGrid(nnx.Module):
     """Encodes a grid: learnt vectors of the cells' values, then blocks that a text modulates."""
 
-    def __init__(self, spec: ArraySpec, told: int = 0, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Takes the spec of a grid with the channels last; TOLD, of size `told`, is added to each cell."""
+    def __init__(self, spec: ArraySpec, behaviours: int = 0, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Takes the spec of a grid with the channels last; BEHAVIOUR, of size `behaviours`, is added to each cell."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, CHANNELS)))
         self.blocks = nnx.List([FilmBlock(dtype=dtype, rngs=rngs) for _ in range(BLOCKS)])
         self.layers = Layers(rows * columns * CHANNELS, OUT, dtype=dtype, rngs=rngs)
-        self.told = Told(told, CHANNELS, rngs=rngs) if told else None
+        self.behaviour = BehaviourVector(behaviours, CHANNELS, rngs=rngs) if behaviours else None
 
-    def __call__(self, x: jax.Array, text: jax.Array, told: jax.Array | None = None) -> jax.Array:
-        """[B, H, W] or [B, H, W, C] integers, [B, 64] and [B, told] -> [B, OUT]"""
+    def __call__(self, x: jax.Array, text: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """[B, H, W] or [B, H, W, C] integers, [B, 64] and [B, behaviours] -> [B, OUT]"""
         at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
         cells = self.vectors[...][at].sum(3).astype(self.dtype)
-        if self.told and told is not None:
-            cells += self.told(told)[:, None, None].astype(cells.dtype)
+        if self.behaviour and behaviour is not None:
+            cells += self.behaviour(behaviour)[:, None, None].astype(cells.dtype)
         for block in self.blocks:
             cells = block(cells, text)
         return self.layers(cells.reshape(len(x), -1))
@@ -251,21 +252,21 @@ class FilmEncoder(GeneralEncoder):
     """As `GeneralEncoder`, but the sum of all texts' features modulates the encoders of grids."""
 
     def __init__(
-        self, specs: Mapping[str, ArraySpec], *, told: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
+        self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ):
         """Takes specs with a grid and a text, see `kinds.check_reads`."""
         kinds = {name: kind_of(name, spec) for name, spec in specs.items()}
         self.grids = tuple(name for name, kind in kinds.items() if kind == "grid")
         self.texts = tuple(name for name, kind in kinds.items() if kind == "text")
         others = [name for name in specs if name not in self.grids]
-        self.parts = nnx.Dict({name: make_part(name, specs[name], told, dtype, rngs) for name in others})
-        self.film = nnx.Dict({name: FilmGrid(specs[name], told, dtype=dtype, rngs=rngs) for name in self.grids})
-        self.reads, self.for_cpu, self.told = tuple(specs), for_cpu, bool(told)
+        self.parts = nnx.Dict({name: make_part(name, specs[name], behaviours, dtype, rngs) for name in others})
+        self.film = nnx.Dict({name: FilmGrid(specs[name], behaviours, dtype=dtype, rngs=rngs) for name in self.grids})
+        self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(OUT if name in self.grids else PARTS[kinds[name]].FEATURES for name in specs)
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         found = {name: self._part(name, observations) for name in self.parts}
         text = jnp.stack([found[name] for name in self.texts]).sum(0)
-        told = [observations[TOLD]] if self.told else []
-        found |= {name: part(observations[name], text, *told) for name, part in self.film.items()}
+        behaviour = [observations[BEHAVIOUR]] if self.behaviour else []
+        found |= {name: part(observations[name], text, *behaviour) for name, part in self.film.items()}
         return jnp.concatenate([found[name] for name in self.reads], -1)

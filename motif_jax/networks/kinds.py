@@ -26,7 +26,7 @@ BY_SPECS = (GENERAL, FILM)  # policy.py has their encoders
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
 DRRN = "drrn"  # Q of a prompt and of an action's name (policies/drrn.py)
 BY_PROMPT = (LANGUAGE, DRRN)
-TOLD = "told"  # the observation of who is in charge, of policies with options (policies/options.py)
+BEHAVIOUR = "behaviour"  # the observation of who is in charge, of policies with options (policies/options.py)
 PROMPT = "prompt"  # the observation of BY_PROMPT: UTF-8 padded with zeros
 # The observations of all other networks.
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}

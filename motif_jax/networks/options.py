@@ -26,7 +26,7 @@ CHOICES = ("charge", "next", "drawn", "option", "length")
 
 
 class OptionHeads(NamedTuple):
-    """Sizes of the heads, and what the network is told."""
+    """Sizes of the heads, and of what the network reads."""
 
     actions: int
     options: int  # N: options, or mixtures of them
@@ -45,8 +45,8 @@ class OptionHeads(NamedTuple):
         return (self.actions, *self.choices, *([len(self.lengths)] if len(self.lengths) > 1 else []))
 
     @property
-    def told(self) -> int:
-        """Size of the observation TOLD."""
+    def behaviours(self) -> int:
+        """Size of the observation BEHAVIOUR."""
         return (self.options if self.weights is None else self.weights.shape[1]) + 1
 
     @property
@@ -82,17 +82,18 @@ class OptionHeads(NamedTuple):
         """Whether two numbers are of the same option, or of mixtures with the same coefficients. [...] bool"""
         if self.weights is None:
             return one == other
-        return (self.who(one) == self.who(other)).all(-1)
+        return (self.behaviour(one) == self.behaviour(other)).all(-1)
 
-    def who(self, charge: jax.Array, mixture: tuple[float, ...] | None = None) -> jax.Array:
-        """The observation TOLD: the option as a vector with a single 1, or the mixture. [...] -> [..., told] float32
+    def behaviour(self, charge: jax.Array, mixture: tuple[float, ...] | None = None) -> jax.Array:
+        """The observation BEHAVIOUR: the option as a vector with a single 1, or the mixture.
 
         Its last number is 1 where the controller is in charge. A `mixture` replaces that of `charge`.
+        [...] -> [..., behaviours] float32
         """
         if mixture is not None:
-            return jnp.broadcast_to(jnp.array([*mixture, 0.0]), (*charge.shape, self.told))
+            return jnp.broadcast_to(jnp.array([*mixture, 0.0]), (*charge.shape, self.behaviours))
         if self.weights is None:
             return jax.nn.one_hot(charge, self.options + 1)
-        rows = np.zeros((self.options + 1, self.told), np.float32)
+        rows = np.zeros((self.options + 1, self.behaviours), np.float32)
         rows[:-1, :-1], rows[-1, -1] = self.weights, 1.0
         return jnp.asarray(rows)[charge]

@@ -16,13 +16,13 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks.general import FilmEncoder, GeneralEncoder
-from motif_jax.networks.kinds import BY_SPECS, FILM, GENERAL, TOLD
+from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, GENERAL
 from motif_jax.networks.layers import Core
-from motif_jax.networks.presets import PRESETS, Told
+from motif_jax.networks.presets import PRESETS, BehaviourVector
 from motif_jax.structs import ArraySpec, UserError
 
 GENERAL_CORE = 128
-FOR_TOLD = 64  # features of who is in charge
+BEHAVIOUR_FEATURES = 64  # features of who is in charge
 ENCODERS = {GENERAL: GeneralEncoder, FILM: FilmEncoder}  # of the networks BY_SPECS
 
 
@@ -38,7 +38,7 @@ class PolicyNetwork(nnx.Module):
         num_actions: int = 23,
         *,
         specs: Mapping[str, ArraySpec] | None = None,
-        told: int = 0,
+        behaviours: int = 0,
         dtype: DTypeLike = jnp.float32,
         for_cpu: bool | None = None,
         rngs: nnx.Rngs,
@@ -49,7 +49,7 @@ class PolicyNetwork(nnx.Module):
           preset: one of PRESETS, or of BY_SPECS.
           num_actions: number of logits.
           specs: of the observations, for BY_SPECS.
-          told: size of the observation TOLD; 0: the network does not have it.
+          behaviours: size of the observation BEHAVIOUR; 0: the network does not have it.
           dtype: of products; parameters and results are float32.
           for_cpu: whether to use the fast computation for CPUs, with the same result (images.py); None: if the default
             backend is a CPU.
@@ -57,18 +57,18 @@ class PolicyNetwork(nnx.Module):
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
         if preset in BY_SPECS:
-            general = ENCODERS[preset](specs or {}, told=told, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+            general = ENCODERS[preset](specs or {}, behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features, self.core_size = general.reads, general.features, GENERAL_CORE
             self.encoder: Any = general
         elif preset in PRESETS:
             encoder, self.core_size = PRESETS[preset]
-            self.encoder = encoder(told=told, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+            self.encoder = encoder(behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features = encoder.READS, encoder.FEATURES
         else:
             known = ", ".join(sorted((*PRESETS, *BY_SPECS)))
             raise UserError(f"unknown network {preset!r} (--config.policy.network): choose from {known}")
-        self.told = Told(told, FOR_TOLD, rngs=rngs) if told else None
-        features += FOR_TOLD if told else 0
+        self.behaviour = BehaviourVector(behaviours, BEHAVIOUR_FEATURES, rngs=rngs) if behaviours else None
+        features += BEHAVIOUR_FEATURES if behaviours else 0
         self.core = Core(features, self.core_size, dtype=dtype, rngs=rngs)
         self.value = nnx.Linear(self.core_size, 1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
@@ -84,7 +84,7 @@ class PolicyNetwork(nnx.Module):
         """Computes one step of each game.
 
         Args:
-          observations: those of `reads`, and TOLD if the network has it. [B, ...]
+          observations: those of `reads`, and BEHAVIOUR if the network has it. [B, ...]
           first: whether an episode begins here, which resets the memory. [B] bool
           core: memory before the step. [B, core_size] float32
           prepared: result of `prepare`; if None, it is computed here.
@@ -103,7 +103,7 @@ class PolicyNetwork(nnx.Module):
         """Computes T consecutive steps, with everything but the memory in parallel.
 
         Args:
-          observations: those of `reads`, and TOLD if the network has it. [T, B, ...]
+          observations: those of `reads`, and BEHAVIOUR if the network has it. [T, B, ...]
           first: whether an episode begins here. [T, B] bool
           core: memory before the first step. [B, core_size] float32
 
@@ -111,7 +111,7 @@ class PolicyNetwork(nnx.Module):
           Logits [T, B, A] and values [T, B], float32.
         """
         steps, batch = first.shape
-        keys = (*self.reads, *([TOLD] if self.told else []))
+        keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))
         flat = {key: observations[key].reshape(steps * batch, *observations[key].shape[2:]) for key in keys}
         projected = self._project(flat).reshape(steps, batch, -1)
         with jax.named_scope("core"):
@@ -121,8 +121,9 @@ class PolicyNetwork(nnx.Module):
     def _project(self, observations: Mapping[str, jax.Array], prepared: Any = None) -> jax.Array:
         with jax.named_scope("encoder"):
             features = self.encoder(observations, prepared)
-            if self.told:
-                features = jnp.concatenate([features, self.told(observations[TOLD]).astype(features.dtype)], -1)
+            if self.behaviour:
+                behaviour = self.behaviour(observations[BEHAVIOUR])
+                features = jnp.concatenate([features, behaviour.astype(features.dtype)], -1)
         with jax.named_scope("core"):
             return self.core.project(features)
 

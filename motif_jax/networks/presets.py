@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.networks.images import ImageEncoder, elu, in_pieces
-from motif_jax.networks.kinds import TOLD
+from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.tiles import CHARACTERS
 
 MESSAGE = OBSERVATIONS["message"].shape[0]  # bytes
@@ -48,16 +48,16 @@ class Layers(nnx.Module):
         return x
 
 
-class Told(nnx.Module):
-    """The observation TOLD as a vector, as large as the learnt vectors of cells, so that nobody overhears it."""
+class BehaviourVector(nnx.Module):
+    """The observation BEHAVIOUR as a vector, as large as the learnt vectors of cells, so that it is not drowned out."""
 
-    def __init__(self, told: int, features: int, *, rngs: nnx.Rngs):
+    def __init__(self, behaviours: int, features: int, *, rngs: nnx.Rngs):
         """Initialises a learnt vector for each of its numbers."""
-        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (told, features)))
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (behaviours, features)))
 
-    def __call__(self, told: jax.Array) -> jax.Array:
-        """[N, told] -> [N, features]"""
-        return told @ self.vectors[...]
+    def __call__(self, behaviour: jax.Array) -> jax.Array:
+        """[N, behaviours] -> [N, features]"""
+        return behaviour @ self.vectors[...]
 
 
 class ReferenceEncoder(nnx.Module):
@@ -66,8 +66,8 @@ class ReferenceEncoder(nnx.Module):
     READS = ("crop", "blstats", "message")
     FEATURES = ImageEncoder.FEATURES + 128 + BLSTATS + 128
 
-    def __init__(self, *, told: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises the layers, which compute in `dtype`; `for_cpu` as in images.py. `told` has no effect."""
+    def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises the layers, which compute in `dtype`; `for_cpu` as in images.py. `behaviours` has no effect."""
         self.image = ImageEncoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
         self.vector = Layers(BLSTATS, 128, 128, dtype=dtype, rngs=rngs)
         self.message = Layers(MESSAGE, 128, 128, dtype=dtype, rngs=rngs)
@@ -94,11 +94,11 @@ class SmallEncoder(nnx.Module):
     BLOCK = 32  # features of 2 x 2 cells
     PLACES = 256  # buckets of hashed trigrams
 
-    def __init__(self, *, told: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises the layers, which compute in `dtype`.
 
         Args:
-          told: size of the observation TOLD, which is added to each cell of the crop; 0: there is none.
+          behaviours: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: there is none.
           for_cpu: encode a few frames at a time.
         """
         size = self.EMBEDDING
@@ -109,7 +109,7 @@ class SmallEncoder(nnx.Module):
         self.vector = Layers(BLSTATS, 64, 32, dtype=dtype, rngs=rngs)
         self.message = Layers(self.PLACES, 64, 32, dtype=dtype, rngs=rngs)
         self.dtype, self.for_cpu = dtype, for_cpu
-        self.told = Told(told, size, rngs=rngs) if told else None
+        self.behaviour = BehaviourVector(behaviours, size, rngs=rngs) if behaviours else None
 
     def prepare(self) -> None:
         """Returns None: all computations depend on the observations."""
@@ -119,7 +119,7 @@ class SmallEncoder(nnx.Module):
         if not self.for_cpu:
             return self._encode(observations)
         # Intermediate results stay in the cache, and recomputing them is faster than storing them.
-        keys = (*self.READS, *([TOLD] if self.told else []))
+        keys = (*self.READS, *([BEHAVIOUR] if self.behaviour else []))
         features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
         return features.reshape(-1, self.FEATURES)[: len(observations["crop"])]
 
@@ -131,8 +131,8 @@ class SmallEncoder(nnx.Module):
     def _look(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         crop = observations["crop"].astype(jnp.int32)
         cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
-        if self.told:
-            cells += self.told(observations[TOLD])[:, None, None]
+        if self.behaviour:
+            cells += self.behaviour(observations[BEHAVIOUR])[:, None, None]
         count = len(cells)
         blocks = cells.astype(self.dtype).reshape(count, 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(count, 6, 6, -1)
         # The hero is always at the same place of the crop, so each block can have its own weights.

@@ -69,11 +69,11 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         return Model(**drrn_policy_fields(options, seed))
     specs, plan, actions = from_record(options.get("reads", {})), options.get("options"), options["num_actions"]
     heads = heads_of(plan, actions) if plan else None
-    outputs, told = (sum(heads.sizes), heads.told) if heads else (actions, 0)
+    outputs, behaviours = (sum(heads.sizes), heads.behaviours) if heads else (actions, 0)
 
     def make() -> PolicyNetwork:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
-        return PolicyNetwork(options["network"], outputs, specs=specs, told=told, dtype=dtype, rngs=rngs)
+        return PolicyNetwork(options["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
 
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, nnx.Param, ...)

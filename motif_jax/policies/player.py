@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.envs.world import WAIT
-from motif_jax.networks.kinds import TOLD
+from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.rewards.mixtures import Weights
@@ -211,7 +211,7 @@ def play_turn(
     if only is not None:
         charge = jnp.full_like(charge, only if isinstance(only, int) else 0)
     params, frozen, prepared = weights
-    seen = {**observations, TOLD: heads.who(charge, mixture)}
+    seen = {**observations, BEHAVIOUR: heads.behaviour(charge, mixture)}
     logits, values, after = step(params, frozen, seen, first, before, prepared)
     drawn = []
     for number, head in enumerate(heads.split(logits)):

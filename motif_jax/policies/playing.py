@@ -24,7 +24,7 @@ import numpy as np
 
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import plain_shape, select_specs
-from motif_jax.networks.kinds import FIXED, TOLD, from_record
+from motif_jax.networks.kinds import BEHAVIOUR, FIXED, from_record
 from motif_jax.policies.model import probabilities, read_policy
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, named
@@ -125,9 +125,9 @@ class Policy:
 
     def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Probabilities of all choices, and values, of all games; the memory of those in `which` [B] goes on."""
-        told = {TOLD: np.asarray(self._heads.who(self._charge, self._mixture))} if self._heads else {}
+        behaviour = {BEHAVIOUR: np.asarray(self._heads.behaviour(self._charge, self._mixture))} if self._heads else {}
         logits, values, core = self._step(
-            *self._weights, {**self._encode(seen), **told}, self._first, self._core, self._prepared
+            *self._weights, {**self._encode(seen), **behaviour}, self._first, self._core, self._prepared
         )
         self._core = np.where(which[:, None], core, self._core)
         self._first = self._first & ~which

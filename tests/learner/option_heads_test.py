@@ -24,11 +24,11 @@ CONTROL = Control(HEADS, exploration=3.0)
 FACTORS = np.array([[1.0, 0.5], [0.0, 2.0], [0.1, 0.0]], np.float32)
 WEIGHTS = mixtures((0.0, 1.0), K, sum_to_one=True)
 MIXED = CONTROL._replace(heads=OptionHeads(ACTIONS, len(WEIGHTS), LENGTHS, WEIGHTS, 2))
-MARK = D  # a told policy reads who is in charge beside its D numbers
+MARK = D  # a policy with options reads who is in charge beside its D numbers
 
 
 def told_unroll(params, frozen, observations, first, core):
-    seen = jnp.concatenate([observations["x"], observations["told"]], -1)
+    seen = jnp.concatenate([observations["x"], observations["behaviour"]], -1)
     return unroll(params, frozen, {"x": seen}, first, core)
 
 
@@ -119,11 +119,12 @@ def test_values_of_the_config_change_what_is_learnt():
 @pytest.mark.quick
 def test_the_last_moment_is_read_again_with_the_controller_in_charge():
     batch = make_batch()
-    seen, first = jax.device_get(CONTROL.told(jax.tree.map(jnp.asarray, batch)))
-    assert seen["told"].shape == (T + 2, B, K + 1)
-    np.testing.assert_array_equal(seen["told"][:T].argmax(-1), batch.control["charge"])
-    np.testing.assert_array_equal(seen["told"][T].argmax(-1), np.where(batch.first[T], K, batch.control["next"][-1]))
-    assert (seen["told"][T + 1].argmax(-1) == K).all()
+    seen, first = jax.device_get(CONTROL.with_behaviour(jax.tree.map(jnp.asarray, batch)))
+    assert seen["behaviour"].shape == (T + 2, B, K + 1)
+    np.testing.assert_array_equal(seen["behaviour"][:T].argmax(-1), batch.control["charge"])
+    charge = np.where(batch.first[T], K, batch.control["next"][-1])
+    np.testing.assert_array_equal(seen["behaviour"][T].argmax(-1), charge)
+    assert (seen["behaviour"][T + 1].argmax(-1) == K).all()
     np.testing.assert_array_equal(seen["x"][T + 1], seen["x"][T])
     assert not first[T + 1].any()
 
@@ -136,9 +137,9 @@ def test_a_mixture_has_a_head_for_each_coefficient():
     assert MIXED.heads.same(numbers, numbers[::-1]).tolist() == [True, False, False, True]
     option, length = MIXED.heads.joint([first, second, numbers])
     assert option.tolist() == length.tolist() == numbers.tolist()
-    told = MIXED.heads.who(jnp.arange(5))
-    np.testing.assert_allclose(told, [[0.5, 0.5, 0], [0, 1, 0], [1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])
-    np.testing.assert_allclose(MIXED.heads.who(numbers, (0.3, 0.7)), [[0.3, 0.7, 0]] * 4)
+    behaviour = MIXED.heads.behaviour(jnp.arange(5))
+    np.testing.assert_allclose(behaviour, [[0.5, 0.5, 0], [0, 1, 0], [1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])
+    np.testing.assert_allclose(MIXED.heads.behaviour(numbers, (0.3, 0.7)), [[0.3, 0.7, 0]] * 4)
 
 
 @pytest.mark.quick

@@ -16,7 +16,7 @@ class Frozen(nnx.Variable):
 class FrozenPolicy(nnx.Module):
     """Random features of the bottom line, which stay as they are, and two trained heads."""
 
-    def __init__(self, preset: str, num_actions: int, *, dtype, specs, told=0, rngs: nnx.Rngs):
+    def __init__(self, preset: str, num_actions: int, *, dtype, specs, behaviours=0, rngs: nnx.Rngs):
         self.reads, self.core_size = ("blstats",), 0
         self.first = Frozen(jax.random.normal(rngs.params(), (27, HIDDEN)) / 5)
         self.second = Frozen(jax.random.normal(rngs.params(), (HIDDEN, HIDDEN)) / HIDDEN**0.5)

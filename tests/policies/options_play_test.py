@@ -24,7 +24,7 @@ def model_of(heads: OptionHeads) -> Model:
 
     def step(params, frozen, observations, first, core, prepared):
         count = len(first)
-        assert observations["told"].shape == (count, heads.options + 1)
+        assert observations["behaviour"].shape == (count, heads.options + 1)
         return jnp.zeros((count, sum(heads.sizes))), jnp.zeros(count), core + 1
 
     return Model((), lambda *_: None, step, None, ("seen",), 1, heads.actions, options=heads)
@@ -61,10 +61,10 @@ def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
 def test_a_mixture_that_a_person_sets_is_told_and_greedy_players_take_the_likeliest_choices():
     weights = mixtures((0.0, 1.0), 2, sum_to_one=True)
     heads = OptionHeads(3, 4, (1, 5), weights, 2)
-    told = []
+    behaviour = []
 
     def step(params, frozen, observations, first, core, prepared):
-        jax.debug.callback(lambda seen: told.append(np.array(seen)), observations["told"])
+        jax.debug.callback(lambda seen: behaviour.append(np.array(seen)), observations["behaviour"])
         return jnp.tile(jnp.array([0.0, 2, 1, 3, 0, 0, 4, 1, 0]), (len(first), 1)), jnp.zeros(len(first)), core
 
     model = Model((), lambda *_: None, step, None, ("seen",), 1, heads.actions, options=heads)
@@ -72,7 +72,7 @@ def test_a_mixture_that_a_person_sets_is_told_and_greedy_players_take_the_likeli
     player = PolicyPlayer(model, GAMES, GAMES, seed=0, greedy=True, only=(0.25, 0.75))
     actions, outputs = player(seen, np.ones(GAMES, bool), games)
     jax.effects_barrier()
-    np.testing.assert_allclose(told.pop(), [[0.25, 0.75, 0.0]] * GAMES)
+    np.testing.assert_allclose(behaviour.pop(), [[0.25, 0.75, 0.0]] * GAMES)
     assert actions.tolist() == [1] * GAMES
     assert outputs["charge"].tolist() == [0] * GAMES
 
@@ -82,7 +82,7 @@ def test_a_mixture_that_a_person_sets_is_told_and_greedy_players_take_the_likeli
     assert outputs["next"].tolist() == [1] * GAMES  # the first coefficient's first choice, the second one's second
     actions, outputs = player(seen, np.zeros(GAMES, bool), games)
     jax.effects_barrier()
-    np.testing.assert_allclose(told[-2:], [[[0.0, 0.0, 1.0]] * GAMES, [[*weights[1].tolist(), 0.0]] * GAMES])
+    np.testing.assert_allclose(behaviour[-2:], [[[0.0, 0.0, 1.0]] * GAMES, [[*weights[1].tolist(), 0.0]] * GAMES])
     assert actions.tolist() == [1] * GAMES
     assert outputs["next"].tolist() == [4] * GAMES  # the turn of one step is over
 
