@@ -11,9 +11,9 @@ from benchmarks.rows import rate_of
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.game import NetHackGame
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import GameSeed, game_seed
 from motif_jax.envs.world import step_specs

@@ -23,9 +23,9 @@ from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.console import print_line
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.world import WordleWorld
 from motif_jax.stages import collect

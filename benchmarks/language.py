@@ -25,8 +25,8 @@ from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.config.file import find_config, load
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import step_specs
+from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import tables
 from motif_jax.language.config import LanguageConfig, from_record
 from motif_jax.language.hub import write_language_model

@@ -24,13 +24,13 @@ from benchmarks.device import is_accelerated, matrix_product
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.worlds import make_world
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.offline.batch import Batch
+from motif_jax.offline.batch import TranscriptBatch
+from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.offline.values import apply_head, least
 from motif_jax.policies.decoding import Decoding
@@ -116,7 +116,7 @@ class Subject:
         recipe, live = recipe_of("ilql"), LiveRenderer(tokeniser, template)
         allowed = allowed_tokens(tokeniser.size, self.renderer.emitted(), live)
         model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed)
-        self.language, self.mesh, settings = as_functions(graph, language_config), make_mesh(), Settings()
+        self.language, self.mesh, settings = as_functions(graph, language_config), make_mesh(), OfflineSettings()
         update = map_update(
             make_offline_update(self.language, recipe, settings), self.mesh, batch_axis=0, num_constants=1
         )
@@ -144,9 +144,9 @@ class Subject:
         self.writer = ValueWriter(self.model)
         self._full = jax.jit(self._choose_next)
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int) -> TranscriptBatch:
         """One batch on the devices."""
-        return shard(Batch(make_batch(self.renderer, self.plan, step)), self.mesh)
+        return shard(TranscriptBatch(make_batch(self.renderer, self.plan, step)), self.mesh)
 
     def update(self) -> int:
         """Makes a batch, and one update; returns how many of the agent's tokens are in the batch."""

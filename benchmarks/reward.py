@@ -33,7 +33,7 @@ from ml_collections import ConfigDict
 
 from benchmarks.device import is_accelerated, matrix_product, matrix_size
 from benchmarks.rows import Row, Rows, medians, take_turns
-from motif_jax.annotation.annotator import Annotator, Answer, Question
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
 from motif_jax.annotation.backends import make_the_prompt
 from motif_jax.config.file import find_config
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -41,7 +41,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.rewards.batches import Batches, epoch_order, make_batches
+from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import compare, summarise_values
@@ -133,16 +133,16 @@ class Instant:
         """Takes prompt and mode from `config.annotate`."""
         self._prompt, self._mode = make_the_prompt(config.annotate, texts_of(config)), config.annotate.mode
 
-    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Yields each question with its answer, in order; the longer caption is preferred."""
         for question in filter(None, questions):
             shown = self._prompt.messages(question)[-1]["content"]
             better = len(question.second or "") > len(question.first)
             if self._mode == "score":
-                yield question, Answer(0.8 if better else 0.2, "", 0.9, len(shown) // 4, 0, 1)
+                yield question, QuestionAnswer(0.8 if better else 0.2, "", 0.9, len(shown) // 4, 0, 1)
             else:
                 said = "\n".join([ANALYSIS, *self._prompt.verdicts[better : better + 1]])
-                yield question, Answer(self._prompt.read(said), said, 1.0, len(shown) // 4, 0, len(said) // 4)
+                yield question, QuestionAnswer(self._prompt.read(said), said, 1.0, len(shown) // 4, 0, len(said) // 4)
 
     def close(self) -> None:
         """Does nothing: there are no resources to release."""
@@ -215,7 +215,7 @@ class Learner:
         self.epoch()
         self.flops.clear()
 
-    def _batches(self) -> Batches:
+    def _batches(self) -> PairBatches:
         order = epoch_order(self.split.train, 0, self._number)
         size = self._batch_size
         return make_batches(order, self.data.ids, self.data.target, size, self._mesh.size, None, self.items)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.envs.babyai.settings import FRENCH_LEVELS
+from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS
 from motif_jax.structs import UserError
 
 UNREAD, DEMONSTRATIONS = "unread", "demonstrations"

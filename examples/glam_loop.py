@@ -26,15 +26,15 @@ import optax
 from motif_jax.actors.acting import Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
-from motif_jax.envs.babyai.settings import BabyAISettings
 from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import to_row
 from motif_jax.language.config import to_record
 from motif_jax.language.hub_config import make_config
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import PADDING
@@ -134,8 +134,10 @@ def play(model: Model, params: Any, steps: int) -> Any:
                         clip_value=0.0, exploration_coefficient=0.01, adam_eps=1e-5,
                         max_gradient_norm=0.5)  # fmt: skip
 
-    def shape_rewards(rollouts: Rollouts) -> Rewards:  # the first field is learnt from
-        return Rewards(total=rollouts.reward, extrinsic=rollouts.reward, intrinsic=jnp.zeros_like(rollouts.reward))
+    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
+        return TrainingRewards(
+            total=rollouts.reward, extrinsic=rollouts.reward, intrinsic=jnp.zeros_like(rollouts.reward)
+        )
 
     mesh = make_mesh()
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)

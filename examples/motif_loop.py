@@ -32,12 +32,12 @@ from motif_jax.annotation.texts import read_texts
 from motif_jax.captions import CaptionTable
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.batches import Batches, epoch_order, make_batches
+from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.labels import split_rows
 from motif_jax.rewards.learnt import Reward
@@ -96,12 +96,12 @@ def train_reward(captions: CaptionTable, pairs: np.ndarray, target: np.ndarray, 
     optimizer = optax.adam(5e-4)
     opt_state = optimizer.init(params)
 
-    def loss_of(params: Any, batch: Batches) -> jax.Array:
+    def loss_of(params: Any, batch: PairBatches) -> jax.Array:
         rewards = apply(params, {"message": table[batch.captions]})[batch.shows]  # [B, 2, 1]
         return (pair_loss(rewards, batch.target) * batch.weight).sum() / batch.weight.sum()
 
     @jax.jit
-    def update(params: Any, opt_state: Any, batch: Batches) -> tuple[Any, Any, jax.Array]:
+    def update(params: Any, opt_state: Any, batch: PairBatches) -> tuple[Any, Any, jax.Array]:
         loss, gradients = jax.value_and_grad(loss_of)(params, batch)
         updates, opt_state = optimizer.update(gradients, opt_state)
         return optax.apply_updates(params, updates), opt_state, loss
@@ -151,9 +151,9 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     mesh = make_mesh()
     settings = Settings(learning_rate=1e-3)
 
-    def shape_rewards(rollouts: Rollouts) -> Rewards:  # the first field is learnt from
+    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
         learnt = rollouts.moments["learnt"]
-        return Rewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
+        return TrainingRewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
 
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
     state = replicate(init_state(model.params, settings), mesh)

@@ -39,9 +39,9 @@ from motif_jax.annotation.texts import read_texts
 from motif_jax.captions import CaptionTable, decode, distinct_messages
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.reward import MessageClassifier
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -155,9 +155,9 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     """Trains policy and reward on the judge's labels alone; returns the policy's parameters."""
     settings = Settings(learning_rate=1e-3)
 
-    def shape_rewards(rollouts: Rollouts) -> Rewards:  # the first field is learnt from
+    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
         online = rollouts.moments["online"]
-        return Rewards(total=online, extrinsic=0.0 * rollouts.reward, intrinsic=online)
+        return TrainingRewards(total=online, extrinsic=0.0 * rollouts.reward, intrinsic=online)
 
     mesh = make_mesh()
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)

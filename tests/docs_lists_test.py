@@ -10,7 +10,7 @@ from nethack_texts import GOALS
 
 from motif_jax.config.help import describe
 from motif_jax.config.table import keys, table_of
-from motif_jax.envs.babyai.settings import FRENCH_LEVELS, BabyAISettings
+from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS, BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables

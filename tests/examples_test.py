@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import check_world
+from motif_jax.envs.worlds import check_world
 from motif_jax.replays.replay import load_replay
 from motif_jax.system.files import read_json, read_lines
 

@@ -121,7 +121,7 @@ def test_labels_and_players_have_names_that_files_can_have(tmp_path, monkeypatch
     assert len(label_name(config.annotate).encode()) <= LONGEST - len(".html")
     home = tmp_path / ("x" * 250)
     monkeypatch.setattr("motif_jax.stages.evaluate.contenders.list_steps", lambda path, flag: (home, [10**9]))
-    from motif_jax.envs.settings import make_world
+    from motif_jax.envs.worlds import make_world
 
     found = find_contender(tmp_path, str(home), make_world(config.env), True, "--x")
     assert len(found.name.encode()) <= LONGEST

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motif_jax.actors.handoff import Arrays, Batch, Handoff, make_batch
+from motif_jax.actors.handoff import Arrays, Handoff, RolloutBatch, make_batch
 from motif_jax.actors.layout import Full, Request
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.rows import find_places
@@ -101,7 +101,7 @@ class FreeRunning:
         """Batches that wait for the learner."""
         return self._handoff.depth
 
-    def get(self, timeout_s: float) -> Batch | None:
+    def get(self, timeout_s: float) -> RolloutBatch | None:
         """The next batch, or None if none comes within `timeout_s`. Errors of the threads are raised here."""
         if self._error is not None:
             raise self._error
@@ -142,7 +142,7 @@ class Rounds:
         self._fulls: list[Full] = []  # in the order in which they came
         self.timers = Timers()
 
-    def get(self, timeout_s: float) -> Batch | None:
+    def get(self, timeout_s: float) -> RolloutBatch | None:
         """Plays until there is a batch; returns None after `timeout_s`, and the next call continues from there."""
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
@@ -162,7 +162,7 @@ class Rounds:
         taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
         return make_batch(self._pool, taken, self._place, self.timers)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[RolloutBatch]:
         while True:
             if batch := self.get(1.0):
                 yield batch

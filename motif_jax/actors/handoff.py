@@ -24,7 +24,7 @@ Arrays = dict[str, np.ndarray]
 TICK_S = 0.2  # how often a blocked thread checks whether it must stop
 
 
-class Batch(NamedTuple):
+class RolloutBatch(NamedTuple):
     """Rollouts stacked along the batch axis, B games in all."""
 
     arrays: Any  # result of `place` for {key: [T, T + 1 or 1, B, ...]}
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 def make_batch(
     pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any], timers: Timers, *, hold: bool = False
-) -> Batch:
+) -> RolloutBatch:
     """Stacks rollouts, releases their slots, and calls `place` on the arrays.
 
     With `hold`, the caller releases the slots.
@@ -52,7 +52,7 @@ def make_batch(
     steps = math.prod(actions.shape[:2]) - waits
     with timers("place"):
         placed = place(arrays)
-    return Batch(placed, fulls, episodes, steps)
+    return RolloutBatch(placed, fulls, episodes, steps)
 
 
 def games_of(pool: ActorPool, full: Full) -> np.ndarray:
@@ -85,7 +85,7 @@ class Handoff:
         self.timers = Timers()
         self._pool, self._size, self._place, self._hold = pool, rollouts_per_batch, place, hold
         self._incoming: queue.SimpleQueue[Full | None] = queue.SimpleQueue()
-        self._ready: queue.Queue[Batch] = queue.Queue(depth)
+        self._ready: queue.Queue[RolloutBatch] = queue.Queue(depth)
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="handoff", daemon=True)
@@ -106,7 +106,7 @@ class Handoff:
         """Takes a full slot, and releases it when it has been copied into a batch."""
         self._incoming.put(full)
 
-    def get(self, timeout_s: float) -> Batch | None:
+    def get(self, timeout_s: float) -> RolloutBatch | None:
         """The next batch, or None after `timeout_s`. Raises errors of the thread."""
         with self.timers("wait_for_batch"):
             try:
@@ -140,7 +140,7 @@ class Handoff:
         except BaseException as error:  # `get` raises it
             self._error = error
 
-    def _collect(self) -> Batch | None:
+    def _collect(self) -> RolloutBatch | None:
         fulls: list[Full] = []
         with self.timers("wait_for_rollouts"):
             while len(fulls) < self._size:

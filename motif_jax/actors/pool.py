@@ -27,8 +27,8 @@ from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import ProcessWorker, remove_stale_folders
 from motif_jax.actors.worker_handle import WorkerHandle
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import select_specs
+from motif_jax.envs.worlds import check_world
 from motif_jax.structs import ArraySpec, EpisodeInfo
 from motif_jax.system.metrics import Timers
 

@@ -27,8 +27,8 @@ from motif_jax.actors.players import make_scripted
 from motif_jax.actors.recorder import RecordedGame
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.envs.own_code import as_failure, check_observations, check_rewards, owner
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
+from motif_jax.envs.worlds import make_world
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 

@@ -21,7 +21,7 @@ GIVE_UP_AFTER = 3  # deaths of workers in the same episode
 FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 
 
-class Silence:
+class WorkerSilence:
     """How long a worker has work, but shows no sign of life."""
 
     def __init__(self, now: float):
@@ -63,7 +63,7 @@ class WorkerHandle:
             self._layout, self._shared, self.index
         )
         self._sent = 0  # messages sent to this worker
-        self._silence = Silence(time.monotonic())
+        self._silence = WorkerSilence(time.monotonic())
         self._held = [collections.deque() for _ in range(groups)]
         self._step = [0] * groups
         for group in range(groups):

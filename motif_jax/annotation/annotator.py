@@ -30,7 +30,7 @@ class Question(NamedTuple):
         return Question(self.second, self.first)
 
 
-class Answer(NamedTuple):
+class QuestionAnswer(NamedTuple):
     """The answer to one question, and its number of tokens."""
 
     yes: float | None  # probability; None: the answer has no readable verdict, or the question was refused
@@ -58,7 +58,7 @@ class Sampling(NamedTuple):
 class Annotator(Protocol):
     """The interface of all annotators."""
 
-    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Consumes questions as its capacity allows, and yields every question with its answer."""
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.shared_lines import SharedLines, read_entries, slug
 
 
@@ -29,7 +29,7 @@ class AnswerStore:
         """Creates this job's file."""
         self._lines.open()
 
-    def add(self, answered: Iterable[tuple[Question, Answer]], at_once: bool = True) -> None:
+    def add(self, answered: Iterable[tuple[Question, QuestionAnswer]], at_once: bool = True) -> None:
         """Appends answers to this job's file; without `at_once` they are on disk after a `write` a second later."""
         self._lines.add((_entry(question, answer) for question, answer in answered), at_once)
 
@@ -42,7 +42,7 @@ class AnswerStore:
         self._lines.close()
 
 
-def read_answers(folder: Path, one: bool = False) -> Iterator[tuple[Question, Answer]]:
+def read_answers(folder: Path, one: bool = False) -> Iterator[tuple[Question, QuestionAnswer]]:
     """Yields the answers of all jobs, including those without a verdict, in no particular order.
 
     Args:
@@ -55,7 +55,7 @@ def read_answers(folder: Path, one: bool = False) -> Iterator[tuple[Question, An
             yield found
 
 
-def _entry(question: Question, answer: Answer) -> dict[str, Any]:
+def _entry(question: Question, answer: QuestionAnswer) -> dict[str, Any]:
     entry: dict[str, Any] = {"first": question.first, "second": question.second}  # null: about one caption
     entry["second_better"] = None if answer.yes is None else round(answer.yes, 6)
     if answer.mass != 1.0:
@@ -65,7 +65,7 @@ def _entry(question: Question, answer: Answer) -> dict[str, Any]:
     return entry
 
 
-def _parse(entry: Mapping[str, Any], one: bool) -> tuple[Question, Answer] | None:
+def _parse(entry: Mapping[str, Any], one: bool) -> tuple[Question, QuestionAnswer] | None:
     try:
         question = Question(entry["first"], entry["second"])
         yes, mass, said = entry["second_better"], entry.get("mass", 1.0), entry.get("said", "")
@@ -77,4 +77,4 @@ def _parse(entry: Mapping[str, Any], one: bool) -> tuple[Question, Answer] | Non
         return None
     if yes is not None and not (isinstance(yes, int | float) and 0 <= yes <= 1):
         return None
-    return question, Answer(yes, said, mass if isinstance(mass, int | float) and 0 <= mass <= 1 else 1.0)
+    return question, QuestionAnswer(yes, said, mass if isinstance(mass, int | float) and 0 <= mass <= 1 else 1.0)

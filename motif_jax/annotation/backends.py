@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import OWN_WORDS
-from motif_jax.annotation.prompts import Prompt, make_prompt
+from motif_jax.annotation.prompts import QuestionTemplate, make_prompt
 from motif_jax.annotation.texts import Texts
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.config.table import shown
@@ -22,7 +22,7 @@ MODELS = ("vllm", "server", "judge")  # backends with the interface of a languag
 ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change a model's answers
 
 
-def make_the_prompt(section: ConfigDict, texts: Texts, one: bool = False) -> Prompt:
+def make_the_prompt(section: ConfigDict, texts: Texts, one: bool = False) -> QuestionTemplate:
     """Makes the prompt that the section describes; `one`: about one caption instead of two."""
     return make_prompt(texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role, one)
 

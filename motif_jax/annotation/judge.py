@@ -25,7 +25,7 @@ from typing import Any
 from motif_jax.annotation import judge_server
 from motif_jax.annotation.annotator import Sampling
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import Prompt
+from motif_jax.annotation.prompts import QuestionTemplate
 from motif_jax.annotation.server import Server
 from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
@@ -40,7 +40,9 @@ CLOSING_S = 5.0
 class Judge:
     """The server process; a context manager."""
 
-    def __init__(self, prompts: Mapping[str, Prompt], texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8):
+    def __init__(
+        self, prompts: Mapping[str, QuestionTemplate], texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8
+    ):
         """Starts the process.
 
         Args:
@@ -146,7 +148,7 @@ class Judge:
 class JudgeClient(Server):
     """An annotator that asks a judge, and closes it at the end."""
 
-    def __init__(self, judge: Judge, prompt: Prompt, sampling: Sampling | None, **options: Any):
+    def __init__(self, judge: Judge, prompt: QuestionTemplate, sampling: Sampling | None, **options: Any):
         """Takes the arguments of `Server`."""
         self._judge = judge
         super().__init__(judge.url, judge.model, prompt, sampling, **options)

@@ -22,7 +22,7 @@ from typing import Any
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.chat import PLACE, ChatHandler, LoopbackServer, completion, read_question, user_text
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import Prompt
+from motif_jax.annotation.prompts import QuestionTemplate
 from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
 
@@ -38,7 +38,7 @@ class JudgeServer(LoopbackServer):
         texts = Texts(**start["texts"])
         texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
         self.model = start["model"]
-        prompts = {goal: Prompt(**fields) for goal, fields in start["prompts"].items()}
+        prompts = {goal: QuestionTemplate(**fields) for goal, fields in start["prompts"].items()}
         self._asked = [(before_captions(prompt), prompt, Lexicon(texts, goal)) for goal, prompt in prompts.items()]
         self._delay_s = start["delay_s"]
         self._free = threading.BoundedSemaphore(start["at_a_time"])
@@ -79,13 +79,15 @@ class JudgeHandler(ChatHandler):
             self.reply(400, {"error": str(error)})
 
 
-def before_captions(prompt: Prompt) -> str:
+def before_captions(prompt: QuestionTemplate) -> str:
     """The part of a prompt's user message before the captions."""
     empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
     return empty.removesuffix(PLACE.sub("", prompt.captions))
 
 
-def answer(prompt: Prompt, lexicon: Lexicon, question: Question | None, body: dict[str, Any]) -> dict[str, Any]:
+def answer(
+    prompt: QuestionTemplate, lexicon: Lexicon, question: Question | None, body: dict[str, Any]
+) -> dict[str, Any]:
     """The reply to a question, in the words of its prompt; None: an ambiguous question."""
     if question is None:
         return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])

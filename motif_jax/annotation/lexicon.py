@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from motif_jax.annotation.annotator import PAUSE, Answer, Question
+from motif_jax.annotation.annotator import PAUSE, Question, QuestionAnswer
 from motif_jax.annotation.rules import preference
 from motif_jax.annotation.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
@@ -44,20 +44,20 @@ class Lexicon:
         self._worth = found.worth_to(goal)
         self._known: dict[str, tuple[float, str]] = {}
 
-    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Answers the questions one by one, in order."""
         for question in questions:
             if question is not PAUSE:
                 yield question, self.answer(question)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> QuestionAnswer:
         """Answers one question."""
         first, why_first = self.worth(question.first)
         if question.second is None:
-            return Answer(float(first > 0), f"{why_first} ({first:+g})")
+            return QuestionAnswer(float(first > 0), f"{why_first} ({first:+g})")
         second, why_second = self.worth(question.second)
         better = preference(second - first, self._temperature)
-        return Answer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")
+        return QuestionAnswer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")
 
     def worth(self, caption: str) -> tuple[float, str]:
         """The worth of a caption, and the names of the rules that matched."""

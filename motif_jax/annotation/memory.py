@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.answers import AnswerStore, read_answers
 
 
@@ -30,12 +30,12 @@ class AnswerMemory:
                     self._answers[question] = answer.yes
             self._store.open()
 
-    def get(self, question: Question) -> Answer | None:
+    def get(self, question: Question) -> QuestionAnswer | None:
         """The earlier answer to a question, or None."""
         yes = self._answers.get(question)
-        return None if yes is None else Answer(yes)
+        return None if yes is None else QuestionAnswer(yes)
 
-    def add(self, question: Question, answer: Answer) -> None:
+    def add(self, question: Question, answer: QuestionAnswer) -> None:
         """Stores an answer; it is on disk about a second later."""
         if answer.yes is not None and self._remembers:
             self._answers[question] = answer.yes

@@ -39,7 +39,7 @@ Message = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Prompt:
+class QuestionTemplate:
     """A template of a question with places for two captions, or for one."""
 
     system: str
@@ -98,7 +98,7 @@ class Prompt:
 
 def make_prompt(
     texts: Texts, mode: str, goal: str, version: str, file: str = "", system_role: bool = True, one: bool = False
-) -> Prompt:
+) -> QuestionTemplate:
     """Reads and checks the prompt of a mode.
 
     Args:
@@ -133,7 +133,7 @@ def make_prompt(
             f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
             "never be mentioned (--config.annotate.goal, --config.annotate.prompt_file)"
         )
-    return Prompt(
+    return QuestionTemplate(
         system=fields.get("system", "").replace("{game}", texts.about),
         request=re.sub(r"[ \t]+\n", "\n", _fill(fields[mode], {"{game}": texts.about, "{goal}": text})).strip(),
         captions=fields["captions"],

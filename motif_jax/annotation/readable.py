@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from motif_jax.annotation.annotator import Answer
+from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.console import clean, print_line
 
 LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is worthless
@@ -22,7 +22,7 @@ class Readable:
         self._said_s = -SAY_EVERY_S
         self.last = ""  # the last answer that could not be read
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: QuestionAnswer) -> None:
         self._answers += 1
         if answer.yes is None:
             self.last = answer.said

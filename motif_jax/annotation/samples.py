@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from motif_jax.annotation.annotator import PAUSE, Annotator, Answer, Question
+from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
 
 
 class Sampled:
@@ -14,9 +14,9 @@ class Sampled:
         """Takes the annotator, and how often it is asked each question."""
         self._annotator, self._samples = annotator, samples
 
-    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """See `Annotator`."""
-        found: dict[Question, list[Answer]] = {}
+        found: dict[Question, list[QuestionAnswer]] = {}
         for question, answer in self._annotator.answers(self._repeated(questions)):
             found.setdefault(question, []).append(answer)
             if len(found[question]) == self._samples:
@@ -31,7 +31,7 @@ class Sampled:
             yield from [question] * (1 if question is PAUSE else self._samples)
 
 
-def mean_of(answers: Sequence[Answer]) -> Answer:
+def mean_of(answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
     """The mean of all answers with a verdict, and what the first of them said; tokens are those of all answers."""
     readable = [answer for answer in answers if answer.yes is not None]
     first = (readable or answers)[0]
@@ -40,4 +40,4 @@ def mean_of(answers: Sequence[Answer]) -> Answer:
         name: sum(getattr(answer, name) for answer in answers)
         for name in ("prompt_tokens", "cached_tokens", "output_tokens")
     }
-    return Answer(yes, first.said, first.mass, **tokens)
+    return QuestionAnswer(yes, first.said, first.mass, **tokens)

@@ -17,9 +17,9 @@ from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from motif_jax.annotation.annotator import PAUSE, Answer, Incomplete, Question, Sampling
+from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
 from motif_jax.annotation.endpoint import KEY, MODEL, URL, Endpoint, Refused
-from motif_jax.annotation.prompts import Message, Prompt
+from motif_jax.annotation.prompts import Message, QuestionTemplate
 from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 
 GIVEN_UP_IN_A_ROW = 20  # questions; then the job stops, because the server is at fault
@@ -39,7 +39,7 @@ class Server:
         self,
         url: str,
         model: str,
-        prompt: Prompt,
+        prompt: QuestionTemplate,
         sampling: Sampling | None,
         *,
         key: str = "",
@@ -79,14 +79,14 @@ class Server:
             self.close()
             raise
 
-    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Yields answers as they arrive, and takes a question while fewer than `in_flight` are in flight.
 
         At a pause it yields the answers that have arrived, and asks for the next question without waiting.
         """
         source = iter(questions)
-        waiting: set[Future[tuple[Question, Answer]]] = set()
-        done: queue.SimpleQueue[Future[tuple[Question, Answer]]] = queue.SimpleQueue()
+        waiting: set[Future[tuple[Question, QuestionAnswer]]] = set()
+        done: queue.SimpleQueue[Future[tuple[Question, QuestionAnswer]]] = queue.SimpleQueue()
         failure: BaseException | None = None
         ended = False
         try:
@@ -138,7 +138,7 @@ class Server:
 
     # ---- in the event loop
 
-    async def _answer(self, question: Question) -> tuple[Question, Answer]:
+    async def _answer(self, question: Question) -> tuple[Question, QuestionAnswer]:
         messages = self._prompt.messages(question)
         try:
             answer = await (self._score(messages) if self._sampling is None else self._reason(messages))
@@ -147,10 +147,10 @@ class Server:
             self._given_up_in_a_row += 1
             if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW:
                 raise Incomplete(f"the server refuses the questions: {refused} ({URL}, {MODEL})") from None
-            answer = Answer(None, f"the server gave no answer: {refused}")
+            answer = QuestionAnswer(None, f"the server gave no answer: {refused}")
         return question, answer
 
-    async def _score(self, messages: list[Message]) -> Answer:
+    async def _score(self, messages: list[Message]) -> QuestionAnswer:
         options: dict[str, Any] = {"temperature": 0, "max_tokens": SCORED_TOKENS}
         options |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
         if self._prefill:
@@ -173,14 +173,14 @@ class Server:
                 break
         return to_answer(best, *_tokens(reply), one=self._prompt.one)
 
-    async def _reason(self, messages: list[Message]) -> Answer:
+    async def _reason(self, messages: list[Message]) -> QuestionAnswer:
         assert self._sampling is not None
         options = self._sampling._asdict()
         del options["top_k"]  # not in the standard; `extra` can add it
         reply = await self._complete(messages, options)
         written = self._content(reply)
         said = _shortened(written)
-        answer = Answer(self._prompt.read(written), said, 1.0, *_tokens(reply))
+        answer = QuestionAnswer(self._prompt.read(written), said, 1.0, *_tokens(reply))
         if answer.yes is not None:
             return answer
         try:
@@ -191,7 +191,7 @@ class Server:
         before = answer.prompt_tokens, answer.cached_tokens, answer.output_tokens
         totals = [old + new for old, new in zip(before, _tokens(reply), strict=True)]
         verdict = self._prompt.read(text)
-        return Answer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
+        return QuestionAnswer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from motif_jax.annotation.annotator import PAUSE, Annotator, Answer, Incomplete, Question
+from motif_jax.annotation.annotator import PAUSE, Annotator, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.structs import UserError
 
@@ -42,12 +42,12 @@ class Answered(NamedTuple):
     """An answered item."""
 
     item: Item
-    answer: Answer
+    answer: QuestionAnswer
     seconds: float  # from question to answer; 0 from the answer cache
     cached: bool  # the answer is from the answer cache
 
 
-class Plan(NamedTuple):
+class NextItems(NamedTuple):
     """The items to ask next."""
 
     items: Sequence[Item] = ()
@@ -72,7 +72,7 @@ class Stream:
         self.answered = 0  # questions that the annotator answered, without cached ones
         self.problem = ""  # the reason why the annotator cannot be asked now
         self.failures = self.strangers = 0  # failures of the annotator; answers to questions that were not asked
-        self._plan, self._place = Plan(), 0  # the thread's plan, and its position there
+        self._plan, self._place = NextItems(), 0  # the thread's plan, and its position there
         self._planned = self._plan  # the newest plan
         self._seen: set[tuple[int, int]] = set()  # items taken that are still in the plan
         self._flight: dict[Question, tuple[list[Item], float]] = {}  # items in flight, with the time of asking
@@ -88,7 +88,7 @@ class Stream:
 
     def plan(self, items: Sequence[Item], limit: int) -> None:
         """Replaces the plan; `limit` bounds the number of items taken in all runs together."""
-        self._planned = Plan(items, limit)
+        self._planned = NextItems(items, limit)
         self._wake.set()
 
     def answers(self) -> list[Answered]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from motif_jax.annotation.annotator import Answer
+from motif_jax.annotation.annotator import QuestionAnswer
 
 VERDICTS = ("1", "2", "0")  # first, second, neither
 MIN_MASS = 1e-3  # with less, the probabilities carry no information about the question
@@ -35,12 +35,12 @@ def shares(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def to_answer(
     found: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int, one: bool = False
-) -> Answer:
+) -> QuestionAnswer:
     """Computes an answer from the probabilities of the verdicts; `one`: on a single caption."""
     mass = found["1"] + found["0"] if one else sum(found.values())
     if not mass >= MIN_MASS:  # also NaN
         verdicts = "(1) and (0)" if one else "(1), (2) and (0)"
         said = f"no verdict: the model gives {verdicts} a probability of {mass:.2g} together"
-        return Answer(None, said, mass, prompt_tokens, cached_tokens, output_tokens)
+        return QuestionAnswer(None, said, mass, prompt_tokens, cached_tokens, output_tokens)
     yes = (found["1"] if one else found["2"] + found["0"] / 2) / mass
-    return Answer(min(max(yes, 0.0), 1.0), "", min(mass, 1.0), prompt_tokens, cached_tokens, output_tokens)
+    return QuestionAnswer(min(max(yes, 0.0), 1.0), "", min(mass, 1.0), prompt_tokens, cached_tokens, output_tokens)

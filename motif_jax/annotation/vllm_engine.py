@@ -16,15 +16,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Answer, Question, Sampling, batches_between_pauses
-from motif_jax.annotation.prompts import Message, Prompt
+from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, batches_between_pauses
+from motif_jax.annotation.prompts import Message, QuestionTemplate
 from motif_jax.annotation.verdict_tokens import OPENING, VERDICTS, to_answer
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import open_regular, read_text
 
 FLAG = "--config.annotate.model"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
-TOO_LONG = Answer(
+TOO_LONG = QuestionAnswer(
     None, "no answer: the question is longer than the model's context (--config.annotate.vllm.max_model_len)"
 )
 SAMPLED_BYTES = 2**20  # hashed at the start, in the middle and at the end of each file, to identify a model
@@ -33,7 +33,9 @@ SAMPLED_BYTES = 2**20  # hashed at the start, in the middle and at the end of ea
 class VllmEngine:
     """An annotator with a chat model in this process."""
 
-    def __init__(self, model: str, prompt: Prompt, sampling: Sampling | None, batch: int, engine: dict[str, Any]):
+    def __init__(
+        self, model: str, prompt: QuestionTemplate, sampling: Sampling | None, batch: int, engine: dict[str, Any]
+    ):
         """Loads the model.
 
         Args:
@@ -68,7 +70,7 @@ class VllmEngine:
             choice = StructuredOutputsParams(choice=prompt.verdicts) if prompt.verdicts else None
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
-    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Answers the questions in batches, in order; a pause ends a batch."""
         ask = self._score if self._sampling is None else self._reason
         for batch in batches_between_pauses(questions, self._batch):
@@ -77,7 +79,7 @@ class VllmEngine:
     def close(self) -> None:
         """Does nothing: the engine ends with the process."""
 
-    def _score(self, conversations: list[list[Message]]) -> list[Answer]:
+    def _score(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
         opened = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]
         answers = []
         for output in self._chat(opened, self._params, add_generation_prompt=False, continue_final_message=True):
@@ -92,7 +94,7 @@ class VllmEngine:
             answers.append(to_answer(found, *_tokens(output), one=self._prompt.one))
         return answers
 
-    def _reason(self, conversations: list[list[Message]]) -> list[Answer]:
+    def _reason(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
         outputs = self._chat(conversations, self._params)
         answers = [TOO_LONG if output is None else self._read(output) for output in outputs]
         again = [index for index, answer in enumerate(answers) if answer.yes is None and outputs[index]]
@@ -103,12 +105,12 @@ class VllmEngine:
             first, text = answers[index], output.outputs[0].text
             totals = [old + new for old, new in zip(first[-3:], _tokens(output), strict=True)]
             verdict = self._prompt.read(text)
-            answers[index] = Answer(verdict, f"{first.said}\n[asked again] {text}", 1.0, *totals)
+            answers[index] = QuestionAnswer(verdict, f"{first.said}\n[asked again] {text}", 1.0, *totals)
         return answers
 
-    def _read(self, output: Any) -> Answer:
+    def _read(self, output: Any) -> QuestionAnswer:
         text = output.outputs[0].text
-        return Answer(self._prompt.read(text), text, 1.0, *_tokens(output))
+        return QuestionAnswer(self._prompt.read(text), text, 1.0, *_tokens(output))
 
     def _chat(self, conversations: list[list[Message]], params: Any, **options: Any) -> list[Any]:
         """One output per conversation; None for a conversation that is too long for the model."""

@@ -21,9 +21,9 @@ from motif_jax.audit.judge import (
     ANSWERED,
     CIRCLES,
     ORDERS,
-    Answers,
-    Limits,
-    Plan,
+    JudgeAnswers,
+    JudgePlan,
+    QuestionLimits,
     ask_for_consistency,
     ask_for_worth,
     check_judge,
@@ -79,9 +79,9 @@ class Audited(NamedTuple):
     paid: Paid | None
 
 
-def make_plan(evidence: Evidence, limits: Limits, seed: int) -> Plan:
+def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePlan:
     """The questions for the judge; none if there is no judge to ask."""
-    plan, captions = Plan(), evidence.captions
+    plan, captions = JudgePlan(), evidence.captions
     if evidence.judge:
         return plan
     pay_of, times = evidence.seen()
@@ -94,7 +94,7 @@ def make_plan(evidence: Evidence, limits: Limits, seed: int) -> Plan:
     return plan
 
 
-def examine(evidence: Evidence, plan: Plan, answers: Answers) -> Audited:
+def examine(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Audited:
     """The findings about a reward and its judge."""
     captions = evidence.captions
     if len(plan.worth):
@@ -138,7 +138,7 @@ def _check_pay(captions: Captions, paid: Paid, steps: Steps) -> list[Check]:
     return [pay.check_neutral(captions, paid), pay.check_inflation(captions, paid, values), *checks]
 
 
-def _check_labels(evidence: Evidence, plan: Plan, answers: Answers) -> Check:
+def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
     """By the annotation's labels; where they are not known, by the answers about pairs in both orders."""
     if isinstance(evidence.labels, Labels):
         return labels.check_inversions(evidence.captions, *evidence.labels)

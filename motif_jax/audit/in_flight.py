@@ -24,7 +24,7 @@ MORE_LABELS = (
 )
 
 
-class Flown(NamedTuple):
+class InFlightAudit(NamedTuple):
     """The result."""
 
     findings: Findings
@@ -32,7 +32,7 @@ class Flown(NamedTuple):
     neutral: float  # share of the pay for captions that the judge calls neutral or worse
 
 
-def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> Flown:
+def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> InFlightAudit:
     """Audits the last episodes.
 
     Args:
@@ -49,13 +49,13 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> F
         why = "no step of the last episodes is paid"
         if 0 < steps.episodes < pay.FEWEST:
             why = f"{steps.episodes} episodes have ended since training began or went on, and {pay.FEWEST} are needed"
-        return Flown(conclude([Check(name, skipped=why) for name in (pay.PAY, pay.LOOPS)]), [], 0.0)
+        return InFlightAudit(conclude([Check(name, skipped=why) for name in (pay.PAY, pay.LOOPS)]), [], 0.0)
     checks = [Check(pay.PAY, skipped="no label says whether a caption is better than no message")]
     if not np.isnan(worth).all():
         neutral = pay.check_neutral(of_label, paid)
         checks = [neutral._replace(suspicions=tuple(one._replace(advice=MORE_LABELS) for one in neutral.suspicions))]
     checks.append(pay.check_loops(of_kind, paid, steps))
-    return Flown(conclude(checks), _most_paid(of_label, paid), paid.together(of_label.worth <= 0)[0])
+    return InFlightAudit(conclude(checks), _most_paid(of_label, paid), paid.together(of_label.worth <= 0)[0])
 
 
 def _mean(worth: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:

@@ -26,7 +26,7 @@ COIN = 0.25  # circles among triples of a judge that throws a coin
 ANSWERED, ORDERS, AGAIN, CIRCLES = "readable answers", "both orders", "repeated questions", "triples"
 
 
-class Limits(NamedTuple):
+class QuestionLimits(NamedTuple):
     """How much is asked."""
 
     flips: int  # pairs, each asked in both orders
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     repeats: int  # questions that are asked a second time
 
 
-class Plan:
+class JudgePlan:
     """The questions, each once, and which of them belong to what."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Plan:
         return np.array(numbers, np.int64).reshape(-1, 2)
 
 
-class Answers(NamedTuple):
+class JudgeAnswers(NamedTuple):
     """The judge's answers to a plan."""
 
     first: np.ndarray  # to each question, NaN where unreadable. [Q] float64
@@ -92,7 +92,7 @@ def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.nd
     return parts[np.sort(np.unique(parts, return_index=True)[1])][:POOL]
 
 
-def ask_for_consistency(plan: Plan, captions: Captions, limits: Limits, rng: np.random.Generator) -> None:
+def ask_for_consistency(plan: JudgePlan, captions: Captions, limits: QuestionLimits, rng: np.random.Generator) -> None:
     """Adds questions about captions of the pool: pairs in both orders, triples, and repeats."""
     pool = plan.pool[np.argsort(captions.values[plan.pool], kind="stable")]
     pairs = np.stack(np.triu_indices(len(pool), 1), 1)
@@ -110,12 +110,12 @@ def ask_for_consistency(plan: Plan, captions: Captions, limits: Limits, rng: np.
         plan.triples = np.array(numbers, np.int64).reshape(-1, 3)
 
 
-def ask_for_worth(plan: Plan, captions: Captions) -> None:
+def ask_for_worth(plan: JudgePlan, captions: Captions) -> None:
     """Adds the questions whether captions of the pool are better than the neutral moment."""
     plan.worth = plan.both(("", captions.texts[at]) for at in plan.pool)
 
 
-def with_asked_worth(captions: Captions, plan: Plan, answers: Answers, degrees: bool) -> Captions:
+def with_asked_worth(captions: Captions, plan: JudgePlan, answers: JudgeAnswers, degrees: bool) -> Captions:
     """The captions, with the worth of groups by the answers to `ask_for_worth`: log-odds, or signs."""
     p = answers.mean(plan.worth)
     sign, odds = verdicts(p), np.clip(p, *SUREST)
@@ -125,7 +125,7 @@ def with_asked_worth(captions: Captions, plan: Plan, answers: Answers, degrees: 
     return captions._replace(worth=worth, neutral=0.0, degrees=degrees)
 
 
-def check_judge(plan: Plan, answers: Answers) -> list[Check]:
+def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
     """How consistent the judge is."""
     if not plan.questions:
         return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
@@ -135,7 +135,7 @@ def check_judge(plan: Plan, answers: Answers) -> list[Check]:
     ]  # fmt: skip
 
 
-def _check_answered(plan: Plan, answers: Answers) -> Check:
+def _check_answered(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     count, unread = len(answers.first), int(np.isnan(answers.first).sum())
     share = unread / count
     sentence = f"{unread:,} of {count:,} questions have no readable answer"
@@ -152,7 +152,7 @@ def verdicts(answers: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(answers), np.nan, sides)
 
 
-def _check_orders(plan: Plan, answers: Answers) -> Check:
+def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     own, turned = verdicts(answers.first[plan.flips]).T
     read = ~np.isnan(own) & ~np.isnan(turned)
     if read.sum() < FEWEST:
@@ -171,7 +171,7 @@ def _check_orders(plan: Plan, answers: Answers) -> Check:
     return Check(ORDERS, f"{int(read.sum())} pairs", (Suspicion(sentence, advice, share, p),))
 
 
-def _check_repeats(plan: Plan, answers: Answers) -> Check:
+def _check_repeats(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     before, after = verdicts(answers.first[plan.repeats]), verdicts(answers.again)
     read = ~np.isnan(before) & ~np.isnan(after)
     count = int(read.sum())
@@ -184,7 +184,7 @@ def _check_repeats(plan: Plan, answers: Answers) -> Check:
     return Check(AGAIN, f"{count} questions", (suspicion,))
 
 
-def _check_triples(plan: Plan, answers: Answers) -> Check:
+def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     """a > b and b > c, and not a > c, for any order of the three; a circle is the worst case."""
     ab, bc, ac = verdicts(answers.first[plan.triples]).T  # -1: the earlier of the two is better
     ca = -ac
@@ -209,7 +209,7 @@ def _rate(share: float, count: int) -> str:
     return percent(share, *share_interval(share, count))
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: JudgePlan) -> str:
     """What will be asked, in words."""
     parts = [
         f"{2 * len(plan.flips)} for both orders", f"{plan.triples.size} for triples", f"{len(plan.repeats)} repeats",

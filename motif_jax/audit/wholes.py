@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from motif_jax.audit.findings import Check, Suspicion, normal_tail, percent
-from motif_jax.audit.judge import Answers, Plan
+from motif_jax.audit.judge import JudgeAnswers, JudgePlan
 
 NAME = "whole episodes"
 LINES = 60  # of an episode that a language model is shown
@@ -45,7 +45,7 @@ def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: i
     )
 
 
-def check_wholes(plan: Plan, answers: Answers, early: np.ndarray, late: np.ndarray) -> Check:
+def check_wholes(plan: JudgePlan, answers: JudgeAnswers, early: np.ndarray, late: np.ndarray) -> Check:
     """Whether the judge sees what the learnt return shows.
 
     Args:

@@ -55,7 +55,7 @@ def wait_for_every_host() -> None:
     client.wait_at_barrier("motif_jax/first", NEVER_S * 100)  # milliseconds, in 31 bits
 
 
-class Silence:
+class HostSilence:
     """Counts, for each other host, looks in a row without a new heartbeat; without threads or clocks."""
 
     def __init__(self, others: Iterable[int]):
@@ -94,7 +94,7 @@ class Watch:
         """
         self._me, count = host()
         self._on_lost = on_lost
-        self._silence = Silence({*range(count)} - {self._me})
+        self._silence = HostSilence({*range(count)} - {self._me})
         self._ended = threading.Event()
         for run in (self._beat, self._judge):
             threading.Thread(target=run, name="heartbeats", daemon=True).start()

@@ -32,7 +32,7 @@ dtype_of = functools.cache(np.dtype)
 ENVIRONMENT = ("reset", "step", "close", "unwrapped", "observation_space", "action_space")
 
 
-class Answers:
+class AnswerChecks:
     """The checks of one world; each returns the validated value."""
 
     def __init__(self, world: str):

@@ -12,7 +12,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
-from motif_jax.envs.gym_answers import RESET, STEP, Answers
+from motif_jax.envs.gym_answers import RESET, STEP, AnswerChecks
 from motif_jax.envs.gym_spaces import Field
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
@@ -101,7 +101,7 @@ class GymWorldGame:
 
     def __init__(self, world: Playable, shown: bool = False):
         """Makes the environment; it can render itself if `shown`."""
-        self._world, self._fields, self._answers = world, world.fields, Answers(world.name)
+        self._world, self._fields, self._answers = world, world.fields, AnswerChecks(world.name)
         self._drawn = b""  # the last picture, unencoded
         self._trouble: list[Pieces] = []  # why a picture is missing
         with quiet():

@@ -26,7 +26,7 @@ from gymnasium import spaces
 
 from motif_jax.config.table import Whole, shown
 from motif_jax.envs.drawing import ScreenRow
-from motif_jax.envs.gym_answers import Answers
+from motif_jax.envs.gym_answers import AnswerChecks
 from motif_jax.envs.gym_games import GymWorldGame, quiet
 from motif_jax.envs.gym_spaces import Field, fields_of
 from motif_jax.envs.own_code import WORLD_FLAG
@@ -101,7 +101,7 @@ class GymWorld(SequentialWorld):
         """The fields of observations and the names of actions, from a temporary environment."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
-        answers = Answers(self.name)
+        answers = AnswerChecks(self.name)
         if not isinstance(self.kinds, Mapping):
             raise UserError(
                 f"'kinds' of the world {self.name!r} must be a dictionary of observations, not {shown(self.kinds)} "
@@ -190,7 +190,7 @@ class GymWorld(SequentialWorld):
         return unreadable(facts["model"].get("reads", {}), self.specs)
 
 
-def _names_of(env: gymnasium.Env, given: Any, world: str, answers: Answers) -> tuple[str, ...]:
+def _names_of(env: gymnasium.Env, given: Any, world: str, answers: AnswerChecks) -> tuple[str, ...]:
     """Returns the names of the actions; raises UserError for other spaces than Discrete, or a wrong number of names."""
     space = env.action_space
     if not isinstance(space, spaces.Discrete) or space.start != 0:

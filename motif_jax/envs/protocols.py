@@ -23,10 +23,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import Whole, table_of
-from motif_jax.envs.babyai.settings import SECTION, BabyAISettings
-from motif_jax.envs.nethack.settings import GAMES
+from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
+from motif_jax.envs.nethack.game_settings import GAMES
 from motif_jax.envs.nethack.tasks import ANY_CHARACTER
-from motif_jax.envs.settings import title
+from motif_jax.envs.worlds import title
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.protocol"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.texts import Texts, read_texts
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 
 
 def texts_of(config: ConfigDict) -> Texts:

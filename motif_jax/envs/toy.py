@@ -126,7 +126,7 @@ class OwnToyGame(ToyGame):
 
 
 class ToySettings(NamedTuple):
-    """Settings of the world `toy`; see `nethack.settings.FrameSettings`."""
+    """Settings of the world `toy`; see `nethack.game_settings.FrameSettings`."""
 
     max_episode_steps: int
     screen: str = "terminal"

@@ -85,7 +85,7 @@ def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
     return None if needed > MOST_SEEDS else max(math.ceil(needed), 2)
 
 
-class Band(NamedTuple):
+class SeedBand(NamedTuple):
     """A curve's mean over seeds with its interval, at the same steps for all."""
 
     steps: np.ndarray  # [P]
@@ -94,7 +94,7 @@ class Band(NamedTuple):
     high: np.ndarray  # [P]
 
 
-def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, seed: int = 0) -> Band | None:
+def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, seed: int = 0) -> SeedBand | None:
     """The mean curve over seeds, on the steps that every seed has reached.
 
     Args:
@@ -119,10 +119,10 @@ def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, see
     stack = np.stack([np.interp(grid, steps, values) for steps, values in known])  # [S, P]
     middle = stack.mean(0)
     if len(stack) < 2:
-        return Band(grid, middle, middle, middle)
+        return SeedBand(grid, middle, middle, middle)
     drawn = np.random.default_rng(seed).integers(len(stack), size=(RESAMPLES // 5, len(stack)))
     low, high = np.quantile(stack[drawn].mean(1), ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
-    return Band(grid, middle, low, high)
+    return SeedBand(grid, middle, low, high)
 
 
 def _again(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:

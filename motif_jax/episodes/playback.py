@@ -18,8 +18,8 @@ from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import make_world, title
 from motif_jax.envs.world import Game, is_text, to_text
+from motif_jax.envs.worlds import make_world, title
 from motif_jax.replays.replay import Replay
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError

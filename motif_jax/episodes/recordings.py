@@ -13,8 +13,8 @@ import numpy as np
 from motif_jax.actors.recorder import caption_of, file_of
 from motif_jax.captions import WIDTH
 from motif_jax.envs.own_code import owner, reported
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World, is_text
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
 from motif_jax.structs import EpisodeInfo
 from motif_jax.system.files import read_arrays

@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.language.generation import FREE, NEVER, Generated, Limits, Shift, last_token, next_logits, row_lengths
+from motif_jax.language.generation import (
+    FREE,
+    NEVER,
+    Generated,
+    Shift,
+    TokenLimits,
+    last_token,
+    next_logits,
+    row_lengths,
+)
 from motif_jax.language.model import Decoder, EncoderDecoder, Reading, take_rows
 
 
@@ -29,7 +38,7 @@ class _Search(NamedTuple):
 
 
 def search(
-    model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, num_beams: int, limits: Limits,
+    model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, num_beams: int, limits: TokenLimits,
     length: int, length_penalty: jax.Array | float = 0.0, shift: Shift | None = None, arguments: Any = (),
     carry: Any = (),
 ) -> Generated:  # fmt: skip

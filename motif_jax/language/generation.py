@@ -17,7 +17,7 @@ from motif_jax.language.model import Decoder, EncoderDecoder, Reading
 NEVER = -jnp.inf
 
 
-class Sampling(NamedTuple):
+class TokenSampling(NamedTuple):
     """The values of sampling: each is one number, or one per row [B]."""
 
     temperature: jax.Array | float = 1.0  # 0: the most probable token
@@ -25,7 +25,7 @@ class Sampling(NamedTuple):
     top_p: jax.Array | float = 1.0  # only the most probable tokens whose total probability reaches this; 1: all
 
 
-def draw(logits: jax.Array, keys: jax.Array, sampling: Sampling) -> jax.Array:
+def draw(logits: jax.Array, keys: jax.Array, sampling: TokenSampling) -> jax.Array:
     """Draws one token per row.
 
     Args:
@@ -62,7 +62,7 @@ Shift = Callable[[Any, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 FREE = -1  # in place of a forced token: the model chooses
 
 
-class Limits(NamedTuple):
+class TokenLimits(NamedTuple):
     """Restrictions on the generated tokens."""
 
     allowed: jax.Array  # [V] or [B, V] bool
@@ -91,15 +91,15 @@ class _Loop(NamedTuple):
     log_probs: jax.Array
 
 
-def no_limits(vocabulary: int, num_rows: int, ends: tuple[int, ...] = ()) -> Limits:
+def no_limits(vocabulary: int, num_rows: int, ends: tuple[int, ...] = ()) -> TokenLimits:
     """All tokens are allowed; rows end with the tokens `ends`."""
     stops = jnp.zeros(vocabulary, bool).at[jnp.array(ends, int)].set(True)
-    return Limits(jnp.ones(vocabulary, bool), stops, jnp.zeros((num_rows, 0), jnp.int32))
+    return TokenLimits(jnp.ones(vocabulary, bool), stops, jnp.zeros((num_rows, 0), jnp.int32))
 
 
 def generate(
-    model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, keys: jax.Array, sampling: Sampling,
-    limits: Limits, length: int, shift: Shift | None = None, arguments: Any = (), carry: Any = (),
+    model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, keys: jax.Array, sampling: TokenSampling,
+    limits: TokenLimits, length: int, shift: Shift | None = None, arguments: Any = (), carry: Any = (),
 ) -> Generated:  # fmt: skip
     """Continues contexts.
 
@@ -141,7 +141,7 @@ def generate(
 
 
 def next_logits(
-    model: Decoder | EncoderDecoder, hidden: jax.Array, token: jax.Array, limits: Limits,
+    model: Decoder | EncoderDecoder, hidden: jax.Array, token: jax.Array, limits: TokenLimits,
     shift: Shift | None, arguments: Any, carry: Any,
 ) -> tuple[jax.Array, Any]:  # fmt: skip
     """Logits of the next token, shift included; minus infinity where tokens are not allowed. [B, V]"""
@@ -168,7 +168,7 @@ def last_token(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax
     return jnp.take_along_axis(tokens, last[:, None], 1)[:, 0].astype(jnp.int32)
 
 
-def row_lengths(tokens: jax.Array, limits: Limits) -> jax.Array:
+def row_lengths(tokens: jax.Array, limits: TokenLimits) -> jax.Array:
     """Number of tokens up to the first one that ends a row, inclusive. [B, T] -> [B]"""
     ends = limits.stops[tokens]
     return jnp.where(ends.any(1), ends.argmax(1) + 1, tokens.shape[1])

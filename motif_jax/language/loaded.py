@@ -21,7 +21,7 @@ from motif_jax.devices.mesh import make_mesh, place, replicate, shard
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.generation import FREE, Generated, Limits, Sampling, generate, no_limits
+from motif_jax.language.generation import FREE, Generated, TokenLimits, TokenSampling, generate, no_limits
 from motif_jax.language.hub import check_size, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.layers import Types
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
@@ -127,8 +127,8 @@ class Language:
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
             filled = jnp.asarray(self._texts.fill(forced, len(chunk)))
-            limits = Limits(may, stops, filled, jnp.int32(max(self.config.pad, 0)))
-            sampling = Sampling(jnp.float32(temperature), jnp.int32(top_k), jnp.float32(top_p))
+            limits = TokenLimits(may, stops, filled, jnp.int32(max(self.config.pad, 0)))
+            sampling = TokenSampling(jnp.float32(temperature), jnp.int32(top_k), jnp.float32(top_p))
             chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
             padded = self._texts.pad([rows[row] for row in chunk])
             answer = run(
@@ -194,7 +194,7 @@ class Language:
         # Without the carry, which this function does not need.
         adds = None if shift is None else (lambda arguments, carry, *read: (shift(arguments, *read), carry))
 
-        def run(params: Any, tokens: Any, segments: Any, keys: Any, sampling: Sampling, limits: Limits,
+        def run(params: Any, tokens: Any, segments: Any, keys: Any, sampling: TokenSampling, limits: TokenLimits,
                 penalty: jax.Array, arguments: Any) -> Generated:  # fmt: skip
             model = nnx.merge(self._graph, params)
             if beams > 1:

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from motif_jax.learner.vtrace import VTrace
 
 
-class Turns(NamedTuple):
+class InCharge(NamedTuple):
     """Who was in charge. [T, B] each"""
 
     charge: jax.Array  # the column of each step; the last one is the controller's. int32
@@ -36,7 +36,7 @@ class Turns(NamedTuple):
 
 
 def decision_rewards(
-    rewards: jax.Array, turns: Turns, ended: jax.Array, discount: float = 1.0
+    rewards: jax.Array, turns: InCharge, ended: jax.Array, discount: float = 1.0
 ) -> tuple[jax.Array, jax.Array]:
     """Sums the rewards from each decision to the next one, to the end of the episode or of the rollout.
 
@@ -77,7 +77,7 @@ def vtrace_in_columns(
     rewards: jax.Array,
     discounts: jax.Array,
     ratio: jax.Array,
-    turns: Turns,
+    turns: InCharge,
     terminated: jax.Array,
     truncated: jax.Array,
     last: jax.Array,

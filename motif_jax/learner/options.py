@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.learner import losses
-from motif_jax.learner.columns import Turns, decision_rewards, vtrace_in_columns
+from motif_jax.learner.columns import InCharge, decision_rewards, vtrace_in_columns
 from motif_jax.learner.samples import Rollouts, Targets
 from motif_jax.learner.settings import Settings
 from motif_jax.networks.kinds import BEHAVIOUR
@@ -32,13 +32,13 @@ class Control(NamedTuple):
         """The controller's number."""
         return self.heads.options
 
-    def turns(self, batch: Rollouts) -> Turns:
+    def turns(self, batch: Rollouts) -> InCharge:
         """Who was in charge of each step."""
         charge, following = batch.control["charge"], self._next(batch)
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.controller
         switches = (following == self.controller) & ~self.heads.same(option, charge) & ~decides & ~batch.first[1:]
-        return Turns(self.heads.column(charge), decides, switches & self.bootstrap_on_switch)
+        return InCharge(self.heads.column(charge), decides, switches & self.bootstrap_on_switch)
 
     def _next(self, batch: Rollouts) -> jax.Array:
         """Who is in charge of the step after each step. [T, B]"""

@@ -28,7 +28,7 @@ from motif_jax.learner.vtrace import next_values, vtrace
 Metrics = dict[str, jax.Array]
 
 
-class Rewards(NamedTuple):
+class TrainingRewards(NamedTuple):
     """The training reward (`total`) and its two sources. [T, B] each"""
 
     total: jax.Array
@@ -36,7 +36,7 @@ class Rewards(NamedTuple):
     intrinsic: jax.Array
 
 
-ShapeRewards = Callable[[Rollouts], Rewards]
+ShapeRewards = Callable[[Rollouts], TrainingRewards]
 
 
 class LearnerState(NamedTuple):
@@ -208,7 +208,7 @@ def check(rollouts: Rollouts, settings: Settings) -> None:
         )
 
 
-def over_all(valid: jax.Array, lag: jax.Array, rewards: Rewards) -> Metrics:
+def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards) -> Metrics:
     """Returns metrics over all samples, including those that are too old."""
     samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": rewards.extrinsic,
                "intrinsic_reward": rewards.intrinsic}  # fmt: skip

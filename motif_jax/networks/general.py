@@ -28,7 +28,7 @@ BLOCKS = 2
 OUT = 128
 
 
-class Text(nnx.Module):
+class TextPart(nnx.Module):
     """Encodes text by its trigrams of characters, wherever they stand."""
 
     FEATURES = 64
@@ -46,7 +46,7 @@ class Text(nnx.Module):
         return self.layers(trigrams(padded, self.PLACES, self.MOST).astype(self.dtype))
 
 
-class Vector(nnx.Module):
+class VectorPart(nnx.Module):
     """Encodes numbers of any size."""
 
     FEATURES = 64
@@ -62,7 +62,7 @@ class Vector(nnx.Module):
         return self.layers((jnp.sign(x) * jnp.log1p(jnp.abs(x))).astype(self.dtype))
 
 
-class Category(nnx.Module):
+class CategoryPart(nnx.Module):
     """Encodes categorical values."""
 
     FEATURES = 32
@@ -80,7 +80,7 @@ class Category(nnx.Module):
         return self.layers(self.vectors[...][at].sum(1).astype(self.dtype))
 
 
-class Grid(nnx.Module):
+class GridPart(nnx.Module):
     """Encodes a grid: learnt vectors of the cells' values, then merges of 2 x 2 cells."""
 
     FEATURES = 128
@@ -117,7 +117,7 @@ class Grid(nnx.Module):
         return self.layers(cells.reshape(len(x), -1))
 
 
-class Image(nnx.Module):
+class ImagePart(nnx.Module):
     """Encodes an image by convolutions."""
 
     FEATURES = 128
@@ -149,13 +149,13 @@ class Image(nnx.Module):
         return self.layers(x.reshape(len(x), -1))
 
 
-PARTS: dict[str, type[Text | Vector | Category | Grid | Image]] = {
-    "text": Text,
-    "vector": Vector,
-    "category": Category,
-    "grid": Grid,
-    "planes": Grid,
-    "image": Image,
+PARTS: dict[str, type[TextPart | VectorPart | CategoryPart | GridPart | ImagePart]] = {
+    "text": TextPart,
+    "vector": VectorPart,
+    "category": CategoryPart,
+    "grid": GridPart,
+    "planes": GridPart,
+    "image": ImagePart,
 }
 
 
@@ -188,14 +188,16 @@ class GeneralEncoder(nnx.Module):
 
     def _part(self, name: str, observations: Mapping[str, jax.Array]) -> jax.Array:
         part = self.parts[name]
-        behaviour = [observations[BEHAVIOUR]] if isinstance(part, Grid) and self.behaviour else []
+        behaviour = [observations[BEHAVIOUR]] if isinstance(part, GridPart) and self.behaviour else []
         return part(observations[name], *behaviour)
 
 
 def make_part(name: str, spec: ArraySpec, behaviours: int, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Module:
     """The encoder of one observation."""
     part = PARTS[kind_of(name, spec)]
-    return Grid(spec, behaviours, dtype=dtype, rngs=rngs) if part is Grid else part(spec, dtype=dtype, rngs=rngs)
+    return (
+        GridPart(spec, behaviours, dtype=dtype, rngs=rngs) if part is GridPart else part(spec, dtype=dtype, rngs=rngs)
+    )
 
 
 def in_blocks(cells: jax.Array) -> jax.Array:
@@ -217,7 +219,7 @@ class FilmBlock(nnx.Module):
 
         self.first, self.second = convolution(), convolution()
         zeros = nnx.initializers.zeros
-        self.modulation = nnx.Linear(Text.FEATURES, 2 * CHANNELS, kernel_init=zeros, dtype=dtype, rngs=rngs)
+        self.modulation = nnx.Linear(TextPart.FEATURES, 2 * CHANNELS, kernel_init=zeros, dtype=dtype, rngs=rngs)
 
     def __call__(self, x: jax.Array, text: jax.Array) -> jax.Array:
         """[B, H, W, C] and [B, 64] -> [B, H, W, C]"""

@@ -21,7 +21,7 @@ def fan_in_uniform(rngs: nnx.Rngs, shape: tuple[int, ...], inputs: int) -> nnx.P
     return nnx.Param(jax.random.uniform(rngs.params(), shape, minval=-bound, maxval=bound))
 
 
-class Linear(nnx.Linear):
+class OrthogonalLinear(nnx.Linear):
     """A linear layer with orthogonal weights of gain 1 and zero biases at the start."""
 
     def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.envs.nethack.observations import OBSERVATIONS
-from motif_jax.networks.layers import Conv, Line, Linear, pool, relu
+from motif_jax.networks.layers import Conv, Line, OrthogonalLinear, pool, relu
 
 CHARACTERS = 256
 GLYPHS = 5976
@@ -48,7 +48,7 @@ class MessageEncoder(nnx.Module):
             inputs, length = outputs, (length - width + 1) // (3 if pooled else 1)
         self.convolutions = nnx.List(convolutions)
         sizes = (inputs * length, *self.LINEARS)
-        self.linears = nnx.List([Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
+        self.linears = nnx.List([OrthogonalLinear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
 
     def __call__(self, message: jax.Array) -> jax.Array:
         """Encodes messages.
@@ -94,7 +94,7 @@ class BlstatsEncoder(nnx.Module):
     def __init__(self, *, rngs: nnx.Rngs):
         """Initialises two layers, 27 -> 128 -> 128."""
         numbers = OBSERVATIONS["vector"].shape[0]
-        self.first, self.second = Linear(numbers, 128, rngs=rngs), Linear(128, 128, rngs=rngs)
+        self.first, self.second = OrthogonalLinear(numbers, 128, rngs=rngs), OrthogonalLinear(128, 128, rngs=rngs)
 
     def __call__(self, vector: jax.Array) -> jax.Array:
         """[B, 27] scaled (envs/nethack/observations.py) -> [B, 128]"""
@@ -188,8 +188,8 @@ class RewardModel(nnx.Module):
         self.glyphs = GlyphEncoder(rngs=rngs) if glyphs else None
         encoders = [encoder for encoder in (self.blstats, self.crop, self.glyphs, self.message) if encoder is not None]
         features = sum(encoder.FEATURES for encoder in encoders)
-        self.first, self.second = Linear(features, 256, rngs=rngs), Linear(256, 512, rngs=rngs)
-        self.head = Linear(512, 1, rngs=rngs)
+        self.first, self.second = OrthogonalLinear(features, 256, rngs=rngs), OrthogonalLinear(256, 512, rngs=rngs)
+        self.head = OrthogonalLinear(512, 1, rngs=rngs)
 
     def __call__(self, moment: Mapping[str, jax.Array]) -> jax.Array:
         """Computes the rewards of moments.
@@ -223,8 +223,11 @@ class MessageClassifier(nnx.Module):
     def __init__(self, message: str = "lt_cnn", *, rngs: nnx.Rngs):
         """`message`: one of MESSAGE_ENCODERS."""
         self.message = MESSAGE_ENCODERS[message](rngs=rngs)
-        self.first, self.second = Linear(self.message.FEATURES, 512, rngs=rngs), Linear(512, 512, rngs=rngs)
-        self.head = Linear(512, 2, rngs=rngs)
+        self.first, self.second = (
+            OrthogonalLinear(self.message.FEATURES, 512, rngs=rngs),
+            OrthogonalLinear(512, 512, rngs=rngs),
+        )
+        self.head = OrthogonalLinear(512, 2, rngs=rngs)
 
     def __call__(self, message: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """Computes logits of "not helpful" and "helpful"; a key enables dropout. [B, W] -> [B, 2]"""

@@ -22,7 +22,7 @@ class Replies(NamedTuple):
     random: jax.Array  # features drawn uniformly from [-1, 1]. [B, K, m, width]
 
 
-class Batch(NamedTuple):
+class TranscriptBatch(NamedTuple):
     """The input of one update: rows of transcripts and, for some recipes, replies."""
 
     rows: Rows

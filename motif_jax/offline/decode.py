@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from motif_jax.offline.losses import taken
 from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.values import Language, Params, apply_head, least
+from motif_jax.offline.values import ModelFunctions, Params, apply_head, least
 
 
 class Reader(NamedTuple):
@@ -73,15 +73,15 @@ def target_q(values: ShiftArguments, hidden: jax.Array) -> jax.Array:
     return q if values.bounds == (-math.inf, math.inf) else jnp.clip(q, *values.bounds)
 
 
-def advantages(language: Language, values: ShiftArguments, tokens: jax.Array, segments: jax.Array) -> jax.Array:
+def advantages(language: ModelFunctions, values: ShiftArguments, tokens: jax.Array, segments: jax.Array) -> jax.Array:
     """Computes Q - V of every token after every position of whole texts. [B, T] -> [B, T, V]"""
     q = target_q(values, language.hidden(values.target["trunk"], tokens, segments, None))
     return q - apply_head(values.online["v"], language.hidden(values.online["trunk"], tokens, segments, None))
 
 
 def value_of_texts(
-    language: Language, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array, said: jax.Array,
-    lengths: jax.Array,
+    language: ModelFunctions, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array,
+    said: jax.Array, lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
     """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text.
 

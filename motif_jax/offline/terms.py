@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.offline import losses, mdp
-from motif_jax.offline.batch import Batch, Sums, Weights, in_chunks, masked_sum, next_tokens
+from motif_jax.offline.batch import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
+from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.settings import Settings
-from motif_jax.offline.values import Language, Params, apply_head, condition, least
+from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least
 from motif_jax.transcripts.render import Rows
 
 STEPS: str = "steps"
@@ -23,7 +23,7 @@ LEARNT: str = "learnt"
 TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens but the first of each episode
 
 
-def count(recipe: Recipe, batch: Batch) -> Sums:
+def count(recipe: Recipe, batch: TranscriptBatch) -> Sums:
     """Returns the divisors of the sums of `sum_terms`."""
     rows = batch.rows
     segments = jnp.asarray(rows.segments)
@@ -34,7 +34,7 @@ def count(recipe: Recipe, batch: Batch) -> Sums:
     return {name: jnp.float32(number) for name, number in found.items()}
 
 
-def weights_of(recipe: Recipe, settings: Settings) -> dict[str, tuple[float, str]]:
+def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[float, str]]:
     """Returns each term's weight in the loss and the name of its count."""
     found: dict[str, tuple[float, str]] = {}
     if recipe.policy:
@@ -48,14 +48,16 @@ def weights_of(recipe: Recipe, settings: Settings) -> dict[str, tuple[float, str
     return found
 
 
-def divisor_of(name: str, recipe: Recipe, settings: Settings) -> str:
+def divisor_of(name: str, recipe: Recipe, settings: OfflineSettings) -> str:
     """Returns the name of the count that divides a sum."""
     if name == "accuracy":
         return LEARNT
     return weights_of(recipe, settings).get(name, (0.0, STEPS))[1]
 
 
-def sum_terms(language: Language, recipe: Recipe, settings: Settings, weights: Weights, batch: Batch) -> Sums:
+def sum_terms(
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, batch: TranscriptBatch
+) -> Sums:
     """Sums the terms of the loss and additional metrics over a batch, by name. [] each"""
     sums: Sums = {}
     advantage = None
@@ -69,7 +71,12 @@ def sum_terms(language: Language, recipe: Recipe, settings: Settings, weights: W
 
 
 def _policy_terms(
-    language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows, advantage: jax.Array | None
+    language: ModelFunctions,
+    recipe: Recipe,
+    settings: OfflineSettings,
+    weights: Weights,
+    rows: Rows,
+    advantage: jax.Array | None,
 ) -> Sums:
     added = None
     if recipe.conditioned:
@@ -106,7 +113,7 @@ def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
 
 
 def value_terms(
-    language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, rows: Rows
 ) -> tuple[Sums, jax.Array]:
     """Sums the losses and metrics over the decisions of a batch.
 
@@ -156,7 +163,7 @@ def value_terms(
     return sums, jax.lax.stop_gradient(q_target - v)
 
 
-def reply_terms(language: Language, settings: Settings, weights: Weights, batch: Batch) -> Sums:
+def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: Weights, batch: TranscriptBatch) -> Sums:
     """Sums the losses of CHAI's Q, a function of the mean of a given model's hidden states."""
     rows, replies = batch.rows, batch.replies
     steps = mdp.utterance_steps(rows, followed=True)
@@ -195,7 +202,7 @@ def reply_terms(language: Language, settings: Settings, weights: Weights, batch:
 
 
 def _read_heads(
-    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: Settings
+    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: OfflineSettings
 ) -> dict[str, list[jax.Array]]:
     """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
     if recipe.values == "utterance":
@@ -234,14 +241,14 @@ def _read_targets(
     return jax.lax.stop_gradient(in_chunks(read, chunk)(hidden, action))
 
 
-def _log_policy(language: Language, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
+def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
     """Returns log pi of the chosen tokens, without gradient. [B, T]"""
     policy = jax.lax.stop_gradient(weights.policy)
     logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
     return -losses.cross_entropy(logits, action)
 
 
-def other_losses(recipe: Recipe, settings: Settings) -> list[str]:
+def other_losses(recipe: Recipe, settings: OfflineSettings) -> list[str]:
     """Returns the names of additional losses of Q."""
     found = ["conservative"] if recipe.conservative else []
     return [*found, "margin"] if recipe.values == "token" and settings.margin_weight else found

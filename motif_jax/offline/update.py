@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import total
-from motif_jax.offline.batch import Batch, Sums, Weights
+from motif_jax.offline.batch import Sums, TranscriptBatch, Weights
+from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.settings import Settings
 from motif_jax.offline.terms import LEARNT, STEPS, TOKENS, count, divisor_of, sum_terms, weights_of
-from motif_jax.offline.values import Language, Params, new_condition, new_values
+from motif_jax.offline.values import ModelFunctions, Params, new_condition, new_values
 
 
 class OfflineState(NamedTuple):
@@ -30,7 +30,7 @@ class OfflineState(NamedTuple):
     step: jax.Array  # updates done. int32
 
 
-def make_optimizer(settings: Settings) -> optax.GradientTransformation:
+def make_optimizer(settings: OfflineSettings) -> optax.GradientTransformation:
     """Makes AdamW with gradient clipping, linear warmup and cosine decay."""
     rate, end, warmup = settings.learning_rate, settings.learning_rate_end, settings.warmup_steps
     schedule: Any = optax.constant_schedule(rate)
@@ -47,9 +47,9 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformation:
 
 def init_state(
     key: jax.Array,
-    language: Language,
+    language: ModelFunctions,
     recipe: Recipe,
-    settings: Settings,
+    settings: OfflineSettings,
     policy: Params,
     trunk: Params,
     bias: float = 0.0,
@@ -79,7 +79,7 @@ def init_state(
     return OfflineState(learnt, target, make_optimizer(settings).init(learnt), jnp.zeros((), jnp.int32))
 
 
-def make_offline_update(language: Language, recipe: Recipe, settings: Settings) -> Callable[..., Any]:
+def make_offline_update(language: ModelFunctions, recipe: Recipe, settings: OfflineSettings) -> Callable[..., Any]:
     """Makes the training step, for `mesh.map_update(update, mesh, batch_axis=0, num_constants=1)`.
 
     Returns:
@@ -89,15 +89,17 @@ def make_offline_update(language: Language, recipe: Recipe, settings: Settings) 
     optimizer, parts = make_optimizer(settings), settings.num_parts
     weights = weights_of(recipe, settings)
 
-    def loss_of(learnt: Params, target: Params, given: Params, batch: Batch, counts: Sums) -> tuple[jax.Array, Sums]:
+    def loss_of(
+        learnt: Params, target: Params, given: Params, batch: TranscriptBatch, counts: Sums
+    ) -> tuple[jax.Array, Sums]:
         sums = sum_terms(language, recipe, settings, Weights(learnt, target, given), batch)
         means = {name: value / counts[divisor_of(name, recipe, settings)] for name, value in sums.items()}
         return jnp.asarray(sum(weight * means[name] for name, (weight, _) in weights.items())), means
 
-    def update(state: OfflineState, given: Params, batch: Batch) -> tuple[OfflineState, Sums]:
+    def update(state: OfflineState, given: Params, batch: TranscriptBatch) -> tuple[OfflineState, Sums]:
         counts = {name: jnp.maximum(value, 1.0) for name, value in total(count(recipe, batch)).items()}
 
-        def part_of(part: Batch) -> tuple[Params, Sums]:
+        def part_of(part: TranscriptBatch) -> tuple[Params, Sums]:
             slope = jax.grad(loss_of, has_aux=True)
             return slope(state.learnt, state.target, given, part, counts)
 
@@ -125,7 +127,7 @@ def make_offline_update(language: Language, recipe: Recipe, settings: Settings) 
     return update
 
 
-def follow(target: Params, learnt: Params, step: jax.Array, settings: Settings) -> Params:
+def follow(target: Params, learnt: Params, step: jax.Array, settings: OfflineSettings) -> Params:
     """Moves the targets towards the learnt parameters by Polyak averaging, or copies them at some steps."""
     source = {name: learnt[name] for name in target}
     if settings.hard_update_every:
@@ -135,14 +137,14 @@ def follow(target: Params, learnt: Params, step: jax.Array, settings: Settings) 
     return jax.tree.map(lambda slow, fast: (1 - share) * slow + share * fast, target, source)
 
 
-def make_offline_measure(language: Language, recipe: Recipe, settings: Settings) -> Callable[..., Any]:
+def make_offline_measure(language: ModelFunctions, recipe: Recipe, settings: OfflineSettings) -> Callable[..., Any]:
     """Makes a function that evaluates losses, for `mesh.map_update(measure, ..., num_constants=2)`.
 
     Returns:
       `measure(sums, state, given, batch) -> sums`: adds the batch's sums and counts to those of earlier batches.
     """
 
-    def measure(sums: Sums, state: OfflineState, given: Params, batch: Batch) -> Sums:
+    def measure(sums: Sums, state: OfflineState, given: Params, batch: TranscriptBatch) -> Sums:
         weights = Weights(state.learnt, state.target, given)
         found = sum_terms(language, recipe, settings, weights, batch) | count(recipe, batch)
         return jax.tree.map(jnp.add, sums, total({name: jnp.float32(value) for name, value in found.items()}))
@@ -150,7 +152,7 @@ def make_offline_measure(language: Language, recipe: Recipe, settings: Settings)
     return measure
 
 
-def zero_sums(recipe: Recipe, settings: Settings) -> Sums:
+def zero_sums(recipe: Recipe, settings: OfflineSettings) -> Sums:
     """Returns the sums before the first batch."""
     names = [*weights_of(recipe, settings), LEARNT, TOKENS]
     if recipe.policy:
@@ -162,7 +164,7 @@ def zero_sums(recipe: Recipe, settings: Settings) -> Sums:
     return {name: jnp.zeros(()) for name in names}
 
 
-def means_of(sums: dict[str, float], recipe: Recipe, settings: Settings) -> dict[str, float]:
+def means_of(sums: dict[str, float], recipe: Recipe, settings: OfflineSettings) -> dict[str, float]:
     """Returns the means and the loss from sums over any number of batches."""
     counts = {name: sums[name] for name in (TOKENS, LEARNT, STEPS) if name in sums}
     found = {

@@ -17,7 +17,7 @@ from motif_jax.offline.recipes import Recipe
 Params = Any
 
 
-class Language(NamedTuple):
+class ModelFunctions(NamedTuple):
     """A language model, as functions of its parameters."""
 
     # (parameters, tokens [B, T], segments [B, T], addition to the embeddings: [B, T, width] or None) -> hidden
@@ -46,7 +46,7 @@ def apply_head(head: dict[str, jax.Array], hidden: jax.Array) -> jax.Array:
     return inner @ head["out_kernel"] + head["out_bias"]
 
 
-def new_values(key: jax.Array, language: Language, recipe: Recipe, bias: float, double_q: bool) -> dict[str, Any]:
+def new_values(key: jax.Array, language: ModelFunctions, recipe: Recipe, bias: float, double_q: bool) -> dict[str, Any]:
     """Initialises a recipe's heads: "v", and "q" with one head or two."""
     outputs = language.vocabulary if recipe.values == "token" else 1
     keys = jax.random.split(key, 3)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LAST, ALL = "last", "all"
 
 
-class Choice(NamedTuple):
+class PlayerChoice(NamedTuple):
     """One entry of such a flag, before any file is read."""
 
     path: str
@@ -38,20 +38,20 @@ class Checkpoint(NamedTuple):
     share: float  # all shares sum to 1
 
 
-def parse_mixture(text: str, flag: str) -> list[Choice]:
+def parse_mixture(text: str, flag: str) -> list[PlayerChoice]:
     """Parses `PATH[@WHICH][:SHARE],...` into choices; the shares are not normalised."""
     return [_parse(part.strip(), flag) for part in text.split(",")]
 
 
-def parse_one(text: str, flag: str) -> Choice:
+def parse_one(text: str, flag: str) -> PlayerChoice:
     """Parses `PATH[@WHICH]`, which must name exactly one policy."""
-    choice = Choice(*_split_checkpoint(text.strip(), flag), 1.0)
+    choice = PlayerChoice(*_split_checkpoint(text.strip(), flag), 1.0)
     if choice.which == ALL or "," in text:
         raise UserError(f"name one policy, not {text!r} ({flag})")
     return choice
 
 
-def _parse(text: str, flag: str) -> Choice:
+def _parse(text: str, flag: str) -> PlayerChoice:
     name, colon, share = text.rpartition(":")
     if not colon:
         name, share = text, "1"
@@ -61,7 +61,7 @@ def _parse(text: str, flag: str) -> Choice:
         number = -1.0
     if not 0 < number < float("inf"):
         raise UserError(f"the share of {name!r} must be a positive number, not {share!r} ({flag})")
-    return Choice(*_split_checkpoint(name, flag), number)
+    return PlayerChoice(*_split_checkpoint(name, flag), number)
 
 
 def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
     return path, which
 
 
-def find(choices: list[Choice], flag: str) -> list[Checkpoint]:
+def find(choices: list[PlayerChoice], flag: str) -> list[Checkpoint]:
     """Finds the checkpoints that the choices name, without reading them."""
     total = sum(choice.share for choice in choices)
     found = []

@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 from motif_jax.networks.kinds import DRRN, PROMPT
 from motif_jax.networks.layers import Core
 from motif_jax.policies.prompts import PADDING, Prompts, encode_names
-from motif_jax.policies.settings import DRRN_FLAG
+from motif_jax.policies.text_sections import DRRN_FLAG
 from motif_jax.tokens import tokeniser_from_text
 
 

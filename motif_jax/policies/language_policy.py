@@ -26,7 +26,7 @@ from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
 from motif_jax.policies.prompts import PADDING, Prompts, encode_names
-from motif_jax.policies.settings import ACTION, FLAG
+from motif_jax.policies.text_sections import ACTION, FLAG
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text
 
@@ -36,7 +36,7 @@ LEAST_PROBABILITY = 1.2e-38
 HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
-class Head(nnx.Module):
+class TanhHead(nnx.Module):
     """Two hidden layers with tanh, then `outputs` numbers, initially zero. float32
 
     As `published`, the layers have sigmoids, and all three have PyTorch's initialisation.
@@ -87,8 +87,8 @@ class LanguagePolicy(nnx.Module):
         self.language, self.formula = language, formula
         width = language.config.width
         how: dict[str, Any] = {"published": reference_heads, "rngs": rngs}
-        self.actor = Head(width, hidden, num_actions, **how) if head == ACTION else None
-        self.critic = Head(width, hidden, 1, **how)
+        self.actor = TanhHead(width, hidden, num_actions, **how) if head == ACTION else None
+        self.critic = TanhHead(width, hidden, 1, **how)
 
     def __call__(self, tokens: jax.Array, tree: ChoiceTree) -> tuple[jax.Array, jax.Array]:
         """Reads prompts.

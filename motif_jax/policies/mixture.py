@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.policies.choice import Checkpoint, find, load, parse_mixture
-from motif_jax.policies.player import Played, PolicyPlayer
+from motif_jax.policies.player import PlayerParameters, PolicyPlayer
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.files import read_json
 
@@ -51,7 +51,7 @@ class Mixture:
         self.starts: dict[str, ArraySpec] = {}
         self._group_size = section.games_per_worker // self.groups
         self._owner = np.repeat(np.arange(len(self.counts)), self.counts)  # of each group
-        self._played: list[Played] = []  # parameters of each policy
+        self._played: list[PlayerParameters] = []  # parameters of each policy
         self._players: list[PolicyPlayer] = []  # of each policy; policies that differ only in parameters share one
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:

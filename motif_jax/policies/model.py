@@ -20,7 +20,7 @@ from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.policies.drrn import drrn_policy_fields
 from motif_jax.policies.language_policy import language_policy_fields
-from motif_jax.policies.settings import SCORE
+from motif_jax.policies.text_sections import SCORE
 from motif_jax.rewards.mixtures import mixtures
 from motif_jax.rewards.sources import PATHS, RewardSources, saved_sources, sources_from
 from motif_jax.structs import UserError

@@ -21,7 +21,7 @@ from motif_jax.system.metrics import Timers
 EXACT = 8  # calls for up to eight groups are not padded; larger ones are padded to a power of two
 
 
-class Played(NamedTuple):
+class PlayerParameters(NamedTuple):
     """Parameters for `PolicyPlayer`, in a plain tuple, because flattening a tree takes longer than a call."""
 
     leaves: tuple[Any, ...]  # of the tree (params, frozen, prepared)
@@ -64,11 +64,11 @@ class PolicyPlayer:
         self._prepare = jax.jit(model.prepare)
         self._frozen = jax.device_put(model.frozen)
         self._played = self.prepare(model.params, 0)
-        self._coming: collections.deque[Played] = collections.deque()
+        self._coming: collections.deque[PlayerParameters] = collections.deque()
         self._num_games, self._group_size, self._sizes = num_games, group_size, tuple(sizes)
         self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         if heads:
-            self._cores = Turns(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
+            self._cores = OptionMemory(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
         self._key, self._calls = jax.random.key(seed), 0
 
         def step(leaves: tuple[jax.Array, ...], *inputs: Any) -> tuple[jax.Array, ...]:
@@ -79,13 +79,13 @@ class PolicyPlayer:
 
         self._step = jax.jit(step, donate_argnums=1)
 
-    def prepare(self, params: Any, version: int, frozen: Any = None) -> Played:
+    def prepare(self, params: Any, version: int, frozen: Any = None) -> PlayerParameters:
         """Prepares parameters for `swap`; `frozen` defaults to the frozen parameters of the player's model."""
         frozen = self._frozen if frozen is None else frozen
         leaves, self._structure = jax.tree.flatten((params, frozen, self._prepare(params, frozen)))
-        return Played(tuple(leaves), version)
+        return PlayerParameters(tuple(leaves), version)
 
-    def swap(self, played: Played, wait: bool) -> None:
+    def swap(self, played: PlayerParameters, wait: bool) -> None:
         """Replaces the parameters once they are on the device; with `wait`, waits for this.
 
         Only one thread may call this. A call of the player never mixes old and new parameters.
@@ -180,7 +180,7 @@ def play_step(
     return cores.at[games].set(after), before, actions.astype(jnp.int32), logits, values
 
 
-class Turns(NamedTuple):
+class OptionMemory(NamedTuple):
     """The memory of a policy with options in all games."""
 
     cores: jax.Array  # of the network. [N, core_size]
@@ -194,7 +194,7 @@ def play_turn(
     only: int | Weights | None,
     greedy: bool,
     weights: tuple[Any, Any, Any],
-    memory: Turns,
+    memory: OptionMemory,
     key: jax.Array,
     call: jax.Array,
     observations: dict[str, jax.Array],
@@ -222,12 +222,12 @@ def play_turn(
     left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)
     following = jnp.where(decides, option, jnp.where(left > 0, charge, heads.options))
     changed = zip(memory, (after, following, left), strict=True)
-    memory = Turns(*(array.at[games].set(rows) for array, rows in changed))
+    memory = OptionMemory(*(array.at[games].set(rows) for array, rows in changed))
     actions = jnp.where(decides, WAIT, action)
     return memory, before, actions, logits, values, charge, following, action, option, length
 
 
-def _is_there(played: Played) -> bool:
+def _is_there(played: PlayerParameters) -> bool:
     """Whether all arrays are computed."""
     return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 

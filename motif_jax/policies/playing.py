@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import plain_shape, select_specs
+from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import BEHAVIOUR, FIXED, from_record
 from motif_jax.policies.model import probabilities, read_policy
 from motif_jax.rewards.learnt import Reward

@@ -11,20 +11,20 @@ from flax import nnx
 
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.generation import FREE, Limits, Sampling, generate
+from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate
 from motif_jax.language.model import Decoder, Reading
 from motif_jax.offline import mdp
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.decode import Reader, ShiftArguments, advantages, begin_shift, make_shift, value_of_texts
-from motif_jax.offline.values import Language, condition
+from motif_jax.offline.values import ModelFunctions, condition
 from motif_jax.policies.values import ValueModel
 from motif_jax.transcripts.render import Rows
 
 
-class Numbers(NamedTuple):
+class DecodingNumbers(NamedTuple):
     """The numbers of a decoding; they are arguments of the program, so changing them compiles nothing."""
 
-    sampling: Sampling
+    sampling: TokenSampling
     logits: jax.Array  # factor of the policy's logits: 1, or 0 to decode without them
     beta: jax.Array
     clip: jax.Array
@@ -58,7 +58,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
 
     def program(
         policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
-        drawn: jax.Array, numbers: Numbers,
+        drawn: jax.Array, numbers: DecodingNumbers,
     ) -> Written:  # fmt: skip
         writer: Any = nnx.merge(model.graph, policy)
         if model.recipe.conditioned:
@@ -76,7 +76,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
             left = jnp.minimum(left, model.config.max_positions - (rows[1] > 0).sum(1))
         # In a full context the end mark is forced. Only the comparison of beams counts its log-probability.
         ended = jnp.arange(length) >= left[:, None]  # [B, N]
-        own = Limits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
+        own = TokenLimits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
         memory: Any = begin_shift(reader, shifting, *rows, length, clipped) if shift else ()
         more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": memory}
         if kind == "beam":
@@ -105,7 +105,7 @@ def make_probabilities(model: ValueModel) -> Any:
     language, allowed = as_functions(model.graph, model.config), jnp.asarray(model.allowed)
 
     def probabilities(
-        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: Numbers
+        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: DecodingNumbers
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         writer, added = nnx.merge(model.graph, policy), None
         if model.recipe.conditioned:
@@ -144,7 +144,7 @@ def _spread(reading: Reading) -> Reading:
     return reading._replace(at=jnp.broadcast_to(reading.at, (1, reading.seen.shape[1])))
 
 
-def as_functions(graph: Any, config: LanguageConfig) -> Language:
+def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
     """A decoder as functions of its parameters."""
 
     def hidden(params: Any, tokens: jax.Array, segments: jax.Array, added: jax.Array | None) -> jax.Array:
@@ -153,7 +153,7 @@ def as_functions(graph: Any, config: LanguageConfig) -> Language:
     def logits(params: Any, hidden: jax.Array) -> jax.Array:
         return nnx.merge(graph, params).logits(hidden)
 
-    return Language(hidden, logits, config.width, config.vocabulary)
+    return ModelFunctions(hidden, logits, config.width, config.vocabulary)
 
 
 class Scaled:
@@ -210,8 +210,8 @@ def make_replies(
         segments = jnp.repeat(before.reshape(-1, width).astype(jnp.int32), count, 0)  # [B * K * n, T]
         tokens = jnp.repeat(rows.tokens, max_texts * count, 0)
         each = jax.vmap(lambda key: jax.random.split(key, max_texts * count))(keys).reshape(-1)
-        limits = Limits(allowed, stops, jnp.zeros((len(tokens), 0), jnp.int32))
-        found = generate(policy, tokens, segments, each, Sampling(), limits, length)
+        limits = TokenLimits(allowed, stops, jnp.zeros((len(tokens), 0), jnp.int32))
+        found = generate(policy, tokens, segments, each, TokenSampling(), limits, length)
 
         # ---- features: one pass over the context and the reply
         there = jnp.arange(length) < found.lengths[:, None]

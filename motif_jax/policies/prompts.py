@@ -11,7 +11,7 @@ import numpy as np
 
 from motif_jax.language.texts import pad_rows
 from motif_jax.networks.kinds import PROMPT
-from motif_jax.policies.settings import FLAG
+from motif_jax.policies.text_sections import FLAG
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 

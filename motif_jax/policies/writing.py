@@ -16,10 +16,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from motif_jax.devices.mesh import DATA, local_mesh
-from motif_jax.language.generation import Sampling
+from motif_jax.language.generation import TokenSampling
 from motif_jax.language.texts import pad_rows
 from motif_jax.policies.decoding import Decoding, check_decoding
-from motif_jax.policies.programs import Numbers, make_probabilities, make_program
+from motif_jax.policies.programs import DecodingNumbers, make_probabilities, make_program
 from motif_jax.policies.values import ValueModel
 from motif_jax.structs import UserError
 
@@ -118,10 +118,10 @@ class ValueWriter:
             self._placed[mesh] = jax.device_put((model.policy, model.target, model.online), copies)
         return self._placed[mesh], jax.device_put(rows, NamedSharding(mesh, PartitionSpec(DATA)))
 
-    def _numbers(self, decoding: Decoding) -> Numbers:
+    def _numbers(self, decoding: Decoding) -> DecodingNumbers:
         temperature = 0.0 if decoding.kind == "greedy" else decoding.temperature
-        sampling = Sampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
-        return Numbers(
+        sampling = TokenSampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
+        return DecodingNumbers(
             sampling, jnp.float32(decoding.include_logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
             jnp.float32(decoding.rerank_values), jnp.float32(decoding.rerank_log_prob),
             jnp.float32(decoding.wanted_return / self.model.reward_scale),

@@ -18,7 +18,7 @@ from motif_jax.structs import EpisodeInfo
 PLACES_STREAM, STARTS_STREAM = 0, 1
 
 
-class Episode(NamedTuple):
+class FinishedEpisode(NamedTuple):
     """One finished episode: its summary, and the data of each step after its action."""
 
     info: EpisodeInfo
@@ -30,7 +30,7 @@ def places(seed: int, num_pairs: int) -> np.ndarray:
     return np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
 
 
-def stretch_starts(episode: Episode, length: int, seed: int, keep_empty: float) -> np.ndarray:
+def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty: float) -> np.ndarray:
     """The first steps of the kept stretches, in random order. [k] int64
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
+from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.files import read_array, read_json, write_json
@@ -85,7 +85,7 @@ class PairWriter:
         """Whether every place is filled."""
         return self.moments >= len(self._places)
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: FinishedEpisode) -> None:
         """Writes the stretches of the next episode."""
         starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
         spots = self._places[self.moments : self.moments + len(starts)]

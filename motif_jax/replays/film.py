@@ -20,7 +20,7 @@ PICTURE_ROWS = 22  # lines that a picture of the game takes
 LIST_S = 6.0  # duration of the final list of messages
 
 
-class Sheet(NamedTuple):
+class TimedPicture(NamedTuple):
     """A picture of the film, with its time."""
 
     canvas: Canvas
@@ -44,7 +44,7 @@ def sheets_per_second(speed: float) -> float:
     return speed / _stride(speed)
 
 
-def film(story: Story, speed: float) -> Iterator[Sheet]:
+def film(story: Story, speed: float) -> Iterator[TimedPicture]:
     """Yields the sheets of an episode at `speed` steps per second, then its list of messages."""
     columns, rows = needed(story)
     last = story.replay.steps
@@ -55,10 +55,10 @@ def film(story: Story, speed: float) -> Iterator[Sheet]:
             canvas.clear(story.rows)
         following = min(frame + _stride(speed), last)
         seconds = (following - frame) / speed if frame < last else max(LAST_S, 1 / speed)
-        yield Sheet(canvas, frame / speed, seconds, picture)
+        yield TimedPicture(canvas, frame / speed, seconds, picture)
     if story.top:
         start = last / speed + max(LAST_S, 1 / speed)
-        yield Sheet(compose(story, View(last, False, speed, MESSAGES), rows, columns, keys=False), start, LIST_S)
+        yield TimedPicture(compose(story, View(last, False, speed, MESSAGES), rows, columns, keys=False), start, LIST_S)
 
 
 def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:

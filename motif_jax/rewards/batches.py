@@ -15,7 +15,7 @@ Array = Any  # a NumPy array, or a JAX array once it is on the devices
 STEP = 16  # numbers of items are rounded up to this, so that few different shapes are compiled
 
 
-class Batches(NamedTuple):
+class PairBatches(NamedTuple):
     """S batches for n devices: per batch, each device has K items and b pairs. Padding pairs have weight 0."""
 
     captions: Array  # [S, n, K] int32: the caption of each item
@@ -48,7 +48,7 @@ def make_batches(
     least_items: int = 0,
     sided: np.ndarray | None = None,
     drawn: np.ndarray | None = None,
-) -> Batches:
+) -> PairBatches:
     """Splits rows into batches.
 
     Args:
@@ -78,7 +78,7 @@ def make_batches(
     captions = np.zeros((len(items), count), np.int32)
     for place, part in zip(captions, items, strict=True):
         place[: len(part)] = part
-    return Batches(
+    return PairBatches(
         captions.reshape(steps, num_devices, count),
         {
             name: get(flat).reshape(steps, num_devices, count, *get(padded[0, 0, :1]).shape[3:])

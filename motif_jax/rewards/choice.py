@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from motif_jax.config.table import Number, Table, Text, Whole, shown, table_of, value
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.rewards.online.settings import OnlineValues
+from motif_jax.rewards.online.online_section import OnlineValues
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
 from motif_jax.system.errors import find_refusal
@@ -70,7 +70,7 @@ PATHS = {known.path for known in SOURCES.values()} | {READING}
 VALUES: Table = {name: one for known in SOURCES.values() for name, one in known.table.items()}
 
 
-class Choice(NamedTuple):
+class SourceChoice(NamedTuple):
     """One entry of the list."""
 
     name: str  # for metrics, results and checkpoints: the key of SOURCES, or the name of a class
@@ -78,9 +78,9 @@ class Choice(NamedTuple):
     coefficient: float
 
 
-def parse_sources(text: str, learnt_coefficient: float) -> list[Choice]:
+def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
     """Parses the list; leaves out `learnt` if its coefficient is 0, because a learnt reward is optional then."""
-    found: dict[str, Choice] = {}
+    found: dict[str, SourceChoice] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         choice = _parse(part, learnt_coefficient)
         if choice.name in found:
@@ -89,7 +89,7 @@ def parse_sources(text: str, learnt_coefficient: float) -> list[Choice]:
     return [choice for choice in found.values() if choice.name != LEARNT or choice.coefficient]
 
 
-def _parse(part: str, learnt_coefficient: float) -> Choice:
+def _parse(part: str, learnt_coefficient: float) -> SourceChoice:
     name, *rest = pieces = part.split(":")
     is_reading = name.startswith(PREFIX)
     if name == LEARNT:
@@ -98,7 +98,7 @@ def _parse(part: str, learnt_coefficient: float) -> Choice:
                 f"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient: write {LEARNT!r}, not "
                 f"{shown(part)} ({FLAG})"
             )
-        return Choice(LEARNT, SOURCES[LEARNT].path, learnt_coefficient)
+        return SourceChoice(LEARNT, SOURCES[LEARNT].path, learnt_coefficient)
     is_own = name not in SOURCES and ("." in name or len(rest) > 1 or "".join(rest).isidentifier())
     if name not in SOURCES and not is_own and not is_reading:
         near = difflib.get_close_matches(name, SOURCES, n=1)
@@ -121,15 +121,15 @@ def _parse(part: str, learnt_coefficient: float) -> Choice:
             f"the coefficient of the reward source {shown(path)} must be a number from {-MOST:g} to {MOST:g}, not "
             f"{shown(coefficient)} ({FLAG})"
         )
-    return Choice(named[-1], path if is_own else READING if is_reading else SOURCES[name].path, number)
+    return SourceChoice(named[-1], path if is_own else READING if is_reading else SOURCES[name].path, number)
 
 
-def parse_own(path: str, flag: str) -> Choice:
+def parse_own(path: str, flag: str) -> SourceChoice:
     """A source of the user, `module:Class`, with the coefficient 1."""
     names = path.split(":")
     if len(names) != 2 or not all(word.isidentifier() for word in path.replace(":", ".").split(".")):
         raise UserError(f"a reward of your own is written as module:Class, not {shown(path)} ({flag})")
-    return Choice(names[-1], path, 1.0)
+    return SourceChoice(names[-1], path, 1.0)
 
 
 def find_class(path: str) -> type[RewardSource]:
@@ -140,7 +140,7 @@ def find_class(path: str) -> type[RewardSource]:
     return found
 
 
-def find_own_class(choice: Choice) -> None:
+def find_own_class(choice: SourceChoice) -> None:
     """Raises UserError if a user's source cannot be imported; does not import built-in ones."""
     if choice.path not in PATHS:
         find_class(choice.path)

@@ -21,9 +21,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import BY_PROMPT
-from motif_jax.rewards.choice import MOST, PREFIX, READING, SOURCES, Choice, parse_own, parse_sources
+from motif_jax.rewards.choice import MOST, PREFIX, READING, SOURCES, SourceChoice, parse_own, parse_sources
 from motif_jax.rewards.mixtures import mixtures, parse_coefficients
 from motif_jax.rewards.reading import readings
 from motif_jax.structs import ArraySpec, UserError
@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlSection:
     """The controller of options."""
 
     length: str = value(
@@ -100,17 +100,17 @@ class Control:
     sum_to_one: bool = value(True, Flag(), "a mixture's coefficients are divided by their sum", decides=True)
 
 
-VALUES = table_of(Options) | table_of(Control, "control")
+VALUES = table_of(Options) | table_of(ControlSection, "control")
 
 
-class Plan(NamedTuple):
+class OptionPlan(NamedTuple):
     """K options and the N behaviours among which the controller chooses: the options themselves, or their mixtures.
 
     Behaviours have the numbers 0 to N - 1, the controller has the number N.
     """
 
     names: tuple[str, ...]  # of the options
-    sources: tuple[Choice, ...]  # all rewards that are mixed, except GAME; their coefficients are 1
+    sources: tuple[SourceChoice, ...]  # all rewards that are mixed, except GAME; their coefficients are 1
     factors: np.ndarray  # of the rewards (GAME first, then `sources`) for options and controller. [K + 1, S] float32
     lengths: tuple[int, ...]  # in game steps, among which the controller chooses
     coefficients: tuple[float, ...] = ()  # of an option's coefficient in mixtures; (): there are no mixtures
@@ -139,7 +139,7 @@ class Plan(NamedTuple):
         return {"names": [*self.names], "lengths": [*self.lengths]} | mixture
 
 
-def find_plan(config: ConfigDict) -> Plan | None:
+def find_plan(config: ConfigDict) -> OptionPlan | None:
     """The plan of a config; None if it has no options."""
     section = config.policy
     specs = make_world(config.env.to_dict()).specs if section.options.strip() else {}
@@ -150,7 +150,7 @@ def find_plan(config: ConfigDict) -> Plan | None:
     return mixed(plan, coefficients, section.control.sum_to_one) if plan and mixes else plan
 
 
-def mixed(plan: Plan, coefficients: tuple[float, ...], sum_to_one: bool) -> Plan:
+def mixed(plan: OptionPlan, coefficients: tuple[float, ...], sum_to_one: bool) -> OptionPlan:
     """The plan whose controller chooses mixtures of its options."""
     for name in plan.names:
         if not name.isidentifier():
@@ -162,7 +162,7 @@ def mixed(plan: Plan, coefficients: tuple[float, ...], sum_to_one: bool) -> Plan
     return plan._replace(coefficients=coefficients, sum_to_one=sum_to_one)
 
 
-def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> Plan | None:
+def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> OptionPlan | None:
     """Parses the values of the config; None if there are no options.
 
     Args:
@@ -194,15 +194,15 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     sources = {name: choice for row in rows for name, (choice, _) in row.items() if choice is not None}
     columns = (GAME, *sources)
     factors = [[row[name][1] if name in row else 0.0 for name in columns] for row in rows]
-    return Plan(tuple(names), tuple(sources.values()), np.array(factors, np.float32), _parse_length(length))
+    return OptionPlan(tuple(names), tuple(sources.values()), np.array(factors, np.float32), _parse_length(length))
 
 
-def chosen_from(section: ConfigDict, plan: Plan | None) -> list[Choice]:
+def chosen_from(section: ConfigDict, plan: OptionPlan | None) -> list[SourceChoice]:
     """The reward sources of `config.policy`: those that options mix or, without options, those that it lists."""
     return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
 
 
-def check_plan(section: ConfigDict, plan: Plan) -> None:
+def check_plan(section: ConfigDict, plan: OptionPlan) -> None:
     """Raises UserError if other values of `config.policy` do not fit options."""
     if section.algorithm not in (able := ("appo", "impala")):
         raise UserError(
@@ -215,7 +215,7 @@ def check_plan(section: ConfigDict, plan: Plan) -> None:
         )
 
 
-Sum = dict[str, tuple[Choice | None, float]]  # rewards by name, and their factors; None: GAME
+Sum = dict[str, tuple[SourceChoice | None, float]]  # rewards by name, and their factors; None: GAME
 
 
 def _parse_option(part: str, known: tuple[str, ...]) -> tuple[str, Sum]:
@@ -254,14 +254,14 @@ def _parse_sum(text: str, known: tuple[str, ...], flag: str) -> Sum:
     return found
 
 
-def _choice(name: str, known: tuple[str, ...], flag: str) -> Choice | None:
+def _choice(name: str, known: tuple[str, ...], flag: str) -> SourceChoice | None:
     """The source with this name; None for GAME."""
     if name == GAME:
         return None
     if (reading := PREFIX + name.removeprefix(PREFIX)) in known:
-        return Choice(reading, READING, 1.0)
+        return SourceChoice(reading, READING, 1.0)
     if name in SOURCES:
-        return Choice(name, SOURCES[name].path, 1.0)
+        return SourceChoice(name, SOURCES[name].path, 1.0)
     if "." in name or ":" in name:
         return parse_own(name, flag)
     names = [GAME, *(reading.removeprefix(PREFIX) for reading in known), *SOURCES]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import total
-from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.batches import PairBatches
 
 Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, moments -> [K]; with several heads [E, K]
 
@@ -67,8 +67,8 @@ def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) ->
       `batches` are those of an epoch, with n = 1 here.
     """
 
-    def update(state: TrainState, table: jax.Array, step: jax.Array, batches: Batches) -> TrainState:
-        batch: Batches = jax.tree.map(lambda array: array[step, 0], batches)
+    def update(state: TrainState, table: jax.Array, step: jax.Array, batches: PairBatches) -> TrainState:
+        batch: PairBatches = jax.tree.map(lambda array: array[step, 0], batches)
         moments = batch.extra | {"message": table[batch.captions]}
         pairs = total(batch.weight.sum())
 

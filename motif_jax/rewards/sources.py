@@ -14,9 +14,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, READING, Choice, find_class, user_code
+from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, READING, SourceChoice, find_class, user_code
 from motif_jax.rewards.options import chosen_from, find_plan
-from motif_jax.rewards.reading import Reading
+from motif_jax.rewards.reading import EventReading
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -176,7 +176,7 @@ OTHER_REWARD = (
 )
 
 
-def chosen(config: ConfigDict) -> list[Choice]:
+def chosen(config: ConfigDict) -> list[SourceChoice]:
     """The sources that the config names; with options, those that they mix."""
     return chosen_from(config.policy, find_plan(config))
 
@@ -187,7 +187,7 @@ def make_sources(setting: Setting) -> RewardSources:
     for choice in chosen(setting.config):
         with user_code(choice.path):
             if choice.path == READING:
-                source: RewardSource = Reading.named(choice.name, setting)
+                source: RewardSource = EventReading.named(choice.name, setting)
             else:
                 source = find_class(choice.path).make(setting)
             found.append(Weighted(*choice, source))

@@ -21,7 +21,7 @@ ROUND = 16  # widths are multiples of this
 OPEN_ROWS = 64  # rows that are filled at the same time
 
 
-class Plan(NamedTuple):
+class EpochPlan(NamedTuple):
     """The contents of the batches of an epoch."""
 
     rows: list[list[list[int]]]  # [batches][rows]: the episodes of each row
@@ -40,7 +40,7 @@ def bucket_widths(lengths: np.ndarray, max_length: int) -> list[int]:
 
 def plan_buckets(
     episodes: np.ndarray, lengths: np.ndarray, widths: list[int], batch_rows: int, seed: int, epoch: int
-) -> Plan:
+) -> EpochPlan:
     """Plans batches of rows with one episode each.
 
     Args:
@@ -59,10 +59,12 @@ def plan_buckets(
         found += [(width, inside[start : start + batch_rows]) for start in range(0, len(inside), batch_rows)]
     shuffled = [found[index] for index in rng.permutation(len(found))]
     rows = [[[episode] for episode in batch] + [[]] * (batch_rows - len(batch)) for _, batch in shuffled]
-    return Plan(rows, [width for width, _ in shuffled])
+    return EpochPlan(rows, [width for width, _ in shuffled])
 
 
-def plan_packed(episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int) -> Plan:
+def plan_packed(
+    episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int
+) -> EpochPlan:
     """Plans batches of rows with several episodes each: an episode goes into the first open row with room for it.
 
     Args:
@@ -93,10 +95,10 @@ def plan_packed(episodes: np.ndarray, lengths: np.ndarray, width: int, batch_row
     rows = [rows[index] for index in rng.permutation(len(rows))]
     rows += [[]] * (-len(rows) % batch_rows)
     batches = [rows[start : start + batch_rows] for start in range(0, len(rows), batch_rows)]
-    return Plan(batches, [width] * len(batches))
+    return EpochPlan(batches, [width] * len(batches))
 
 
-def make_batch(renderer: Renderer, plan: Plan, step: int, share: slice = slice(None)) -> Rows:
+def make_batch(renderer: Renderer, plan: EpochPlan, step: int, share: slice = slice(None)) -> Rows:
     """One batch of a plan, or a host's `share` of its rows. [B, T] each"""
     rows, width = plan.rows[step][share], plan.widths[step]
     flat = np.array([episode for row in rows for episode in row], np.int64)
@@ -118,7 +120,7 @@ def make_batch(renderer: Renderer, plan: Plan, step: int, share: slice = slice(N
 
 def planner(
     renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int
-) -> Callable[[int], Plan]:
+) -> Callable[[int], EpochPlan]:
     """A function from an epoch to its plan.
 
     Args:

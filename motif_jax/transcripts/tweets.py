@@ -34,7 +34,7 @@ class Tweet(NamedTuple):
     rows: tuple[str, ...]  # the colours of each guess, as letters "g", "y", "b"
 
 
-class Game(NamedTuple):
+class WordGame(NamedTuple):
     """A game with words, as indices of a list of words."""
 
     hidden: int
@@ -85,7 +85,7 @@ def retrofit(
     rng: np.random.Generator,
     count: int,
     max_tries: int = 10_000,
-) -> Iterator[tuple[Tweet, Game]]:
+) -> Iterator[tuple[Tweet, WordGame]]:
     """Draws games with words: a tweet, a hidden word, and a guess per row; draws again if no guess fits a row.
 
     Args:
@@ -105,7 +105,7 @@ def retrofit(
             colours = colours_if(word)
             fitting = [np.flatnonzero(colours == code) for code in codes[index]]
             if all(map(len, fitting)):
-                yield tweet, Game(word, tuple(int(rng.choice(guesses)) for guesses in fitting))
+                yield tweet, WordGame(word, tuple(int(rng.choice(guesses)) for guesses in fitting))
                 break
         else:
             raise UserError(

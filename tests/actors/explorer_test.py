@@ -8,11 +8,11 @@ import pytest
 from motif_jax.actors.explorer import DIAGONAL, STEPS, beside, path_to, shift, squares
 from motif_jax.actors.players import make_scripted, parse_scripted
 from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import open_rows
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import step_specs
+from motif_jax.envs.worlds import make_world
 
 
 def play(player_name: str, episodes: int, max_steps: int) -> list:

@@ -13,9 +13,9 @@ from conftest import LONG_S, ROOT, children, wait_for
 
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker_handle import Silence
+from motif_jax.actors.worker_handle import WorkerSilence
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import step_specs
 from motif_jax.structs import ArraySpec, UserCodeError, UserError
@@ -226,7 +226,7 @@ def test_a_stopped_worker_is_replaced():
 @pytest.mark.quick
 def test_only_silence_that_the_pool_has_seen_counts():
     """Driven by hand: a worker that does nothing while the pool was stopped itself does not hang."""
-    silence, times = Silence(now=0.0), (0.5, 100.0, 200.0, 200.5, 200.6)
+    silence, times = WorkerSilence(now=0.0), (0.5, 100.0, 200.0, 200.5, 200.6)
     assert [silence.seconds(now, beat=7, idle=False) for now in times] == pytest.approx([0.0, 1.0, 2.0, 2.5, 2.6])
     assert silence.seconds(300.0, beat=8, idle=False) == 0.0
     assert silence.seconds(300.5, beat=8, idle=False) == 0.5

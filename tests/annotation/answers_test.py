@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.shared_lines import slug
 from motif_jax.structs import UserError
@@ -15,9 +15,9 @@ from motif_jax.system.files import json_line, read_json
 pytestmark = pytest.mark.quick
 ABOUT = {"model": "org/Some-Model.v1", "mode": "score", "prompt": "abc"}
 SOME = [
-    (Question("You kill the newt!", ""), Answer(0.25, "", 0.9)),
-    (Question("naïve \n {}", "\x00 ☃"), Answer(None, "hm")),
-    (Question("a", "b"), Answer(1.0, 'Because "b".')),
+    (Question("You kill the newt!", ""), QuestionAnswer(0.25, "", 0.9)),
+    (Question("naïve \n {}", "\x00 ☃"), QuestionAnswer(None, "hm")),
+    (Question("a", "b"), QuestionAnswer(1.0, 'Because "b".')),
 ]
 
 

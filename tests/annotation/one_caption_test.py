@@ -9,7 +9,7 @@ from chat_server import ChatServer
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation.annotator import PAUSE, Answer, Question, Sampling, batches_between_pauses
+from motif_jax.annotation.annotator import PAUSE, Question, QuestionAnswer, Sampling, batches_between_pauses
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import read_label, read_verdict
@@ -79,7 +79,13 @@ def test_the_probability_of_helpful_leaves_the_other_digit_out():
 def test_answers_about_one_caption_are_kept_apart_from_those_about_two(tmp_path):
     store = AnswerStore(tmp_path, {"model": "m", "mode": "reason"})
     store.open()
-    store.add([(Question("a"), Answer(1.0)), (Question("a", "b"), Answer(0.0)), (Question("c"), Answer(None))])
+    store.add(
+        [
+            (Question("a"), QuestionAnswer(1.0)),
+            (Question("a", "b"), QuestionAnswer(0.0)),
+            (Question("c"), QuestionAnswer(None)),
+        ]
+    )
     store.close()
     assert [(one.first, answer.yes) for one, answer in read_answers(store.folder, one=True)] == [("a", 1), ("c", None)]
     assert [question for question, _ in read_answers(store.folder)] == [Question("a", "b")]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from motif_jax.annotation.annotator import PAUSE, Answer, Question
+from motif_jax.annotation.annotator import PAUSE, Question, QuestionAnswer
 from motif_jax.annotation.samples import Sampled, mean_of
 
 pytestmark = pytest.mark.quick
@@ -29,16 +29,23 @@ class Scripted:
 
 
 def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
-    annotator = Scripted(Answer(1.0, "x", 1.0, 5, 1, 7), Answer(0.0, "y", 1.0, 5, 2, 7), Answer(0.5), Answer(None, "?"))
+    annotator = Scripted(
+        QuestionAnswer(1.0, "x", 1.0, 5, 1, 7),
+        QuestionAnswer(0.0, "y", 1.0, 5, 2, 7),
+        QuestionAnswer(0.5),
+        QuestionAnswer(None, "?"),
+    )
     sampled = Sampled(annotator, 4)
     found = dict(sampled.answers([ONE, PAUSE, OTHER]))
     assert annotator.asked == [ONE] * 4 + [PAUSE] + [OTHER] * 4
     # (1 + 0 + 1/2) / 3; the answer without a verdict does not count, its tokens do.
-    assert found == dict.fromkeys((ONE, OTHER), Answer(0.5, "x", 1.0, 10, 3, 14))
+    assert found == dict.fromkeys((ONE, OTHER), QuestionAnswer(0.5, "x", 1.0, 10, 3, 14))
     sampled.close()
     assert annotator.closed
 
 
 def test_without_any_verdict_there_is_none():
-    assert mean_of([Answer(None, "one"), Answer(None, "two")]) == Answer(None, "one")
-    assert mean_of([Answer(None, "one"), Answer(0.0, "two"), Answer(1.0)]) == Answer(0.5, "two")
+    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(None, "two")]) == QuestionAnswer(None, "one")
+    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(0.0, "two"), QuestionAnswer(1.0)]) == QuestionAnswer(
+        0.5, "two"
+    )

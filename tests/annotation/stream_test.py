@@ -9,7 +9,7 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
-from motif_jax.annotation.annotator import PAUSE, Answer, Incomplete, Question, Sampling
+from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.prompts import make_prompt
@@ -148,7 +148,7 @@ def test_what_was_ever_answered_is_not_asked_again(tmp_path):
 
 
 def test_an_answer_that_cannot_be_read_is_asked_again_as_another_attempt(tmp_path):
-    replies = iter([Answer(None, "Hard to say."), Answer(1.0)])
+    replies = iter([QuestionAnswer(None, "Hard to say."), QuestionAnswer(1.0)])
     annotator = Gated(lambda question: next(replies), open_gate=True)
     judge = Stream(opening(annotator, tmp_path, {"model": "m", "mode": "x"}))
     try:
@@ -168,9 +168,9 @@ def test_answers_to_questions_that_nobody_asked_are_left_out():
     class Liar(Gated):
         def answers(self, questions):
             for question, answer in super().answers(questions):
-                yield Question("Buy now!"), Answer(1.0)
+                yield Question("Buy now!"), QuestionAnswer(1.0)
                 yield question, answer
-                yield question, Answer(1 - answer.yes)  # a second opinion
+                yield question, QuestionAnswer(1 - answer.yes)  # a second opinion
 
     judge = Stream(opening(Liar(open_gate=True)))
     try:

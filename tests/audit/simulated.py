@@ -10,7 +10,7 @@ import numpy as np
 
 from motif_jax.audit.captions import Captions, group_captions
 from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, make_plan
-from motif_jax.audit.judge import Answers, Limits
+from motif_jax.audit.judge import JudgeAnswers, QuestionLimits
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.wholes import episode_text
 
@@ -22,7 +22,7 @@ OBJECTS = ("a newt", "a rat", "a jackal", "a lichen", "12 things", "3 things")
 DULL = [f"You see {what} here." for what in ("a rock", "an altar", "7 darts", "a corpse", "a tin", "a wall", "a tree")]
 DULL += [f"It is {what}." for what in ("dark", "solid", "locked", "cold", "late", "quiet", "no use", "too far", "wet")]
 EXPLOIT, FARMED = "You look at {} things.", "You kick door {}."
-LIMITS = Limits(flips=400, triples=300, repeats=200)
+LIMITS = QuestionLimits(flips=400, triples=300, repeats=200)
 PAIRS, EPISODES, STEPS = 5000, 100, 300
 
 
@@ -147,4 +147,4 @@ class Simulated:
         )  # fmt: skip
         plan = make_plan(evidence, LIMITS, 0)
         again = self.ask([plan.questions[at] for at in plan.repeats])
-        return examine(evidence, plan, Answers(self.ask(plan.questions), again))
+        return examine(evidence, plan, JudgeAnswers(self.ask(plan.questions), again))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motif_jax.devices import coordination, host_arrays
-from motif_jax.devices.coordination import SILENT_BEATS, Silence
+from motif_jax.devices.coordination import SILENT_BEATS, HostSilence
 
 pytestmark = pytest.mark.quick
 
@@ -16,7 +16,7 @@ def beats(number, *hosts):
 
 
 def test_a_host_that_sends_no_beats_is_lost_after_so_many_looks():
-    silence = Silence([0, 2])
+    silence = HostSilence([0, 2])
     for number in range(SILENT_BEATS):
         assert silence.lost() == []
         silence.look(beats(number, 0, 1) | {2: "7"})
@@ -26,14 +26,14 @@ def test_a_host_that_sends_no_beats_is_lost_after_so_many_looks():
 
 
 def test_a_host_that_never_sent_a_beat_is_lost_as_well():
-    silence = Silence([0, 2])
+    silence = HostSilence([0, 2])
     for number in range(SILENT_BEATS):
         silence.look(beats(number, 0, 1))
     assert silence.lost() == [2]
 
 
 def test_a_slow_host_is_not_lost_however_long_its_beats_take():
-    silence = Silence([1])
+    silence = HostSilence([1])
     for number in range(10 * SILENT_BEATS):
         silence.look(beats(number // (SILENT_BEATS - 1), 1))
         assert silence.lost() == []
@@ -41,7 +41,7 @@ def test_a_slow_host_is_not_lost_however_long_its_beats_take():
 
 def test_a_process_that_does_not_look_takes_nobody_for_lost():
     """It was stopped, or waits for a busy machine: its beats come late as well, and so do its looks."""
-    silence = Silence([0, 2])
+    silence = HostSilence([0, 2])
     silence.look(beats(1, 0, 2))
     for _ in range(10):
         for _ in range(SILENT_BEATS - 1):
@@ -52,7 +52,7 @@ def test_a_process_that_does_not_look_takes_nobody_for_lost():
 
 
 def test_without_an_answer_of_host_0_it_is_host_0_that_is_lost():
-    silence = Silence([0, 2])
+    silence = HostSilence([0, 2])
     silence.look(beats(1, 0, 2))
     for _ in range(SILENT_BEATS):
         assert silence.lost() == []
@@ -61,14 +61,14 @@ def test_without_an_answer_of_host_0_it_is_host_0_that_is_lost():
 
 
 def test_host_0_takes_nobody_for_lost_because_its_own_look_does_not_end():
-    silence = Silence([1, 2])
+    silence = HostSilence([1, 2])
     for _ in range(10 * SILENT_BEATS):
         silence.wait()
     assert silence.lost() == []
 
 
 def test_where_the_connection_to_host_0_is_closed_only_host_0_is_lost():
-    silence = Silence([0, 2])
+    silence = HostSilence([0, 2])
     for _ in range(SILENT_BEATS):
         silence.look({})
     assert silence.lost() == [0]

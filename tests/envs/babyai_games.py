@@ -5,7 +5,7 @@ import random
 from motif_jax.envs.babyai.bot import BotPlayer
 from motif_jax.envs.babyai.game import BabyAIGame
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 
 MIXED = "MixedTrainLocal"
 

@@ -4,9 +4,9 @@ import collections
 
 import pytest
 
+from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.prompt import SCENES, make_probes
-from motif_jax.envs.babyai.settings import BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, REWORDINGS, all_words
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser

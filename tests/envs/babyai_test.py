@@ -21,8 +21,8 @@ from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
 from motif_jax.envs.babyai.levels import LEVELS
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.world import Screen, step_specs
+from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
 
 # ---- what is observed
@@ -245,7 +245,7 @@ def test_a_variable_of_minigrids_that_changes_the_game_is_refused(monkeypatch):
 def test_without_minigrid_one_sentence_says_what_to_install():
     code = (
         "import sys; sys.modules['minigrid'] = None\n"
-        "from motif_jax.envs.settings import make_world; from motif_jax.structs import UserError\n"
+        "from motif_jax.envs.worlds import make_world; from motif_jax.structs import UserError\n"
         "world = make_world({'world': 'babyai'}); world.specs, world.players, world.action_names\n"
         "try: world.check()\n"
         "except UserError as error: print(error)"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.babyai.describe import DONE, VIEW, caption, describe
+from motif_jax.envs.babyai.level_settings import BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes, decode
-from motif_jax.envs.babyai.settings import BabyAISettings, short_name
 from motif_jax.envs.babyai.words import (
     ACTION_SETS,
     CANONICAL,

@@ -12,8 +12,8 @@ from motif_jax.annotation.chat import completion
 from motif_jax.envs.comments.judge import Judging
 from motif_jax.envs.comments.scores import make_scorer
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import step_specs, to_row
+from motif_jax.envs.worlds import check_world
 from motif_jax.structs import UserError
 from motif_jax.transcripts.imports import read_reddit
 

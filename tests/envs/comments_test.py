@@ -11,7 +11,7 @@ from motif_jax.actors.recorded import play_episodes
 from motif_jax.envs.comments.scores import LexiconScorer, TableScorer, make_scorer, words_of
 from motif_jax.envs.comments.world import comments
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import check_world, make_world
+from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]

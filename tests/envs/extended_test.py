@@ -12,13 +12,13 @@ from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
 from motif_jax.envs.nethack.game import ORACLE_GLYPH, NetHackGame
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
 from motif_jax.envs.nethack.observations import FRAME, Frames
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import CAPTIONS, step_specs
+from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")

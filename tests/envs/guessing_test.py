@@ -16,7 +16,7 @@ from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
 from motif_jax.envs.guessing.game import CLOSED, OPEN, RULES
 from motif_jax.envs.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import check_world, make_world
+from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
 from motif_jax.system.http import HttpClient
 

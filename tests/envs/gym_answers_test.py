@@ -7,7 +7,7 @@ import pytest
 from gym_world_test import EVERYTHING, Corridor, Walk
 from gymnasium import spaces
 
-from motif_jax.envs.settings import check_world
+from motif_jax.envs.worlds import check_world
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

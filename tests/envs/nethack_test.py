@@ -20,7 +20,7 @@ from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS, step_penalty
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus
 from motif_jax.system.metrics import resident_mib
 

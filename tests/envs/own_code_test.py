@@ -10,7 +10,7 @@ from gym_world_test import Walk
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.own_code import PACKAGE, as_failure, load_class, reported
-from motif_jax.envs.settings import check_world
+from motif_jax.envs.worlds import check_world
 from motif_jax.episodes.playback import EventCounter, Track, make_replay
 from motif_jax.launch import stopped_by_signals
 from motif_jax.rewards.source import RewardSource

@@ -11,8 +11,8 @@ from motif_jax.actors.players import make_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import WRITTEN, make_world
 from motif_jax.envs.world import text_action, to_row, to_text
+from motif_jax.envs.worlds import WRITTEN, make_world
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay, read_tracks, write_tracks
 from motif_jax.preferences.store import PairDataset

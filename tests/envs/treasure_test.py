@@ -8,7 +8,6 @@ import pytest
 
 from motif_jax.annotation.texts import read_texts
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.treasure.world import (
     ACTIONS,
     DOWN,
@@ -23,6 +22,7 @@ from motif_jax.envs.treasure.world import (
     TreasureGame,
 )
 from motif_jax.envs.world import step_specs
+from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus
 
 pytestmark = pytest.mark.quick

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.toy import MOVES, STAIRS, ToyGame
 from motif_jax.envs.world import step_specs

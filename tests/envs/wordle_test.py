@@ -12,10 +12,10 @@ import pytest
 
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.wordle.game import TRIES, Guess, Position, WordleGame, WordleView, guess, reward
 from motif_jax.envs.wordle.players import OPENERS, User
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, TOKENS, Vocabulary, is_guess, load_vocabulary
+from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, Turn, UserError
 
 pytestmark = pytest.mark.quick

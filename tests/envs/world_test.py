@@ -17,8 +17,8 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.rules import NO_RULES
 from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import TAKEN, WORLDS, check_world, essential, make_world, title
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
+from motif_jax.envs.worlds import TAKEN, WORLDS, check_world, essential, make_world, title
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
 from motif_jax.experiment import check_same_experiment
 from motif_jax.preferences.store import DATA
@@ -130,7 +130,7 @@ def test_scripted_players_are_those_that_worlds_name():
 
 def test_nothing_of_nethack_is_loaded_for_another_world():
     code = (
-        "import sys; from motif_jax.actors import worker; from motif_jax.envs.settings import make_world;"
+        "import sys; from motif_jax.actors import worker; from motif_jax.envs.worlds import make_world;"
         "game = make_world({'world': 'toy'}).game(); print([m for m in ('nle', 'jax', 'minigrid') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -11,12 +11,12 @@ from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language.beam import search
-from motif_jax.language.generation import FREE, Sampling, draw, generate, no_limits
+from motif_jax.language.generation import FREE, TokenSampling, draw, generate, no_limits
 
 CONTEXTS, LENGTHS = some_tokens(), np.array([11, 6, 8])
 LEFT = np.arange(11) >= 11 - LENGTHS[:, None]  # padded on the left
 KEYS = jax.random.split(jax.random.key(0), 3)
-GREEDY, PLAIN = Sampling(0.0, 0, 1.0), Sampling(1.0, 0, 1.0)
+GREEDY, PLAIN = TokenSampling(0.0, 0, 1.0), TokenSampling(1.0, 0, 1.0)
 ROOM = 12
 
 
@@ -96,7 +96,8 @@ def test_one_program_serves_all_ways_to_draw():
     run("gpt2")
     before = make_program("gpt2")._cache_size()
     rows = [
-        run("gpt2", Sampling(*values)).tokens for values in ((1.0, 0, 1.0), (0.5, 3, 1.0), (2.0, 0, 0.4), (0.0, 0, 1.0))
+        run("gpt2", TokenSampling(*values)).tokens
+        for values in ((1.0, 0, 1.0), (0.5, 3, 1.0), (2.0, 0, 0.4), (0.0, 0, 1.0))
     ]
     assert len({row.tobytes() for row in rows}) == 4
     limits = no_limits(VOCABULARY, 3)
@@ -143,7 +144,8 @@ def test_a_shift_adds_to_the_logits(name):
     small = make_small(name)
     table = jax.random.normal(jax.random.key(5), (VOCABULARY, VOCABULARY)) * 3
     program, valid = make_program(name, shifted=True), LEFT.astype(int)
-    for factor, sampling in ((0.0, GREEDY), (1.0, GREEDY), (1.0, Sampling(2.0, 1, 1.0))):  # the best one of the sums
+    only_best = TokenSampling(2.0, 1, 1.0)  # of the sums
+    for factor, sampling in ((0.0, GREEDY), (1.0, GREEDY), (1.0, only_best)):
         sampling = jax.tree.map(jnp.asarray, sampling)
         arguments = (table, jnp.float32(factor)), jnp.zeros((1, 3))
         found = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
@@ -190,7 +192,7 @@ def test_tokens_are_drawn_with_their_probabilities(values):
     num = 4000
     logits = jnp.array(np.random.default_rng(0).normal(size=12) * 2).astype(jnp.float32)
     keys = jax.random.split(jax.random.key(1), num)
-    sampling = jax.tree.map(jnp.asarray, Sampling(*values))
+    sampling = jax.tree.map(jnp.asarray, TokenSampling(*values))
     drawn = jax.jit(draw)(jnp.tile(logits, (num, 1)), keys, sampling)
     found, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
     assert (found[wanted == 0] == 0).all()

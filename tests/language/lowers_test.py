@@ -9,7 +9,7 @@ from lowering_test import lower
 
 from motif_jax.language.adapt import accumulate, add_low_rank, split_trained
 from motif_jax.language.beam import search
-from motif_jax.language.generation import Sampling, generate, no_limits
+from motif_jax.language.generation import TokenSampling, generate, no_limits
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
@@ -42,7 +42,7 @@ def test_scoring_generation_and_training_lower(family, dtype):
         SEGMENTS,
         make_tree([[[3, 4], [3]]]),
     )
-    sampling = jax.tree.map(np.asarray, Sampling(1.0, 0, 1.0))
+    sampling = jax.tree.map(np.asarray, TokenSampling(1.0, 0, 1.0))
     limits = no_limits(V, B, (1,))
 
     def generated(weights, tokens, segments, keys, sampling, limits):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.learner.columns import Turns, decision_rewards, vtrace_in_columns
+from motif_jax.learner.columns import InCharge, decision_rewards, vtrace_in_columns
 from motif_jax.learner.vtrace import next_values, vtrace
 
 K = 3  # options
@@ -29,7 +29,7 @@ def streams(seed: int, steps: int = 24, games: int = 40) -> dict[str, np.ndarray
 
 
 def both(data: dict[str, np.ndarray], **options) -> tuple:
-    turns = Turns(jnp.asarray(data["charge"]), jnp.asarray(data["charge"] == K), jnp.asarray(data["switches"]))
+    turns = InCharge(jnp.asarray(data["charge"]), jnp.asarray(data["charge"] == K), jnp.asarray(data["switches"]))
     arrays = {
         name: jnp.asarray(data[name], jnp.float32) for name in ("values", "rewards", "discounts", "ratio", "last")
     }
@@ -81,7 +81,7 @@ def test_a_decision_is_paid_what_is_earned_until_the_next(discount):
     data = streams(7)
     decides = data["charge"] == K
     ended = (data["terminated"] | data["truncated"]) & ~decides  # the game stands still in a decision
-    turns = Turns(jnp.asarray(data["charge"]), jnp.asarray(decides), jnp.asarray(data["switches"]))
+    turns = InCharge(jnp.asarray(data["charge"]), jnp.asarray(decides), jnp.asarray(data["switches"]))
     found = decision_rewards(jnp.asarray(data["rewards"], jnp.float32), turns, jnp.asarray(ended), discount)
     for one, other in zip(found, twin.decision_rewards(data["rewards"], decides, ended, discount), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

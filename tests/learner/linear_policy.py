@@ -10,7 +10,7 @@ import numpy as np
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import LearnerState, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import LearnerState, Rollouts, TrainingRewards, init_state, make_policy_update
 
 T, B, A, D, H = 5, 16, 3, 4, 2
 VERSION = 7
@@ -32,7 +32,7 @@ def unroll(params, frozen, observations, first, core):
 
 def shape_rewards(rollouts):
     intrinsic = 0.5 * rollouts.moments["m"]
-    return Rewards(rollouts.reward + intrinsic, rollouts.reward, intrinsic)
+    return TrainingRewards(rollouts.reward + intrinsic, rollouts.reward, intrinsic)
 
 
 def make_params(seed: int = 0):

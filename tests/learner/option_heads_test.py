@@ -14,7 +14,7 @@ from linear_policy import BASE, VERSION, B, D, H, T, make_rollouts, unroll
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.options import Control
-from motif_jax.learner.update import Rewards, init_state, make_policy_update
+from motif_jax.learner.update import TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.options import OptionHeads
 from motif_jax.rewards.mixtures import mixtures
 
@@ -69,7 +69,7 @@ def train(batch, control=CONTROL, devices=1, **changes):
         total, of_options = control.training_rewards(
             rewards, jnp.asarray(factors, jnp.float32), rollouts, settings.discount
         )
-        return Rewards(total, rollouts.reward, of_options)
+        return TrainingRewards(total, rollouts.reward, of_options)
 
     mesh = make_mesh(devices)
     update = map_update(make_policy_update(told_unroll, shape_rewards, settings, control), mesh, 1, num_constants=1)

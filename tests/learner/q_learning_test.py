@@ -25,7 +25,7 @@ from motif_jax.learner.q_learning import (
     td_targets,
 )
 from motif_jax.learner.settings import ReplaySettings, Settings
-from motif_jax.learner.update import Rewards, Rollouts
+from motif_jax.learner.update import Rollouts, TrainingRewards
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
 
@@ -37,7 +37,7 @@ Q = Settings(algorithm="q_learning", discount=0.9, learning_rate=1e-2, adam_eps=
 
 
 def just_the_games(rollouts):
-    return Rewards(*[rollouts.reward] * 3)
+    return TrainingRewards(*[rollouts.reward] * 3)
 
 
 # ---- the buffer

@@ -10,9 +10,9 @@ import pytest
 from flax import nnx
 
 from motif_jax.envs.nethack.world import FRAME_WORLDS
-from motif_jax.envs.settings import WORLDS, WRITTEN, make_world
+from motif_jax.envs.worlds import WORLDS, WRITTEN, make_world
 from motif_jax.networks import presets
-from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
+from motif_jax.networks.general import CategoryPart, GridPart, TextPart, VectorPart, in_blocks
 from motif_jax.networks.kinds import FIXED, check_reads, from_record, kind_of, to_record
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
 from motif_jax.policies.model import make_policy_model
@@ -100,27 +100,27 @@ def test_a_grid_is_joined_in_blocks_of_four_cells():
 @pytest.mark.quick
 def test_the_same_value_in_other_channels_and_places_is_something_else():
     options = {"dtype": jnp.float32, "rngs": nnx.Rngs(0)}
-    grid = Grid(ArraySpec((2, 2, 3), "uint8", "grid", 4), **options)
+    grid = GridPart(ArraySpec((2, 2, 3), "uint8", "grid", 4), **options)
     at = np.zeros((3, 2, 2, 3), np.uint8)
     at[1, 0, 0, 0], at[2, 0, 0, 1] = 1, 1
     a, b, c = grid(at)
     assert not jnp.allclose(a, b)
     assert not jnp.allclose(b, c)
-    category = Category(ArraySpec((2,), "int64", "category", 3), **options)
+    category = CategoryPart(ArraySpec((2,), "int64", "category", 3), **options)
     a, b = category(np.array([[0, 1], [1, 0]]))
     assert not jnp.allclose(a, b)
 
 
 @pytest.mark.quick
 def test_numbers_of_any_size_are_compressed():
-    vector = Vector(ArraySpec((2,), "int64"), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    vector = VectorPart(ArraySpec((2,), "int64"), dtype=jnp.float32, rngs=nnx.Rngs(0))
     small, large = vector(np.array([[0, 0], [10**9, -(10**9)]]))
     assert np.abs(large - small).max() < 30  # log(10^9) is 21
 
 
 @pytest.mark.quick
 def test_a_text_is_read_to_its_end():
-    text = Text(ArraySpec((4,), "uint8"), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    text = TextPart(ArraySpec((4,), "uint8"), dtype=jnp.float32, rngs=nnx.Rngs(0))
     a, b = text(np.array([[1, 2, 3, 4], [1, 2, 3, 5]], np.uint8))
     assert not jnp.allclose(a, b)
 
@@ -212,7 +212,7 @@ def test_every_network_reads_the_worlds_that_come_with_the_program(name):
 @pytest.mark.quick
 def test_planes_are_a_grid_with_its_channels_first():
     planes, grid = (
-        Grid(ArraySpec(shape, "uint8", kind, 9), dtype=jnp.float32, rngs=nnx.Rngs(0))
+        GridPart(ArraySpec(shape, "uint8", kind, 9), dtype=jnp.float32, rngs=nnx.Rngs(0))
         for kind, shape in (("planes", (2, 3, 5)), ("grid", (3, 5, 2)))
     )
     x = np.random.default_rng(0).integers(0, 9, (4, 2, 3, 5))

@@ -17,9 +17,9 @@ from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.offline.batch import Batch, Replies, Weights
+from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
+from motif_jax.offline.offline_settings import OfflineSettings, ValueTerms
 from motif_jax.offline.recipes import RECIPES, names, recipe_of
-from motif_jax.offline.settings import Settings, ValueTerms
 from motif_jax.offline.terms import count, sum_terms, weights_of
 from motif_jax.offline.update import (
     follow,
@@ -30,10 +30,10 @@ from motif_jax.offline.update import (
     means_of,
     zero_sums,
 )
-from motif_jax.offline.values import Language
+from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values import unused_values
 
-SETTINGS = Settings(
+SETTINGS = OfflineSettings(
     learning_rate=1e-2, warmup_steps=0, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,
     advantage_beta=0.8, conservative_temperature=0.7,
 )  # fmt: skip
@@ -51,7 +51,7 @@ def replies_for(rows, seed=0):
 
 def batch_of(seed=0, num_rows=8, **more):
     rows = random_rows(seed, num_rows, **more)
-    return Batch(rows, replies_for(rows))
+    return TranscriptBatch(rows, replies_for(rows))
 
 
 def start(recipe, settings=SETTINGS):
@@ -182,7 +182,7 @@ def test_packed_rows_are_learnt_from_as_if_each_episode_had_a_row():
     def filled(rows):
         """A batch of eight rows, the last of them empty."""
         rows = jax.tree.map(lambda array: np.pad(array, [(0, 8 - len(array)), (0, 0)]), rows)
-        return Batch(rows, replies_for(rows))
+        return TranscriptBatch(rows, replies_for(rows))
 
     for name in ("utterance_ilql", "decision_transformer", "monte_carlo"):
         assert_same(updated(recipe_of(name), filled(packed)), updated(recipe_of(name), filled(rows)))
@@ -208,7 +208,11 @@ def test_only_what_a_recipe_learns_is_changed_and_its_target_follows():
     where="motif_jax/offline/update.py",
 )
 def test_targets_may_be_copied_at_some_steps_instead():
-    settings, target, learnt = Settings(hard_update_every=3), {"q": jnp.zeros(2)}, {"q": jnp.ones(2), "v": jnp.ones(1)}
+    settings, target, learnt = (
+        OfflineSettings(hard_update_every=3),
+        {"q": jnp.zeros(2)},
+        {"q": jnp.ones(2), "v": jnp.ones(1)},
+    )
     copied = [float(follow(target, learnt, jnp.int32(step), settings)["q"][0]) for step in range(1, 7)]
     assert copied == [0, 0, 1, 0, 0, 1]
 
@@ -285,7 +289,7 @@ OTHER = {  # for each value of the losses another one than in SETTINGS
     "policy_weight": 0.5, "advantage_beta": 0.2, "advantage_weight": 7.0, "advantage_sign": True, "value_min": -0.2,
     "value_max": 0.1, "reward_scale": 3.0, "mean_over_all_tokens": True,
 }  # fmt: skip
-PLAIN = Language(  # so that programs are traced quickly
+PLAIN = ModelFunctions(  # so that programs are traced quickly
     lambda params, tokens, segments, added: params["embedding"][tokens] + (0 if added is None else added),
     lambda params, hidden: hidden @ params["embedding"].T, WIDTH, VOCABULARY,
 )  # fmt: skip
@@ -316,7 +320,7 @@ def test_every_value_changes_the_update_or_is_listed_as_unused(name):
 
 @pytest.mark.quick
 def test_values_that_others_make_useless_are_unused():
-    section = asdict(Settings()) | {"games": 8}
+    section = asdict(OfflineSettings()) | {"games": 8}
     assert "margin" in unused_values(recipe_of("ilql"), section)
     assert "margin" not in unused_values(recipe_of("ilql"), section | {"margin_weight": 1.0})
     assert "polyak" in unused_values(recipe_of("ilql"), section | {"hard_update_every": 5})
@@ -331,7 +335,9 @@ def test_values_that_others_make_useless_are_unused():
 
 @pytest.mark.quick
 def test_the_learning_rate_rises_and_falls():
-    settings = Settings(learning_rate=1.0, warmup_steps=4, learning_rate_end=0.1, total_steps=14, max_gradient_norm=0.0)
+    settings = OfflineSettings(
+        learning_rate=1.0, warmup_steps=4, learning_rate_end=0.1, total_steps=14, max_gradient_norm=0.0
+    )
     optimizer = make_optimizer(settings)
     params, rates = jnp.zeros(()), []
     state = optimizer.init(params)

@@ -7,11 +7,11 @@ from talks import Letters
 from tiny_decoder import hidden_states, logits, new_params
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate
-from motif_jax.offline.batch import Batch
+from motif_jax.offline.batch import TranscriptBatch
+from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
-from motif_jax.offline.values import Language
+from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values.found import Chosen, chosen_values, last_values, rank_shares, top_advantages
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
@@ -70,12 +70,12 @@ def risky_games():
 def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future():
     """On average "a" is worth -3/4. With t = 0.95, V after it solves t/8 (1 - v) = (1 - t) 7/8 (1 + v): v = 0.46."""
     tokeniser = Letters()
-    language = Language(hidden_states, logits, 16, tokeniser.size)
+    language = ModelFunctions(hidden_states, logits, 16, tokeniser.size)
     renderer = Renderer(turns_of(risky_games()), tokeniser, TEMPLATES["marks"])
     rows = renderer.rows(np.arange(16), 8)
     mesh, found = make_mesh(1), {}
     for name in ("ilql", "single_step"):
-        settings = Settings(
+        settings = OfflineSettings(
             learning_rate=1e-2, warmup_steps=0, discount=1.0, expectile=0.95, conservative_weight=0.0, polyak=0.1
         )
         recipe = recipe_of(name)
@@ -84,7 +84,7 @@ def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future():
         update = map_update(make_offline_update(language, recipe, settings), mesh, batch_axis=0, num_constants=1)
         state = replicate(state, mesh)
         for _ in range(200):
-            state, _ = update(state, {}, Batch(rows))
+            state, _ = update(state, {}, TranscriptBatch(rows))
         learnt = state.learnt
         q = np.asarray(chosen_values(language, learnt, learnt, rows).q)
         found[name] = float(q[0, 0] - q[8, 0])

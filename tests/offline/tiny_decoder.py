@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.offline.values import Language
+from motif_jax.offline.values import ModelFunctions
 from motif_jax.transcripts.render import CUT, TERMINAL, UNFINISHED, Rows
 
 WIDTH, VOCABULARY, LONGEST = 8, 11, 64
@@ -33,7 +33,7 @@ def logits(params, hidden):
     return (hidden @ params["embedding"].T).astype(jnp.float32)
 
 
-LANGUAGE = Language(hidden_states, logits, WIDTH, VOCABULARY)
+LANGUAGE = ModelFunctions(hidden_states, logits, WIDTH, VOCABULARY)
 
 
 def random_rows(seed, num_rows=4, length=24, packed=False):

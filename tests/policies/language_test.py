@@ -15,9 +15,9 @@ from motif_jax.language.config import from_record, to_record
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
-from motif_jax.policies.language_policy import PADDING, Head, action_logits
+from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names
@@ -105,7 +105,7 @@ def test_a_head_for_actions_needs_no_names():
     reference="as published",
 )
 def test_heads_are_as_published_where_that_is_asked_for():
-    head = Head(16, 9, 4, published=True, rngs=nnx.Rngs(0))
+    head = TanhHead(16, 9, 4, published=True, rngs=nnx.Rngs(0))
     x = seen = np.random.default_rng(0).normal(size=(3, 16)).astype(np.float32)
     for layer in (*head.layers, head.last):
         kernel, bias = np.asarray(layer.kernel[...]), np.asarray(layer.bias[...])
@@ -170,7 +170,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus(family, algorithm):
         truncated=np.zeros((2, 4), bool), moments={},
     )  # fmt: skip
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=4)
-    update = make_policy_update(model.unroll, lambda rollouts: Rewards(*[rollouts.reward] * 3), settings)
+    update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), settings)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     state = jax.eval_shape(lambda params: init_state(params, settings), model.params)
     step = jax.jit(lambda params, frozen, seen: model.step(params, frozen, seen, None, np.zeros((4, 0)), ()))

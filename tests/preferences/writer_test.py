@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
+from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
@@ -25,17 +25,19 @@ SIZES = {
 }  # fmt: skip
 
 
-def episode(number: int, steps: int) -> Episode:
+def episode(number: int, steps: int) -> FinishedEpisode:
     """Every step can be told from every other: blstats 0 and 1 are episode and step."""
     info = EpisodeInfo(number, steps, 0.0, 1, False, (10 * number, steps, 0, 2, 1))
     blstats = np.zeros((steps, 27), np.int32)
     blstats[:, 0], blstats[:, 1] = number, np.arange(steps)
     messages = np.zeros((steps, 256), np.uint8)
     messages[::3, 0] = 65 + number
-    return Episode(info, {"message": messages, "blstats": blstats, "rewards": np.arange(steps, dtype=np.float32)})
+    return FinishedEpisode(
+        info, {"message": messages, "blstats": blstats, "rewards": np.arange(steps, dtype=np.float32)}
+    )
 
 
-def write(writer: PairWriter, episodes: list[Episode]) -> None:
+def write(writer: PairWriter, episodes: list[FinishedEpisode]) -> None:
     for one in episodes:
         if not writer.full and one.info.episode >= writer.progress["next_episode"]:
             writer.add(one)

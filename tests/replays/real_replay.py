@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import encode
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import ACTION_NAMES
 from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.replays.replay import COLUMNS, DTYPES, ROWS, Replay
 from motif_jax.replays.scene import FACTS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.rewards.choice import READING, SOURCES, Choice, find_class, parse_sources
+from motif_jax.rewards.choice import READING, SOURCES, SourceChoice, find_class, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
@@ -37,10 +37,10 @@ def own(tmp_path, monkeypatch):
 
 def test_names_with_coefficients_and_classes_by_their_paths():
     assert parse_sources("learnt, count:0.05,rnd:-1e-3,package.module:Class:2", 0.1) == [
-        Choice("learnt", "motif_jax.rewards.learnt_source:LearntSource", 0.1),
-        Choice("count", "motif_jax.rewards.count:CountBonus", 0.05),
-        Choice("rnd", "motif_jax.rewards.rnd:RandomDistillation", -0.001),
-        Choice("Class", "package.module:Class", 2.0),
+        SourceChoice("learnt", "motif_jax.rewards.learnt_source:LearntSource", 0.1),
+        SourceChoice("count", "motif_jax.rewards.count:CountBonus", 0.05),
+        SourceChoice("rnd", "motif_jax.rewards.rnd:RandomDistillation", -0.001),
+        SourceChoice("Class", "package.module:Class", 2.0),
     ]
     assert parse_sources("", 0.1) == []
     assert parse_sources("learnt", 0.0) == []  # it need not be there

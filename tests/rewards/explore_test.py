@@ -7,8 +7,8 @@ import pytest
 from conftest import get_config
 from nle import nethack
 
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import BLANK_GLYPH, EVENTS, OBSERVATIONS, observation_specs
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.rewards.explore import Explore
 from motif_jax.rewards.source import Setting

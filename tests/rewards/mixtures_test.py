@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.policies.model import heads_of
 from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named, parse_coefficients
 from motif_jax.rewards.options import LENGTHS, find_plan, mixed, parse_plan

@@ -12,7 +12,7 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.online.asking import in_order
 from motif_jax.rewards.online.kinds import Anchored, Ranking
-from motif_jax.rewards.online.settings import check_online, parse_goals
+from motif_jax.rewards.online.online_section import check_online, parse_goals
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, Store
 from motif_jax.stages import train_policy

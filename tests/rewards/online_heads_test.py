@@ -15,8 +15,8 @@ from motif_jax.rewards.heads import pair_weights
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.online.asking import in_order
 from motif_jax.rewards.online.kinds import Anchored, Ranking
+from motif_jax.rewards.online.online_section import check_online
 from motif_jax.rewards.online.pupil import SEED, Teaching
-from motif_jax.rewards.online.settings import check_online
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError

@@ -12,7 +12,7 @@ from conftest import get_config
 from nethack_texts import NETHACK
 
 from motif_jax.annotation import readable
-from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.envs.world import WAIT
@@ -22,7 +22,7 @@ from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online import exchange, making
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
-from motif_jax.rewards.online.settings import KINDS
+from motif_jax.rewards.online.online_section import KINDS
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
 from motif_jax.rewards.online.words import WordsSource, read_vectors
@@ -123,7 +123,7 @@ def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys,
     """100 messages are shown twice, and 200 pairs made each time: 200 answers or more, next to none with a verdict."""
     now, shown = [0.0], [f"A bat flutters past you #{number}." for number in range(100)]
     monkeypatch.setattr(readable.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(None, "FOO\nor BAR?"))
+    monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "FOO\nor BAR?"))
     source = make(tmp_path, kind=kind, pairs_per_update=200, attempts=5)
 
     def show():
@@ -148,7 +148,7 @@ def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys,
     resumed = OnlineSource.rebuild(source.arrays(), source.facts())
     assert "lack a readable verdict (--config" in resumed.failure()
 
-    monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(1.0, "yes"))
+    monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(1.0, "yes"))
     shown[:] = [f"A rat bites you #{number}." for number in range(300)]
     show()
     now[0] += 60.0

@@ -12,7 +12,7 @@ from conftest import ROOT, with_cpu_devices
 from reward_test import messages
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.rewards.batches import Batches, epoch_order, make_batches
+from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.preference import TrainState, make_reward_update, pair_loss, zero_sums
 
@@ -40,7 +40,7 @@ def data(pairs: int = 300, captions: int = 40, length: int = 1, seed: int = 0):
     return table, ids, rng.choice([0.0, 0.5, 1.0, 0.8], pairs).astype(np.float32)
 
 
-def train(batches: Batches, table, num_devices: int = 1):
+def train(batches: PairBatches, table, num_devices: int = 1):
     """Plain gradient steps: Adam would blow up the rounding of the smallest gradients."""
     apply, params = make_reward_model(OPTIONS, 0)
     optimizer = optax.sgd(RATE)

@@ -594,8 +594,8 @@ def test_without_any_label_there_are_no_more_saves_than_with_labels(tmp_path, mo
     seconds, saves = [0.0], []
     monkeypatch.setattr(annotate_job, "time", types.SimpleNamespace(monotonic=lambda: seconds[0]))
     monkeypatch.setattr(annotate_job, "COMMIT_EVERY_S", 30.0)
-    real = annotate_job.Job._save
-    monkeypatch.setattr(annotate_job.Job, "_save", lambda *arguments: saves.append(1) or real(*arguments))
+    real = annotate_job.AnnotationJob._save
+    monkeypatch.setattr(annotate_job.AnnotationJob, "_save", lambda *arguments: saves.append(1) or real(*arguments))
 
     def fault(number, body):
         seconds[0] += 0.5  # each question is asked twice

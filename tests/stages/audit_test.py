@@ -8,17 +8,17 @@ from conftest import get_config
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import experiment
-from motif_jax.annotation.annotator import Answer, Incomplete
+from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.audit.captions import Captions, group_captions
 from motif_jax.audit.examine import Evidence, examine, make_plan
-from motif_jax.audit.judge import Answers, Limits
+from motif_jax.audit.judge import JudgeAnswers, QuestionLimits
 from motif_jax.audit.pay import Steps
 from motif_jax.captions import encode
 from motif_jax.config.table import keys
 from motif_jax.devices.checkpoints import Checkpoints
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.texts import texts_of
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.stages import audit
@@ -113,7 +113,7 @@ class Breaking:
             if not self.left:
                 raise Incomplete("the judge is gone")
             self.left -= 1
-            yield question, Answer(None, "hm") if self.silent else self.rules.answer(question)
+            yield question, QuestionAnswer(None, "hm") if self.silent else self.rules.answer(question)
 
     def close(self):
         pass
@@ -248,8 +248,8 @@ def evidence_of(texts: list[str], rules: bool = True) -> Evidence:
 
 
 def skipped_of(evidence: Evidence) -> dict[str, str]:
-    plan = make_plan(evidence, Limits(5, 5, 5), 0)
-    answers = Answers(np.full(len(plan.questions), 0.5), np.full(len(plan.repeats), 0.5))
+    plan = make_plan(evidence, QuestionLimits(5, 5, 5), 0)
+    answers = JudgeAnswers(np.full(len(plan.questions), 0.5), np.full(len(plan.repeats), 0.5))
     return {check.name: check.skipped for check in examine(evidence, plan, answers).findings.skipped}
 
 

@@ -14,7 +14,7 @@ from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
 from motif_jax.policies import mixture as policy_collect
-from motif_jax.policies.choice import Choice, parse_mixture
+from motif_jax.policies.choice import PlayerChoice, parse_mixture
 from motif_jax.policies.mixture import deal, groups_per_worker
 from motif_jax.preferences.pairs import places
 from motif_jax.preferences.store import PairDataset
@@ -161,8 +161,8 @@ def test_what_cannot_be_read_is_told_at_once(text, sentence):
 @pytest.mark.quick
 def test_a_mixture_is_written_in_one_line():
     assert parse_mixture("runs/a, b@all:0.5,c@40000:2,me@home/runs/d", "FLAG") == [
-        Choice("runs/a", "last", 1.0), Choice("b", "all", 0.5), Choice("c", "40000", 2.0),
-        Choice("me@home/runs/d", "last", 1.0),
+        PlayerChoice("runs/a", "last", 1.0), PlayerChoice("b", "all", 0.5), PlayerChoice("c", "40000", 2.0),
+        PlayerChoice("me@home/runs/d", "last", 1.0),
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from conftest import get_config
 
 from motif_jax import experiment
 from motif_jax.actors.recorded import play_branches, play_episodes
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter

@@ -14,8 +14,8 @@ from motif_jax.envs.babyai.bot import BotPlayer
 from motif_jax.envs.babyai.prompt import decode
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import to_row
+from motif_jax.envs.worlds import make_world
 from motif_jax.stages.report.values import find_recorded
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError

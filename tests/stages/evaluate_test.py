@@ -9,7 +9,7 @@ from toy_policies import TASK, policies
 
 from motif_jax.annotation.rules import NO_RULES
 from motif_jax.envs.nethack.figures import FIGURES
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary

@@ -14,8 +14,8 @@ from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED
+from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.setup import assemble, make_place
@@ -91,7 +91,7 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
 
 @pytest.mark.parametrize("recipe", names())
 def test_the_state_of_every_recipe_comes_back_from_no_updates(recipe, tmp_path):
-    state = init_state(jax.random.key(0), DECODER, recipe_of(recipe), Settings(), new_params(1), new_params(2))
+    state = init_state(jax.random.key(0), DECODER, recipe_of(recipe), OfflineSettings(), new_params(1), new_params(2))
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(0, {"train": state}, {})
     checkpoints.close()

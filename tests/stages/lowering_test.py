@@ -22,10 +22,10 @@ from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import make_policy_model
-from motif_jax.policies.player import Turns, play_step, play_turn
+from motif_jax.policies.player import OptionMemory, play_step, play_turn
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
-from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.batches import PairBatches
 from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt_source import LearntSource
@@ -98,7 +98,7 @@ def test_the_policy_step_lowers_with_options(plan):
     model = policy_model("general", "float32", plan)
     step = jax.jit(functools.partial(play_turn, model.step, model.options, None, False), donate_argnums=1)
     weights = model.params, model.frozen, jax.jit(model.prepare)(model.params, model.frozen)
-    memory = Turns(np.zeros((B + 1, model.core_size), np.float32), *np.zeros((2, B + 1), np.int32))
+    memory = OptionMemory(np.zeros((B + 1, model.core_size), np.float32), *np.zeros((2, B + 1), np.int32))
     lower(
         step, weights, memory, jax.random.key(0), np.int32(0), observations(model.reads, B), np.zeros(B, bool),
         np.zeros(B, np.int32),
@@ -184,7 +184,7 @@ def test_the_training_of_the_reward_lowers(reads):
     more = observations(["blstats", "glyphs"], 2, 1, B)
     extra = {"vector": np.zeros((2, 1, B, 27), np.float32), **more} if reads else {}
     weight = np.ones((2, 1, B), np.float32)
-    batches = Batches(items, extra, np.zeros((2, 1, B, 2, 1), np.int32), weight, weight, weight)
+    batches = PairBatches(items, extra, np.zeros((2, 1, B, 2, 1), np.int32), weight, weight, weight)
     lower(update, state, replicate(texts, mesh), replicate(np.int32(0), mesh), shard(batches, mesh, axis=1))
     lower(
         reward_model.make_value(apply), params, texts, items[0, 0], {name: array[0, 0] for name, array in extra.items()}

@@ -8,7 +8,7 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
-from motif_jax.stages.offline.epochs import Job, Pace, train
+from motif_jax.stages.offline.epochs import Pace, TrainingJob, train
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.signals import StopAsked
 
@@ -46,9 +46,9 @@ def make_job(folder, stop, kill_at=None, broken_at=None, **facts):
         return {"x": x, "steps": state["steps"] + 1}, {"loss": x.sum(), "finite": jnp.float32(finite)}
 
     facts = {"transcripts": "these"} | facts
-    return Job("train_language", folder, {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}, lambda x: x,
-               lambda epoch: SIZES[epoch], batch, update, lambda state: {"loss": float(abs(state["x"]).sum())},
-               facts, facts)  # fmt: skip
+    state = {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}
+    return TrainingJob("train_language", folder, state, lambda x: x, lambda epoch: SIZES[epoch], batch, update,
+                       lambda state: {"loss": float(abs(state["x"]).sum())}, facts, facts)  # fmt: skip
 
 
 def run(folder, stop=None, pace=PACE, **changes):

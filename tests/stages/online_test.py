@@ -17,13 +17,13 @@ from train_policy_test import TINY, assert_equal_to_the_bit
 from motif_jax import experiment
 from motif_jax.actors.acting import Rounds
 from motif_jax.annotation import stream
-from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.devices.checkpoints import reading
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.rewards.online.settings import parse_goals, turn_at
+from motif_jax.rewards.online.online_section import parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
@@ -206,7 +206,7 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys,
 
 
 def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(None, "Hard to say."))
+    monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "Hard to say."))
     with pytest.raises(UserError, match=r"'online': .* of .* answers lack .*'Hard to say\.'.*the policy is saved"):
         run(tmp_path, online__attempts=100)
     assert "train_policy: the reward source 'online'" in capsys.readouterr().out

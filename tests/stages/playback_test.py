@@ -10,11 +10,11 @@ from conftest import get_config
 
 from motif_jax.actors.recorder import file_of
 from motif_jax.captions import decode
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import Frames, frame_keys
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes import playback
 from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
 from motif_jax.replays.replay import load_replay, top_messages

@@ -10,7 +10,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.stages import train_language
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_language.model import FILES

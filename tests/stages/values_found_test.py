@@ -8,7 +8,7 @@ from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
 from value_of_texts_test import heads
 
 from motif_jax.actors.recorded import play_branches
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.offline.update import OfflineState
 from motif_jax.stages.train_values.found import Chosen, best_texts, make_readers, ranks
 from motif_jax.tokens import LetterTokeniser

@@ -12,7 +12,7 @@ from conftest import get_config
 
 from motif_jax import experiment
 from motif_jax.envs.comments.world import comments
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from motif_jax.envs.babyai.words import BOX, COLOURS, DOOR, ENGLISH, Language
+from motif_jax.envs.babyai.words import BOX, COLOURS, DOOR, ENGLISH, Wording
 
 VIEW = 7  # cells on a side
 COLUMN, ROW = 3, 6  # of the player, who faces row 0
@@ -25,7 +25,7 @@ OPEN, CLOSED, LOCKED = 0, 1, 2
 Cell = tuple[int, int, int]
 
 
-def describe(image: np.ndarray, language: Language = ENGLISH, faithful_walls: bool = False) -> list[str]:
+def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: bool = False) -> list[str]:
     """Returns the sentences.
 
     Args:
@@ -70,7 +70,7 @@ def _wall_at(kinds: Iterable[int], faithful: bool) -> int:
     return 0
 
 
-def _place(language: Language, right: int, forward: int) -> str:
+def _place(language: Wording, right: int, forward: int) -> str:
     parts = []
     if right:
         parts.append(_part(language, abs(right), language.right if right > 0 else language.left))
@@ -79,7 +79,7 @@ def _place(language: Language, right: int, forward: int) -> str:
     return language.both.join(parts)
 
 
-def _part(language: Language, count: int, side: str) -> str:
+def _part(language: Wording, count: int, side: str) -> str:
     return (language.step if count == 1 else language.steps).format(count=count, side=side)
 
 

@@ -14,9 +14,9 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from motif_jax.captions import encode
 from motif_jax.envs.babyai import bot, screen
 from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW, caption, describe
+from motif_jax.envs.babyai.level_settings import MISSION_BYTES, BabyAISettings
 from motif_jax.envs.babyai.levels import Maker, family_of, makers_of
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
-from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings
 from motif_jax.envs.gym_games import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen

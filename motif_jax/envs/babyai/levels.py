@@ -36,7 +36,7 @@ from minigrid.envs.babyai.core.verifier import (
     SeqInstr,
 )
 
-from motif_jax.envs.babyai.settings import FAMILIES, FRENCH_LEVELS, short_name
+from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, short_name
 from motif_jax.structs import UserError
 
 LEVEL_FLAG = "--config.env.babyai.level"

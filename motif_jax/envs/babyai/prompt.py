@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.envs.babyai.describe import COLUMN, EMPTY, LOCKED, ROW, VIEW, WALL, describe
-from motif_jax.envs.babyai.settings import BabyAISettings
-from motif_jax.envs.babyai.words import BALL, BOX, COLOURS, DOOR, KEY, Language
+from motif_jax.envs.babyai.level_settings import BabyAISettings
+from motif_jax.envs.babyai.words import BALL, BOX, COLOURS, DOOR, KEY, Wording
 from motif_jax.structs import ArraySpec, UserError
 
 BYTES_FLAG = "--config.env.babyai.prompt_bytes"
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 class Prompt:
     """The prompt of one game."""
 
-    def __init__(self, language: Language, actions: Sequence[str], window: int, rewrite: Callable[[str], str]):
+    def __init__(self, language: Wording, actions: Sequence[str], window: int, rewrite: Callable[[str], str]):
         """Makes an empty prompt.
 
         Args:

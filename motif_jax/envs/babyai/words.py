@@ -19,7 +19,7 @@ ACTIONS_FLAG, REWORDING_FLAG = "--config.env.babyai.actions", "--config.env.baby
 MOST_ACTIONS = 32
 
 
-class Language(NamedTuple):
+class Wording(NamedTuple):
     """Templates of sentences, and the words that fill them."""
 
     carry: str
@@ -41,7 +41,7 @@ class Language(NamedTuple):
     action: str
 
 
-ENGLISH = Language(
+ENGLISH = Wording(
     carry="You carry a {colour} {kind}",
     wall="You see a wall {place}",
     thing="You see a {colour} {kind} {place}",
@@ -60,7 +60,7 @@ ENGLISH = Language(
     observation="Observation",
     action="Action",
 )
-FRENCH = Language(
+FRENCH = Wording(
     carry="Tu portes une {kind} {colour}",
     wall="Tu vois un mur à {place}",
     thing="Tu vois une {kind} {colour} {place}",

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.babyai.describe import VIEW
+from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import PromptBytes, make_probes
-from motif_jax.envs.babyai.settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.gym_games import quiet
 from motif_jax.envs.own_code import WORLD_FLAG

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question
+from motif_jax.annotation.annotator import Annotator, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import check_backend, open_annotator
 from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.prompts import MODES, is_sentence
@@ -76,7 +76,7 @@ class JudgeScorer:
         self._unknown = unknown
         self._annotator: Annotator | None = None
         self._memory: AnswerMemory | None = None
-        self._undecided: dict[Question, Answer] = {}  # without a verdict, which `AnswerMemory` does not keep
+        self._undecided: dict[Question, QuestionAnswer] = {}  # without a verdict, which `AnswerMemory` does not keep
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """See `Scorer`: the probability that each comment satisfies the goal."""
@@ -99,7 +99,7 @@ class JudgeScorer:
             if memory is not None:
                 memory.close()
 
-    def _ask(self, questions: dict[Question, None]) -> dict[Question, Answer]:
+    def _ask(self, questions: dict[Question, None]) -> dict[Question, QuestionAnswer]:
         if self._annotator is None:
             self._annotator, about = open_annotator(self._section, FORUM, seed=0, one=True)
             self._memory = AnswerMemory(self._cache, about, one=True)
@@ -114,7 +114,7 @@ class JudgeScorer:
                 self._undecided[question] = answer
         return found
 
-    def _value(self, text: str, answer: Answer) -> float:
+    def _value(self, text: str, answer: QuestionAnswer) -> float:
         score = self._unknown if answer.yes is None else answer.yes
         if score is None:
             raise UserError(

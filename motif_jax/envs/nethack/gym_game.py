@@ -24,6 +24,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import (
     COLOURS,
     HIGH,
@@ -34,7 +35,6 @@ from motif_jax.envs.nethack.observations import (
     frame_keys,
     open_rows,
 )
-from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import plain_shape
 from motif_jax.screens import screen_text

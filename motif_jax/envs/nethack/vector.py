@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.envs.nethack.game_settings import FrameSettings
 from motif_jax.envs.nethack.observations import Frames, Observer, frame_keys, open_rows
-from motif_jax.envs.nethack.settings import FrameSettings
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.world import WAIT, Rows
 from motif_jax.structs import EndStatus, EpisodeInfo

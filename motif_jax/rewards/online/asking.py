@@ -18,9 +18,9 @@ from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.readable import Readable
 from motif_jax.annotation.stream import Answered, Direct, Item, Stream
 from motif_jax.console import print_line
-from motif_jax.rewards.online.kinds import Kind, Ranking
+from motif_jax.rewards.online.kinds import OnlineKind, Ranking
 from motif_jax.rewards.online.making import Judges
-from motif_jax.rewards.online.settings import SECTION
+from motif_jax.rewards.online.online_section import SECTION
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
 from motif_jax.system.files import json_line
@@ -133,7 +133,7 @@ AHEAD = 256  # questions planned at least; more where the judge answers many bet
 NO_LIMIT = 2**62
 
 
-def in_order(store: Store, kind: Kind, order: str) -> np.ndarray:
+def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     """The waiting questions, the most urgent first.
 
     Args:

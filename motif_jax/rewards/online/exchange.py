@@ -21,7 +21,7 @@ from motif_jax.structs import UserError
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and update, with several hosts
 
 
-class Findings(NamedTuple):
+class HostNews(NamedTuple):
     """The news of a host."""
 
     seen: Seen
@@ -33,10 +33,10 @@ class Findings(NamedTuple):
 
 
 NONE = np.zeros(0, np.int64)
-NOTHING = Findings(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), HostMoments(), 0, 0, NONE, np.zeros(0))
+NOTHING = HostNews(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), HostMoments(), 0, 0, NONE, np.zeros(0))
 
 
-def join(parts: Sequence[Findings]) -> Findings:
+def join(parts: Sequence[HostNews]) -> HostNews:
     """Merges findings; each caption occurs once in the result."""
     scores = HostMoments()
     for part in parts:
@@ -44,7 +44,7 @@ def join(parts: Sequence[Findings]) -> Findings:
     seen = [part.seen for part in parts]
     rows, of_rows = np.unique(np.concatenate([one.rows for one in seen]), return_inverse=True)
     messages, of_messages, _ = distinct_messages(np.concatenate([one.messages for one in seen]))
-    return Findings(
+    return HostNews(
         Seen(
             rows,
             _sums(of_rows, np.concatenate([one.counts for one in seen]), len(rows)),
@@ -75,7 +75,7 @@ class Exchange:
         """Drops unsent answers, which are about the previous goal."""
         self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
 
-    def share(self, mine: Findings, hosts: Any) -> list[Findings]:
+    def share(self, mine: HostNews, hosts: Any) -> list[HostNews]:
         """The findings of all hosts, in their order."""
         if hosts is None or hosts.count == 1:
             return [mine]
@@ -83,7 +83,7 @@ class Exchange:
         return [unpack(words) for words in from_every_host(pack(now))]
 
 
-def cut(findings: Findings) -> tuple[Findings, Findings]:
+def cut(findings: HostNews) -> tuple[HostNews, HostNews]:
     """Splits findings into the part that fits into a message, and the rest."""
     rows, messages, answers = MOST["rows"], MOST["messages"], MOST["answers"]
     seen = findings.seen
@@ -95,7 +95,7 @@ def cut(findings: Findings) -> tuple[Findings, Findings]:
     )
 
 
-def pack(findings: Findings) -> np.ndarray:
+def pack(findings: HostNews) -> np.ndarray:
     """Findings as a message of fixed size. -> [N] int32"""
     seen = findings.seen
     head = np.array(
@@ -114,7 +114,7 @@ def pack(findings: Findings) -> np.ndarray:
     return np.frombuffer(b"".join(part.tobytes() for part in parts), np.int32)
 
 
-def unpack(words: np.ndarray) -> Findings:
+def unpack(words: np.ndarray) -> HostNews:
     """The inverse of `pack`."""
     data, place = np.ascontiguousarray(words).tobytes(), 0
 
@@ -134,7 +134,7 @@ def unpack(words: np.ndarray) -> Findings:
         take(np.int64, MOST["messages"])[:messages],
     )
     questions, yes = take(np.int64, MOST["answers"])[:answers], take(np.float64, MOST["answers"])[:answers]
-    return Findings(seen, scores, steps, labelled, questions, yes)
+    return HostNews(seen, scores, steps, labelled, questions, yes)
 
 
 def check_same(arrays: Any) -> None:

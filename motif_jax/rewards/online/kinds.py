@@ -31,7 +31,7 @@ from motif_jax.rewards.preference import pair_loss
 from motif_jax.rewards.source import Arrays
 
 
-class Kind(Protocol):
+class OnlineKind(Protocol):
     """One way to reward captions."""
 
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
@@ -77,7 +77,7 @@ class Retrieval:
         self._view: np.ndarray | None = None
 
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
-        """See `Kind`: labels are looked up, so there is nothing to learn."""
+        """See `OnlineKind`: labels are looked up, so there is nothing to learn."""
         if news:
             self._view = None
 
@@ -88,31 +88,31 @@ class Retrieval:
         return self._view
 
     def score(self, view: np.ndarray, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return view[rows]
 
     def worth(self, view: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return scores
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """See `Kind`: the answer for a caption without a label is fully uncertain."""
+        """See `OnlineKind`: the answer for a caption without a label is fully uncertain."""
         return np.full(len(questions), 0.5)
 
     def forget(self) -> None:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         self._view = None
 
     def arrays(self) -> Arrays:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return {}
 
     def restore(self, arrays: Any) -> None:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         self._view = None
 
     def figures(self) -> dict[str, float]:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return {}
 
 
@@ -152,19 +152,19 @@ class Classification(TaughtKind):
         return {"messages": shown, "labels": self._fill(labels), "weight": self._fill(weight)}
 
     def view(self, store: Store) -> Any:
-        """See `Kind`: the parameters; None before the first lesson."""
+        """See `OnlineKind`: the parameters; None before the first lesson."""
         return self._pupil.params if self._pupil.lessons else None
 
     def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """See `Kind`: the probability that a caption is helpful."""
+        """See `OnlineKind`: the probability that a caption is helpful."""
         return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view, messages)
 
     def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return (scores > self._threshold).astype(np.float32)
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         rows = store.questions["first"][questions]
         return 0.5 - np.abs(self.score(self.view(store), store.captions.messages[rows], rows) - 0.5)
 
@@ -221,27 +221,27 @@ class Ranking(TaughtKind):
         self._seen = seen
 
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         self._seen = self._seen.merge(scores)
         super().learn(store, news, scores)
 
     def view(self, store: Store) -> Ranked | None:
-        """See `Kind`; None before the first lesson."""
+        """See `OnlineKind`; None before the first lesson."""
         return Ranked(self._pupil.params, self._seen) if self._pupil.lessons else None
 
     def score(self, view: Ranked | None, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view.params, messages)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         if view is None or not self._normalise:
             return scores
         z = view.seen.normalise(scores)
         return np.where(z > self._floor, z, 0.0).astype(np.float32)
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         view = self.view(store)
         sides = (store.questions[name][questions] for name in ("first", "second"))
         first, second = (self.score(view, store.captions.messages[rows], rows) for rows in sides)
@@ -258,16 +258,16 @@ class Ranking(TaughtKind):
         return (1 / (1 + np.exp(first - second))).std(0)
 
     def arrays(self) -> dict[str, Any]:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return super().arrays() | {"seen": np.array(self._seen, np.float64)}
 
     def restore(self, arrays: Any) -> None:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         self._seen = HostMoments(*np.asarray(arrays["seen"]).tolist())
         super().restore({name: array for name, array in arrays.items() if name != "seen"})
 
     def figures(self) -> dict[str, float]:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return super().figures() | {"score_mean": self._seen.mean, "score_std": self._seen.variance**0.5}
 
 
@@ -284,7 +284,7 @@ class Anchored(Ranking):
         self._zero = 0.0
 
     def view(self, store: Store) -> Ranked | None:
-        """See `Kind`: the neutral moment is scored once per snapshot. None before the first lesson."""
+        """See `OnlineKind`: the neutral moment is scored once per snapshot. None before the first lesson."""
         found = super().view(store)
         if found is None:
             return None
@@ -293,7 +293,7 @@ class Anchored(Ranking):
         return found._replace(zero=self._zero)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         if view is None:
             return scores
         worth = np.tanh((scores.astype(np.float64) - view.zero) / 2)  # 2p - 1

@@ -16,9 +16,9 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.captioned import captioned_facts
-from motif_jax.rewards.online.kinds import Anchored, Classification, Kind, Ranking, Retrieval
+from motif_jax.rewards.online.kinds import Anchored, Classification, OnlineKind, Ranking, Retrieval
+from motif_jax.rewards.online.online_section import SECTION, asks_pairs, is_anchored, judge_section
 from motif_jax.rewards.online.pupil import Teaching
-from motif_jax.rewards.online.settings import SECTION, asks_pairs, is_anchored, judge_section
 from motif_jax.rewards.online.store import Opinion
 from motif_jax.rewards.source import Facts
 from motif_jax.structs import UserError
@@ -38,7 +38,7 @@ def make_facts(config: ConfigDict, judge: Facts) -> Facts:
     return facts | captioned_facts(config)
 
 
-def make_kind(facts: Facts) -> Kind:
+def make_kind(facts: Facts) -> OnlineKind:
     """A new, untrained kind, as the facts describe it."""
     if facts["kind"] == "retrieval":
         return Retrieval(facts["threshold"])
@@ -100,7 +100,7 @@ class Judges:
 WEIGHT = 1000.0  # the moments of the learnt reward count as this number of steps
 
 
-def starting_opinion(config: ConfigDict, kind: Kind) -> Opinion | None:
+def starting_opinion(config: ConfigDict, kind: OnlineKind) -> Opinion | None:
     """Gives ranking the parameters of `init_from`; for other kinds, returns a function from messages to 0 or 1."""
     section = config.policy.online
     if not section.init_from:

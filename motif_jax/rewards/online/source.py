@@ -22,9 +22,9 @@ from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.online.exchange import NOTHING, Exchange, Findings, check_same, join
+from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, check_same, join
 from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
-from motif_jax.rewards.online.settings import WORDS, asks_pairs, check_past, is_anchored, parse_goals, turn_at
+from motif_jax.rewards.online.online_section import WORDS, asks_pairs, check_past, is_anchored, parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
@@ -61,7 +61,7 @@ class OnlineSource(Captioned):
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"], is_anchored(facts))
         self.kind = make_kind(facts)
         self.steps = self._updates = self._asked = self._turn = 0
-        self._passed: collections.deque[Findings] | None = None if config is None else collections.deque()
+        self._passed: collections.deque[HostNews] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
         self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
         self._swap()
@@ -143,7 +143,7 @@ class OnlineSource(Captioned):
         if len(findings) > 1 and self._updates % COMPARE_EVERY == 1:
             check_same(self.arrays())
 
-    def _answers(self) -> Findings:
+    def _answers(self) -> HostNews:
         """The judge's answers since the last call; empty on all hosts but the first."""
         answers = self._asking.answers(self.steps) if self._asking else []
         questions = np.array([one.item.number for one in answers], np.int64)
@@ -177,7 +177,7 @@ class OnlineSource(Captioned):
             *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
         )
 
-    def _take(self, findings: Findings) -> int:
+    def _take(self, findings: HostNews) -> int:
         """Takes answers; returns the number of new labels."""
         assert self._config is not None
         before = len(self.store.answered)

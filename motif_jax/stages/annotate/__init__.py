@@ -14,17 +14,17 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import Tables, check_values
 from motif_jax.console import print_line
-from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.envs.texts import texts_of
+from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.shards import Part, Shard, rows_of
+from motif_jax.preferences.shards import Shard, ShardNumber, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import EXPERIMENT, Stage
-from motif_jax.stages.annotate.job import Job, MakeAnnotator
+from motif_jax.stages.annotate.job import AnnotationJob, MakeAnnotator
 from motif_jax.stages.annotate.page import page_of, write_page
 from motif_jax.stages.annotate.setup import (
     TABLES,
@@ -69,7 +69,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
     """Labels this job's shard, and merges all shards after the last one. `make` starts the annotator, if needed."""
-    section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
+    section, part = config.annotate, ShardNumber(config.annotate.shard, config.annotate.num_shards)
 
     # ---- questions
     if not (workdir / "dataset").is_dir():
@@ -113,7 +113,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
                 log = {NOT_ASKED: unknown, "seconds": round(time.monotonic() - started, 1)}
                 shard.commit(len(wanted) == len(rows), log)
             else:
-                Job(config, questions, shard, rows).run(make)
+                AnnotationJob(config, questions, shard, rows).run(make)
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0

@@ -16,7 +16,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
+from motif_jax.annotation.annotator import Annotator, Incomplete, Question, QuestionAnswer, batched
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.backends import MODELS
 from motif_jax.annotation.readable import LEAST_SHARE, Readable
@@ -27,7 +27,7 @@ from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
-from motif_jax.stages.annotate.rounds import Rounds
+from motif_jax.stages.annotate.rounds import QuestionRounds
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
@@ -37,7 +37,7 @@ COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens"
 MakeAnnotator = Callable[[ConfigDict, Mapping[str, Any]], tuple[Annotator, dict[str, Any]]]
 
 
-class Job:
+class AnnotationJob:
     """Asks the questions of one shard."""
 
     def __init__(self, config: ConfigDict, questions: Questions, shard: Shard, rows: np.ndarray):
@@ -64,16 +64,16 @@ class Job:
         shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
         before = shard.prob[self._asking]
         self._asked.know(self._place + low, np.where(self._turned, 1 - before, before))
-        self._rounds: Rounds | None = None
+        self._rounds: QuestionRounds | None = None
         if section.order == "random":
             self._wanted = np.random.default_rng([config.seed, 90, low]).permutation(high - low)[: len(self._wanted)]
         elif section.order == "disagreement":
-            self._rounds = Rounds(questions, shard, len(self._wanted), section.rounds, config.seed)
+            self._rounds = QuestionRounds(questions, shard, len(self._wanted), section.rounds, config.seed)
             self._wanted = self._rounds.order
         self._before = dict(shard.record.get("log", {}))  # of earlier runs
         self._counts = dict.fromkeys(COUNTED, 0)
         self._started = self._committed = time.monotonic()
-        self._pending: list[tuple[Question, Answer]] = []
+        self._pending: list[tuple[Question, QuestionAnswer]] = []
         self._flight: dict[Question, tuple[int, bool]] = {}  # asked, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # the full name, as in the answer cache
@@ -229,7 +229,7 @@ class Job:
             self._count(self._counts, answer)
         return labelled
 
-    def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> None:
+    def _commit(self, finished: bool, pending: list[tuple[Question, QuestionAnswer]]) -> None:
         """Writes the labels and the log to the shard; `pending` answers count as asked."""
         self._label()
         counts = dict(self._counts)
@@ -243,7 +243,7 @@ class Job:
         self._shard.commit(finished, log)
 
     @staticmethod
-    def _count(counts: dict[str, int], answer: Answer) -> None:
+    def _count(counts: dict[str, int], answer: QuestionAnswer) -> None:
         counts["asked"] += 1
         counts["no_verdict"] += answer.second_better is None
         for name in ("prompt_tokens", "cached_tokens", "output_tokens"):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.annotator import Answer, Question, batched
+from motif_jax.annotation.annotator import Question, QuestionAnswer, batched
 from motif_jax.annotation.answers import read_answers
 from motif_jax.annotation.backends import MODELS, make_the_prompt
 from motif_jax.annotation.lexicon import Lexicon
@@ -31,12 +31,12 @@ EXAMPLES = 8  # answers without a verdict
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 
 
-class Evidence(NamedTuple):
+class AnswerDetails(NamedTuple):
     """Details of the answers for the page, in addition to their labels."""
 
     said: dict[int, str]  # answers to the most frequent questions, by the question's number
     both: np.ndarray  # answers of questions asked in both orders, in their own order. [J, 2]
-    unreadable: dict[Question, Answer]  # of questions without a label
+    unreadable: dict[Question, QuestionAnswer]  # of questions without a label
     mass: float  # mean probability of a verdict as the next token; 1 in mode reason
 
 
@@ -99,7 +99,9 @@ def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray
     return label
 
 
-def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evidence: Evidence) -> list[tuple[str, str]]:
+def _figures(
+    pairs: int, questions: Questions, logs: list[dict[str, Any]], evidence: AnswerDetails
+) -> list[tuple[str, str]]:
     different = int((questions.of_pair >= 0).sum())
     total = {key: sum(log.get(key, 0) for log in logs) for key in ("asked", "prompt_tokens", "output_tokens")}
     figures = [
@@ -118,7 +120,7 @@ def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evide
 
 
 def _of_the_questions(
-    section: ConfigDict, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: Evidence
+    section: ConfigDict, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: AnswerDetails
 ) -> list[str]:
     """HTML blocks: the most frequent questions, certainty of answers, position bias, unreadable answers."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
@@ -162,7 +164,7 @@ def _of_the_questions(
 
 def _evidence(
     config: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
-) -> Evidence:
+) -> AnswerDetails:
     """Collects the evidence: applies the rules again, or reads the answer caches of the jobs."""
     said: dict[int, str] = {}
     if config.annotate.backend == "lexicon":
@@ -170,9 +172,9 @@ def _evidence(
         for number in top.tolist():
             for _, answer in lexicon.answers([Question(*questions.text(number))]):
                 said[number] = answer.said
-        return Evidence(said, np.empty((0, 2)), {}, 1.0)
+        return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
     asked, wanted = Asked(0, np.ones(len(questions), bool)), set(top.tolist())
-    unreadable: dict[Question, Answer] = {}
+    unreadable: dict[Question, QuestionAnswer] = {}
     masses = [0.0, 0.0]  # number and sum
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
         for lines in batched(read_answers(Path(folder)), LINES):
@@ -186,10 +188,10 @@ def _evidence(
                     unreadable[question] = answer
                 if number in wanted and answer.said and not backwards:
                     said[number] = answer.said
-    return Evidence(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
+    return AnswerDetails(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
 
 
-def _summary(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: Evidence) -> dict[str, Any]:
+def _summary(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> dict[str, Any]:
     """Facts for the report: the most frequent questions, those with a preference, position bias."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
     codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")

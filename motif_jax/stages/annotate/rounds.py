@@ -25,7 +25,7 @@ LEARNING_RATE, BATCH_SIZE = 1e-3, 128
 MOST_STEPS, MOST_EPOCHS = 2000, 20  # of a round's training
 
 
-class Rounds:
+class QuestionRounds:
     """Chooses questions in rounds; `order` has those chosen so far. [P] int64"""
 
     def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int):

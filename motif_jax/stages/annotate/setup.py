@@ -129,7 +129,7 @@ class Annotate:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingSection:
     """Sampling of answers in mode reason."""
 
     temperature: float = value(0.1, Number(0, 1000), "temperature", decides=True)
@@ -159,7 +159,7 @@ class Vllm:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerSection:
     """The backend server."""
 
     url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "address, up to /v1")
@@ -186,9 +186,9 @@ class JudgeSection:
 
 TABLES: Tables = {
     "annotate": table_of(Annotate)
-    | table_of(Sampling, "sampling")
+    | table_of(SamplingSection, "sampling")
     | table_of(Vllm, "vllm")
-    | table_of(Server, "server")
+    | table_of(ServerSection, "server")
     | table_of(JudgeSection, "judge")
 }
 

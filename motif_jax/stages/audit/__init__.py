@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, Tables, Whole, check_values, table_of, value
 from motif_jax.envs.protocols import by_protocol
-from motif_jax.envs.settings import check_world
 from motif_jax.envs.texts import texts_of
+from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator, ask
@@ -62,7 +62,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
     """Writes the findings to `workdir/audit`, and prints them. `make` starts the judge, if there is one to ask."""
     from motif_jax.audit.examine import examine, make_plan
-    from motif_jax.audit.judge import Limits
+    from motif_jax.audit.judge import QuestionLimits
     from motif_jax.stages.audit.inputs import gather, load_second
 
     second = load_second(config, workdir)
@@ -76,7 +76,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
 
     # ---- what is known, the questions, the answers
     evidence = gather(config, workdir, players, second)
-    limits = Limits(section.flips, section.triples, section.repeats)
+    limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, workdir / "audit" / "answers.json", make)
 

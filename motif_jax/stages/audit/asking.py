@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.audit.judge import Answers, Plan, describe
+from motif_jax.audit.judge import JudgeAnswers, JudgePlan, describe
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.stages.annotate.job import MakeAnnotator
@@ -24,7 +24,7 @@ WRITE_EVERY_S = 30.0
 UNREADABLE = -1.0  # an answer without a verdict
 
 
-def ask(config: ConfigDict, plan: Plan, file: Path, make: MakeAnnotator) -> Answers:
+def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator) -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used.
 
     Args:
@@ -36,7 +36,7 @@ def ask(config: ConfigDict, plan: Plan, file: Path, make: MakeAnnotator) -> Answ
     count = len(plan.questions)
     texts = plan.questions + [plan.questions[at] for at in plan.repeats]
     if not texts:
-        return Answers(np.zeros(0), np.zeros(0))
+        return JudgeAnswers(np.zeros(0), np.zeros(0))
     annotator, about = make(config, {})  # verdicts of rules, without degrees
     try:
         about = about | {"rules": texts_of(config).rules().version, "goal": config.annotate.goal}
@@ -69,7 +69,7 @@ def ask(config: ConfigDict, plan: Plan, file: Path, make: MakeAnnotator) -> Answ
     finally:
         annotator.close()
     found[found == UNREADABLE] = np.nan
-    return Answers(found[:count], found[count:])
+    return JudgeAnswers(found[:count], found[count:])
 
 
 def _kept(file: Path, stamp: str, count: int) -> np.ndarray:

@@ -17,8 +17,8 @@ from motif_jax.audit.pay import Steps
 from motif_jax.audit.wholes import LINES, episode_text
 from motif_jax.captions import decode, encode
 from motif_jax.console import print_line
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.texts import texts_of
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.store import PairDataset
@@ -33,7 +33,7 @@ from motif_jax.structs import UserError
 RULES = ("lexicon", "judge")  # backends whose worth of captions is known
 
 
-class Numbers:
+class CaptionNumbers:
     """Numbers different captions in the order in which they are first seen."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Numbers:
         return number
 
 
-class Played(NamedTuple):
+class PlayedEpisodes(NamedTuple):
     """Episodes of a player, by number."""
 
     captions: dict[int, np.ndarray]  # that each step is rewarded for. [T] int64
@@ -58,9 +58,9 @@ class Played(NamedTuple):
 
 def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
     """What is known of the reward, and of a second one that was learnt with another seed."""
-    numbers = Numbers()
+    numbers = CaptionNumbers()
     agent = _play(config, workdir, players.get("agent"), numbers)
-    chance: Played | str = "random play was not evaluated (--config.evaluate.beside=random)"
+    chance: PlayedEpisodes | str = "random play was not evaluated (--config.evaluate.beside=random)"
     if RANDOM in players:
         is_agent = players[RANDOM].name == players["agent"].name
         chance = agent if is_agent else _play(config, workdir, players[RANDOM], numbers)
@@ -80,7 +80,7 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], sec
     )
 
 
-def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: Numbers) -> Played | str:
+def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: CaptionNumbers) -> PlayedEpisodes | str:
     """Plays the episodes of a player back; or says why that is not possible."""
     if player is None:
         return "no player was evaluated (--stage=evaluate)"
@@ -103,10 +103,10 @@ def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: Num
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         shown = [numbers.of(message) for message in messages[late : late + row["steps"]]]
         found[row["episode"]] = np.array(shown, np.int64)
-    return Played(found, tracks)
+    return PlayedEpisodes(found, tracks)
 
 
-def _steps(played: Played) -> Steps:
+def _steps(played: PlayedEpisodes) -> Steps:
     """The steps of all episodes."""
     lengths = [len(shown) for shown in played.captions.values()]
     pay = [np.nan_to_num(played.tracks[number].intrinsic.astype(np.float64)) for number in played.captions]
@@ -114,7 +114,7 @@ def _steps(played: Played) -> Steps:
                  np.concatenate(pay))  # fmt: skip
 
 
-def _labels(config: ConfigDict, workdir: Path, numbers: Numbers) -> Labels | str:
+def _labels(config: ConfigDict, workdir: Path, numbers: CaptionNumbers) -> Labels | str:
     """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
     facts = read_json(workdir / "reward" / "statistics.json") or {}
     weights: dict[str, float] = dict(facts.get("annotators") or {label_name(config.annotate): 1.0})
@@ -175,12 +175,12 @@ def _values(reward: Reward, texts: list[str]) -> np.ndarray:
     return reward(np.array([encode(text) for text in texts], np.uint8)).normalised.astype(np.float64)
 
 
-def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played | str) -> tuple[Captions, str]:
+def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: PlayedEpisodes | str) -> tuple[Captions, str]:
     """All captions with their rewards, groups and worth; and why no judge can be asked, or ""."""
     values, reward = np.full(len(texts), np.nan), _load_audited(config, workdir)
     if texts and reward is not None and reward.reads_only_messages:
         values = _values(reward, texts)
-    if isinstance(agent, Played):  # the rewards that the agent really had, also of rewards that read more
+    if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
         shown = np.concatenate([*agent.captions.values()])
         z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
         known = np.isfinite(z)
@@ -202,13 +202,15 @@ def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played
     return captions, why if backend in ORACLES else ""
 
 
-def _wholes(config: ConfigDict, texts: list[str], agent: Played | str, chance: Played | str) -> Wholes | str:
+def _wholes(
+    config: ConfigDict, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
+) -> Wholes | str:
     """Pairs of the same games, played by random play and by the agent; or why there are none."""
     for played in (agent, chance):
         if isinstance(played, str):
             return played
-    assert isinstance(agent, Played)
-    assert isinstance(chance, Played)
+    assert isinstance(agent, PlayedEpisodes)
+    assert isinstance(chance, PlayedEpisodes)
     if agent is chance:
         return "only random play was evaluated"
     both = sorted(agent.captions.keys() & chance.captions.keys())
@@ -218,10 +220,10 @@ def _wholes(config: ConfigDict, texts: list[str], agent: Played | str, chance: P
     frequency = dict(zip(texts, np.asarray(count).tolist(), strict=True))
     lines = None if config.annotate.backend in RULES else LINES
 
-    def words(played: Played) -> list[str]:
+    def words(played: PlayedEpisodes) -> list[str]:
         return [episode_text([texts[at] for at in played.captions[number]], frequency, lines) for number in chosen]
 
-    def returns(played: Played) -> np.ndarray:
+    def returns(played: PlayedEpisodes) -> np.ndarray:
         return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])
 
     return Wholes(words(chance), words(agent), returns(chance), returns(agent))

@@ -26,11 +26,11 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import Tables, check_values
 from motif_jax.console import clean, print_line
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World
+from motif_jax.envs.worlds import TABLE as ENV
+from motif_jax.envs.worlds import check_world, make_world, title
 from motif_jax.policies.choice import parse_mixture
-from motif_jax.preferences.pairs import Episode
+from motif_jax.preferences.pairs import FinishedEpisode
 from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
 from motif_jax.stages import EXPERIMENT, Stage, with_result
@@ -145,7 +145,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
                 for episode in ready:
                     if writer.full:
                         break
-                    if isinstance(episode, Episode):
+                    if isinstance(episode, FinishedEpisode):
                         writer.add(episode)
                     else:
                         writer.skip(episode)

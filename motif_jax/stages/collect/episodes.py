@@ -8,7 +8,7 @@ from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.layout import Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.episodes.pieces import Pieces
-from motif_jax.preferences.pairs import Episode
+from motif_jax.preferences.pairs import FinishedEpisode
 
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 
@@ -20,7 +20,7 @@ class EpisodeQueue:
         self.number = first  # of the next episode
         self.waiting_bytes = 0
         self._pieces = Pieces()
-        self._done: dict[int, Episode] = {}
+        self._done: dict[int, FinishedEpisode] = {}
 
     def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
         """Copies a rollout's steps to their episodes.
@@ -34,14 +34,14 @@ class EpisodeQueue:
         first = pool.rollouts["first"][full.slot][0]  # [E]
         for info, steps in self._pieces.take(full, rows, first, pool.ended(full)):
             if info.episode >= self.number and info.episode not in self._done:
-                self._done[info.episode] = Episode(info, steps)
+                self._done[info.episode] = FinishedEpisode(info, steps)
                 self.waiting_bytes += _size(self._done[info.episode])
 
-    def next(self, given_up: list[int]) -> Episode | int | None:
+    def next(self, given_up: list[int]) -> FinishedEpisode | int | None:
         """The next episode, or its number if it was given up, or None if it is not finished."""
         number = self.number
-        found: Episode | int | None = self._done.pop(number, None)
-        if isinstance(found, Episode):
+        found: FinishedEpisode | int | None = self._done.pop(number, None)
+        if isinstance(found, FinishedEpisode):
             self.waiting_bytes -= _size(found)
         elif number in given_up:
             found = number
@@ -50,13 +50,13 @@ class EpisodeQueue:
         return found
 
 
-def _size(episode: Episode) -> int:
+def _size(episode: FinishedEpisode) -> int:
     return sum(array.nbytes for array in episode.steps.values())
 
 
 def play_in_order(
     pool: ActorPool, policy: BatchedPolicy | None, names: Mapping[str, str], first: int
-) -> Iterator[list[Episode | int]]:
+) -> Iterator[list[FinishedEpisode | int]]:
     """Plays without end, and yields episodes in the order of their numbers.
 
     Args:

@@ -23,9 +23,9 @@ from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.console import clean, print_line
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import essential, make_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import TEXT, World, to_text
+from motif_jax.envs.worlds import essential, make_world
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences import pairs
@@ -156,7 +156,7 @@ def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> I
         games = 0
         for ready in play_in_order(pool, mixture, {name: name for name in (PROMPT, "action", "reward")}, 0):
             for game in ready:
-                if not isinstance(game, pairs.Episode):
+                if not isinstance(game, pairs.FinishedEpisode):
                     continue  # given up after several crashes
                 worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
                 for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):

@@ -38,9 +38,9 @@ from motif_jax.config.table import (
 )
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
-from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
+from motif_jax.envs.worlds import TABLE as ENV
+from motif_jax.envs.worlds import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of

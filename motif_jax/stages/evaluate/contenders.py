@@ -21,9 +21,9 @@ from motif_jax.envs.protocols import (
     split_variations,
     suffix,
 )
-from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.world import World, is_text
-from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one
+from motif_jax.envs.worlds import check_world, make_world
+from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
@@ -150,14 +150,14 @@ def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: st
     return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
 
 
-def _parse(workdir: Path, policy: str, flag: str) -> Choice:
+def _parse(workdir: Path, policy: str, flag: str) -> PlayerChoice:
     """Parses the value of a flag; "" and @STEP are checkpoints of this workdir."""
     if not policy:
-        return Choice(str(workdir), LAST, 1.0)
+        return PlayerChoice(str(workdir), LAST, 1.0)
     return parse_one(f"{workdir}{policy}" if policy.startswith("@") else policy, flag)
 
 
-def _step_of(choice: Choice, steps: list[int], last: int, flag: str) -> int:
+def _step_of(choice: PlayerChoice, steps: list[int], last: int, flag: str) -> int:
     """The step of the chosen checkpoint, which must be in `steps`; `last` if the choice does not name one."""
     step = last if choice.which == LAST else int(choice.which)
     if step not in steps:

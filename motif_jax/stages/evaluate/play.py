@@ -22,7 +22,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces, StepArrays
 from motif_jax.episodes.playback import CHARGE, COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.episodes.recordings import Recordings
@@ -56,7 +56,7 @@ REWARD = "reward of "  # before a source's name: the rewards of an episode's ste
 EpisodeRow = dict[str, Any]
 
 
-class Playing(NamedTuple):
+class LoadedPlayer(NamedTuple):
     """A loaded player with its reward sources, and checksums that show whether they have changed."""
 
     name: str
@@ -72,7 +72,7 @@ class Playing(NamedTuple):
 
 def make_playing(
     config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers | None = None
-) -> Playing:
+) -> LoadedPlayer:
     """Loads the policy and its reward sources; without a learnt reward of its own it gets the workdir's.
 
     `loaded` keeps policies that write, with their compiled programs, for further decodings.
@@ -82,7 +82,7 @@ def make_playing(
     if not contender.path:
         sources = sources_of_workdir(config, workdir)
         scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
-        return Playing(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
+        return LoadedPlayer(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
     path = str(workdir) if contender.path == "." else contender.path
     trusted = [choice.path for choice in chosen(config)]
     model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
@@ -103,17 +103,17 @@ def make_playing(
     only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
-    return Playing(contender.name, "", model, contender.greedy, sources, checksums, only=only)
+    return LoadedPlayer(contender.name, "", model, contender.greedy, sources, checksums, only=only)
 
 
-def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> Playing:
+def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> LoadedPlayer:
     """`make_playing` for a policy that writes."""
     writer, checksum = load_writer(config, workdir, contender, flag, loaded)
     sources = sources_of_workdir(config, workdir)
     facts = {"parameters": checksum, "recipe": writer.model.recipe.name} | about(sources)
     if any(map(math.isfinite, bounds := writer.model.bounds)):
         facts["bounds"] = record(bounds)
-    return Playing(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
+    return LoadedPlayer(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
 
 
 def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
@@ -147,7 +147,7 @@ def about(sources: RewardSources) -> dict[str, Any]:
 
 def play(
     config: ConfigDict,
-    playing: Playing,
+    playing: LoadedPlayer,
     wanted: set[int],
     rows: dict[int, EpisodeRow],
     tracks: dict[int, Track],

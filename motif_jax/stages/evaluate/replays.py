@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from motif_jax.console import print_line
 from motif_jax.devices.releases import released_replay
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
-from motif_jax.envs.settings import essential, make_world
+from motif_jax.envs.worlds import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks, replay_of
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay

@@ -13,9 +13,9 @@ from motif_jax.console import print_line
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.protocols import is_variation
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin
 from motif_jax.offline.recipes import Recipe
 from motif_jax.policies.decoding import Decoding, describe_unused

@@ -19,7 +19,7 @@ import motif_jax
 from motif_jax.config.table import PATH, Tables, Text, check_values, table_of, value
 from motif_jax.console import print_line
 from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
-from motif_jax.envs.settings import check_world
+from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.structs import UserError

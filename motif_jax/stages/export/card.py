@@ -11,7 +11,7 @@ import numpy as np
 from motif_jax.console import clean
 from motif_jax.devices.releases import PREFIX
 from motif_jax.envs.protocols import TASK, TITLES
-from motif_jax.envs.settings import title
+from motif_jax.envs.worlds import title
 from motif_jax.pages.formats import exact
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.stages.report.figures import in_order

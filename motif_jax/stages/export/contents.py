@@ -14,7 +14,7 @@ from motif_jax.config.table import PATH, PATHS, Tables, flatten, keys
 from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.protocols import TASK, suffix
-from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.episodes.over_seeds import estimate
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.model import read_policy
@@ -40,7 +40,7 @@ SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
 KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
 
 
-class Part(NamedTuple):
+class ReleasePart(NamedTuple):
     """A policy or a reward."""
 
     step: int  # of the policy's training, or the reward's epoch
@@ -48,9 +48,9 @@ class Part(NamedTuple):
     arrays: Arrays  # by their paths
 
 
-def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
+def find_contents(config: ConfigDict, workdir: Path) -> dict[str, ReleasePart]:
     """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward."""
-    found: dict[str, Part] = {}
+    found: dict[str, ReleasePart] = {}
     reward = _own_reward(config, workdir)
     try:
         find_checkpoints(workdir, "policy")
@@ -62,7 +62,7 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
         arrays = _below("params", model.params) | _below("frozen", model.frozen)
         arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
         facts = facts | {"sources": sources.facts(), "config": deciding_values(facts["config"])}
-        found["policy"] = Part(steps[-1], facts, arrays)
+        found["policy"] = ReleasePart(steps[-1], facts, arrays)
         if sources.learnt:
             learnt = sources.learnt.reward
             same = reward is not None and reward_checksum(reward) == reward_checksum(learnt)
@@ -73,7 +73,7 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
             facts["config"] = deciding_values(facts["config"])
         arrays = _below("params", reward.params)
         arrays |= {("captions",): reward.captions, ("counts",): reward.counts}
-        found["reward"] = Part(int(facts.get("epoch") or 0), facts, arrays)
+        found["reward"] = ReleasePart(int(facts.get("epoch") or 0), facts, arrays)
     if not found:
         raise UserError(f"there is neither a policy nor a reward in {str(workdir)!r} to export (--workdir)")
     return found
@@ -108,7 +108,7 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_same(directory: Path, contents: Mapping[str, Part]) -> None:
+def check_same(directory: Path, contents: Mapping[str, ReleasePart]) -> None:
     """Reads the release; raises RuntimeError if the parameters differ from those that were written."""
     for kind, part in contents.items():
         params = read_policy(directory)[0].params if kind == "policy" else load_reward(directory).params
@@ -117,7 +117,7 @@ def check_same(directory: Path, contents: Mapping[str, Part]) -> None:
                 raise RuntimeError(f"{'.'.join(path)} of the {kind} differs from the written one")
 
 
-def find_results(workdir: Path, contents: Mapping[str, Part]) -> dict[str, Any]:
+def find_results(workdir: Path, contents: Mapping[str, ReleasePart]) -> dict[str, Any]:
     """Figures of the training, and each evaluation of the released policy, compared with random play.
 
     {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}
@@ -169,7 +169,7 @@ def _latest_means(workdir: Path) -> dict[str, float]:
     return {figure: interval["mean"] for figure, interval in figures.items() if interval}
 
 
-def find_replay(workdir: Path, contents: Mapping[str, Part]) -> bytes | None:
+def find_replay(workdir: Path, contents: Mapping[str, ReleasePart]) -> bytes | None:
     """The replay of the best episode of the released policy; None if it was not kept."""
     if "policy" not in contents:
         return None

@@ -37,7 +37,7 @@ RANK = "rank"  # an optional figure of evaluations that ranks checkpoints instea
 FINITE = "finite"  # a metric of updates: 0 if the update was not finite and did not change the state
 
 
-class Job(NamedTuple):
+class TrainingJob(NamedTuple):
     """A training: its state, its batches and its functions."""
 
     stage: str  # its name
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
     best: dict[str, float]  # the row of the best evaluation
 
 
-def train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
+def train(job: TrainingJob, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
     """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
     keeper = Checkpoints(job.folder / "checkpoints", pace.keep) if hosts.me == 0 else None
     try:
@@ -81,7 +81,7 @@ def train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
             keeper.close()
 
 
-def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoints | None) -> Outcome:
+def _train(job: TrainingJob, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoints | None) -> Outcome:
     state, done = _start_or_resume(job, keeper, hosts)
     expected = pace.num_epochs * job.num_steps(0)
     progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
@@ -159,7 +159,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
     return Outcome(state, done["steps"], done["epoch"], done["best"])
 
 
-def _start_or_resume(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dict[str, Any]]:
+def _start_or_resume(job: TrainingJob, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dict[str, Any]]:
     """The state on all devices, and the progress: from the last checkpoint, or new."""
     done: dict[str, Any] = {"epoch": 0, "step": 0, "steps": 0, "pending": [], "best": {}}
     state, found = job.state, keeper.latest() if keeper else None
@@ -184,7 +184,7 @@ def _start_or_resume(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tupl
     return job.place(state), done
 
 
-def _read_as_first_host(job: Job, step: int) -> Any:
+def _read_as_first_host(job: TrainingJob, step: int) -> Any:
     """Reads the checkpoint that the first host has read; returns a new state if this host cannot read it."""
     try:
         with reading(job.folder / "checkpoints") as checkpoints:
@@ -194,7 +194,7 @@ def _read_as_first_host(job: Job, step: int) -> Any:
         return job.state
 
 
-def _check(job: Job, done: dict[str, Any]) -> dict[str, float]:
+def _check(job: TrainingJob, done: dict[str, Any]) -> dict[str, float]:
     """Means over the updates since the last row; raises UserError if an update was not finite."""
     done["pending"] = [
         {name: float(value) for name, value in metrics.items()} for metrics in jax.device_get(done["pending"])
@@ -210,7 +210,7 @@ def _where(done: dict[str, Any], before: int = 0) -> str:
     return f"at update {done['steps'] - before:,} (epoch {done['epoch']})"
 
 
-def _remedy(job: Job) -> str:
+def _remedy(job: TrainingJob) -> str:
     return (
         f"earlier states are in {str(job.folder / 'checkpoints')!r}: choose another --workdir, with a smaller "
         f"--config.{job.stage}.learning_rate"
@@ -222,7 +222,7 @@ def run_offline(
     stage: str,
     folder: Path,
     open_data: Callable[[bool], Transcripts],
-    prepare: Callable[[Transcripts, Mesh, Hosts], tuple[Job, Callable[[Outcome], None]]],
+    prepare: Callable[[Transcripts, Mesh, Hosts], tuple[TrainingJob, Callable[[Outcome], None]]],
 ) -> None:
     """Trains in `folder`, or resumes an earlier run there.
 

@@ -17,16 +17,16 @@ from motif_jax.console import print_line
 from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.mesh import map_update, replicate, shard
 from motif_jax.language.config import LanguageConfig, to_record
-from motif_jax.offline.batch import Batch, Replies
+from motif_jax.offline.batch import Replies, TranscriptBatch
+from motif_jax.offline.offline_settings import settings_of
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.settings import settings_of
 from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
-from motif_jax.offline.values import Language
-from motif_jax.stages.offline.epochs import Job
+from motif_jax.offline.values import ModelFunctions
+from motif_jax.stages.offline.epochs import TrainingJob
 from motif_jax.structs import UserError
 from motif_jax.system.files import record
 from motif_jax.tokens import Tokeniser, digest
-from motif_jax.transcripts.batches import Plan, make_batch, planner
+from motif_jax.transcripts.batches import EpochPlan, make_batch, planner
 from motif_jax.transcripts.render import Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
@@ -38,27 +38,27 @@ VALIDATION = 2**31 - 1  # stands for an epoch's number
 class LanguageParts(NamedTuple):
     """A language model, its parameters and its tokeniser."""
 
-    language: Language
+    language: ModelFunctions
     params: Any  # on the host
     tokeniser: Tokeniser
     config: LanguageConfig
     graph: Any  # `nnx.merge(graph, params)` is the model
 
 
-class Batches(NamedTuple):
+class EpochBatches(NamedTuple):
     """Batches that depend only on the seed, the epoch and the step; each host has its rows of them."""
 
     learnt: int  # number of episodes
     num_steps: Callable[[int], int]  # batches of an epoch
-    get: Callable[[int, int], Batch]  # (epoch, step) -> on the devices
+    get: Callable[[int, int], TranscriptBatch]  # (epoch, step) -> on the devices
     num_valid: int  # batches of the validation
-    valid: Callable[[int], Batch]  # (number) -> on the devices
+    valid: Callable[[int], TranscriptBatch]  # (number) -> on the devices
 
 
 def make_batches(
     section: ConfigDict, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int, mesh: Mesh, host: int,
     num_hosts: int, replies: ReplySource | None = None,
-) -> Batches:  # fmt: skip
+) -> EpochBatches:  # fmt: skip
     """Plans the batches of a stage.
 
     Args:
@@ -77,14 +77,14 @@ def make_batches(
     here = section.batch_size // num_hosts
     share = slice(host * here, (host + 1) * here)
 
-    def put(plan: Plan, epoch: int, step: int) -> Batch:
-        batch = shard(Batch(make_batch(renderer, plan, step, share)), mesh)
+    def put(plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
+        batch = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
         if not replies:
             return batch
         most = max(sum(int(renderer.num_said[episode]) for episode in row) for row in plan.rows[step])
         return batch._replace(replies=replies(batch.rows, most, (seed, epoch, step)))
 
-    return Batches(
+    return EpochBatches(
         len(learnt),
         lambda epoch: len(plans(epoch)),
         lambda epoch, step: put(plans(epoch), epoch, step),
@@ -123,7 +123,7 @@ def make_job(
     mesh: Mesh, hosts: Hosts, figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None,
     bias: float = 0.0, identity: Mapping[str, Any] = {}, facts: Mapping[str, Any] = {},
     replies: ReplySource | None = None,
-) -> Job:  # fmt: skip
+) -> TrainingJob:  # fmt: skip
     """Makes the job of a stage.
 
     Args:
@@ -162,7 +162,7 @@ def make_job(
         return figures(state, means_of(means, recipe, settings))
 
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
-    return Job(
+    return TrainingJob(
         stage=stage,
         folder=folder,
         state=jax.tree.map(np.asarray, state),

@@ -68,7 +68,7 @@ def _findings(findings: list[Facts], clear: list[tuple[str, str]], skipped: list
     return [*body, f'<p class="soft">Not looked at: {named}.</p>'] if named else body
 
 
-class Flown(NamedTuple):
+class LastAudit(NamedTuple):
     """The last audit during training."""
 
     when: str
@@ -78,7 +78,7 @@ class Flown(NamedTuple):
     paid: list[Facts]
 
 
-def find_flown(path: Path) -> Flown | None:
+def find_flown(path: Path) -> LastAudit | None:
     """The last audit during the training of a workdir's policy; None if there is none."""
     file = path / "policy" / "audit.jsonl"
     with checked(file):
@@ -89,10 +89,10 @@ def find_flown(path: Path) -> Flown | None:
         skipped = [(str(one["check"]), str(one["why"])) for one in last["not_looked_at"]]
         paid = [whole(one, FLOWN) | {"worth": WORTHS[one["worth"]]} for one in last["paid"]]
         when = f"at {count(last['env_steps']):,} steps, over the last {count(last['episodes']):,} episodes"
-        return Flown(when, str(last["goal"]), [whole(one, FINDING) for one in last["findings"]], skipped, paid)
+        return LastAudit(when, str(last["goal"]), [whole(one, FINDING) for one in last["findings"]], skipped, paid)
 
 
-def of_flown(flown: Flown) -> list[str]:
+def of_flown(flown: LastAudit) -> list[str]:
     """The last audit during training, as HTML."""
     body = [f'<p class="soft">{esc(flown.when)} · goal: {esc(flown.goal)}</p>']
     body += _findings(flown.findings, [], flown.skipped)

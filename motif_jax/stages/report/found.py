@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.envs.settings import title
+from motif_jax.envs.worlds import title
 from motif_jax.pages.formats import Interval, count, number
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import NOT_ASKED, check_merged, count_asked

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motif_jax.annotation.prompts import is_sentence
-from motif_jax.envs.settings import TABLE as GAME
+from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources
-from motif_jax.rewards.online.settings import WORDS
+from motif_jax.rewards.online.online_section import WORDS
 from motif_jax.stages.report.data import warnings
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found

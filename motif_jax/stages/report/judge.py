@@ -10,7 +10,7 @@ from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
 from motif_jax.rewards.choice import ONLINE
-from motif_jax.rewards.online.settings import GoalTurn, is_anchored, parse_goals
+from motif_jax.rewards.online.online_section import GoalTurn, is_anchored, parse_goals
 from motif_jax.stages.report.audit import find_flown, of_flown
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import Facts, Found

@@ -41,7 +41,7 @@ class Recorded(NamedTuple):
     returns: np.ndarray  # [E]
 
 
-class Learning(NamedTuple):
+class TrainedStage(NamedTuple):
     """One stage of offline training."""
 
     title: str
@@ -63,13 +63,13 @@ def find_recorded(path: Path) -> Recorded | None:
     return Recorded(counts, by, returns)
 
 
-def find_learning(path: Path) -> list[Learning]:
+def find_learning(path: Path) -> list[TrainedStage]:
     """The stages of offline training that have begun in a workdir."""
     found = []
     for folder, title in (("language", "The language model"), ("values", "The values")):
         rows = read_rows(path / folder / "metrics.jsonl", every=True)
         if rows:
-            found.append(Learning(title, rows, read_object(path / folder / "summary.json") or {}))
+            found.append(TrainedStage(title, rows, read_object(path / folder / "summary.json") or {}))
     return found
 
 
@@ -97,7 +97,7 @@ def of_recorded(recorded: Recorded) -> list[str]:
     return body
 
 
-def of_learning(stages: Sequence[Learning]) -> list[str]:
+def of_learning(stages: Sequence[TrainedStage]) -> list[str]:
     """The part on learning, as HTML: figures and curves of each stage."""
     body = []
     for title, rows, summary in stages:

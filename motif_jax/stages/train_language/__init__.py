@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.babyai.manual import find_manual, read_manual
-from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.language.config import FOLDER, MODEL, check_model
-from motif_jax.offline.settings import Learning, Running, check_num_parts
+from motif_jax.offline.offline_settings import Learning, Running, check_num_parts
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.offline import declare
 from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, wordle_of
@@ -46,7 +46,7 @@ class TranscriptsSection:
 
 
 @dataclass(frozen=True)
-class LanguageModel:
+class TrainLanguageSection:
     """The language model that learns from transcripts."""
 
     model: str = value("", PATH, "directory in the Hugging Face layout; empty: a new model", decides=True)
@@ -71,7 +71,7 @@ class TrainLanguage:
 
 TABLES: Tables = {
     "transcripts": table_of(TranscriptsSection),
-    "language": table_of(LanguageModel),
+    "language": table_of(TrainLanguageSection),
     "train_language": table_of(TrainLanguage) | table_of(Running) | table_of(Learning),
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES

@@ -18,9 +18,9 @@ from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import check_world, essential
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.worlds import check_world, essential
 from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.tokens import (
     FILE,

@@ -24,7 +24,7 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
 from motif_jax.policies.programs import as_functions
-from motif_jax.stages.offline.epochs import Job, Outcome, run_offline
+from motif_jax.stages.offline.epochs import Outcome, TrainingJob, run_offline
 from motif_jax.stages.offline.job import LanguageParts, make_job
 from motif_jax.stages.train_language.data import BUILT_IN, make_renderer, open_transcripts
 from motif_jax.structs import UserError
@@ -99,7 +99,7 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
     """Trains the model in `folder` on the workdir's transcripts, or resumes an earlier run there."""
 
-    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[Job, Callable[[Outcome], None]]:
+    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[TrainingJob, Callable[[Outcome], None]]:
         parts = make_parts(config.language, transcripts, config[STAGE].max_length, config.seed)
         renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
 
@@ -115,7 +115,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
     run_offline(config, STAGE, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 
 
-def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
+def finish(folder: Path, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
     """Writes the best model and the summary, and prints a line."""
     number, whole, _ = read_saved(folder / "checkpoints", "language model", "best")
     state = rebuild(job.state, leaves_by_path(whole["train"]), folder)

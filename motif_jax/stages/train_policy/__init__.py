@@ -11,15 +11,15 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
 from motif_jax.config.table import Tables, check_values
-from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.envs.settings import check_world
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
+from motif_jax.envs.worlds import TABLE as ENV
+from motif_jax.envs.worlds import check_world
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads
-from motif_jax.policies.settings import check_language
+from motif_jax.policies.text_sections import check_language
 from motif_jax.rewards.choice import ONLINE, READING, find_own_class
-from motif_jax.rewards.online.settings import ANCHORED, check_online
+from motif_jax.rewards.online.online_section import ANCHORED, check_online
 from motif_jax.rewards.options import check_plan, chosen_from, find_plan
 from motif_jax.rewards.reading import check_reading
 from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.actors.handoff import Batch
+from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.audit.in_flight import audit_in_flight
 from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
@@ -48,7 +48,7 @@ class Episodes:
         self._open.clear()
         self._steps, self._kept = [], 0
 
-    def add(self, batch: Batch, caption: np.ndarray, pay: np.ndarray) -> None:
+    def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
         """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
         placed: Placed = batch.arrays
         size = len(placed.first) // len(batch.fulls)
@@ -115,7 +115,7 @@ class FlightAudit:
         if self._file.exists():
             drop_rows_after(self._file, env_steps)
 
-    def after_update(self, env_steps: int, batch: Batch) -> None:
+    def after_update(self, env_steps: int, batch: RolloutBatch) -> None:
         """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
         if self._source is None:
             return
@@ -128,7 +128,7 @@ class FlightAudit:
             print_line(f"train_policy: the audit failed, and training continues without it: {clean(repr(error))}")
         self._steps = env_steps
 
-    def _add(self, batch: Batch, source: OnlineSource) -> None:
+    def _add(self, batch: RolloutBatch, source: OnlineSource) -> None:
         if source.goal != self._goal:  # the pay so far was for another goal
             self._goal = source.goal
             self._episodes.clear()

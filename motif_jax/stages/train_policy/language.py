@@ -18,7 +18,7 @@ from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.language_policy import language_policy_fields, types_of
 from motif_jax.policies.model import Model
-from motif_jax.policies.settings import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
+from motif_jax.policies.text_sections import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, WordTokeniser
 

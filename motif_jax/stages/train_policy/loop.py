@@ -18,7 +18,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.acting import FreeRunning, Rounds, Source
-from motif_jax.actors.handoff import Batch
+from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
 from motif_jax.devices.coordination import host
 from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
@@ -49,7 +49,7 @@ class Pending(NamedTuple):
 
     update: int
     env_steps: int
-    batch: Batch
+    batch: RolloutBatch
     metrics: dict[str, jax.Array]
 
 

@@ -19,14 +19,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.acting import Source
-from motif_jax.actors.handoff import Batch
+from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.envs.world import World, to_row
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
-from motif_jax.rewards.options import Plan
+from motif_jax.rewards.options import OptionPlan
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.stages.train_policy.setup import Placed
@@ -49,7 +49,7 @@ class Returns:
         # (worker, group) -> rewards by source and steps, summed over each game's open episode. [sources + 1, E]
         self._open: dict[tuple[int, int], np.ndarray] = {}
 
-    def take(self, batch: Batch) -> list[Ended]:
+    def take(self, batch: RolloutBatch) -> list[Ended]:
         """The episodes that ended in a batch, except those that began with random actions (`warmup_steps`)."""
         placed: Placed = batch.arrays
         size = len(placed.first) // len(batch.fulls)
@@ -73,7 +73,7 @@ class Returns:
 class Record:
     """Collects the figures for the next row of `metrics.jsonl`."""
 
-    def __init__(self, pool: ActorPool, source: Source, plan: Plan | None = None):
+    def __init__(self, pool: ActorPool, source: Source, plan: OptionPlan | None = None):
         """Rows include counters and timers of the pool and the source; `plan`: of a policy with options."""
         self._options = plan.names if plan else ()
         self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or there is none
@@ -91,7 +91,7 @@ class Record:
         self._turns: list[TurnFigures] = []
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: RolloutBatch) -> None:
         """Adds the episodes and figures of a batch."""
         ended = self._returns.take(batch)
         self._ended += ended
@@ -160,7 +160,7 @@ class Log:
         self._writers.close()
         self._bar.close()
 
-    def after_update(self, done: dict[str, Any], batch: Batch) -> None:
+    def after_update(self, done: dict[str, Any], batch: RolloutBatch) -> None:
         """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
         self._audit.after_update(done["env_steps"], batch)
         if self._record.unpaid is not None and self._record.unpaid >= UNPAID:

@@ -10,7 +10,7 @@ from motif_jax.actors.capacity import available_mib
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, table_of, value
 from motif_jax.learner.settings import Q_LEARNING, REPLAY, ReplaySettings, Settings
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
-from motif_jax.policies.settings import DRRN_FLAG, DrrnPolicy, LanguagePolicy
+from motif_jax.policies.text_sections import DRRN_FLAG, DrrnSection, LanguageSection
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.options import VALUES as OPTION_VALUES
 from motif_jax.structs import UserError
@@ -38,7 +38,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Rewards:
+class RewardsSection:
     """Rewards of the agent."""
 
     sources: str = value(
@@ -79,7 +79,7 @@ class Rewards:
 
 
 @dataclass(frozen=True)
-class Playing:
+class PlayingSection:
     """Games and batches."""
 
     num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
@@ -138,12 +138,12 @@ class Profile:
 
 TABLES: Tables = {
     "policy": table_of(Network)
-    | table_of(LanguagePolicy, "language")
-    | table_of(DrrnPolicy, "drrn")
-    | table_of(Rewards)
+    | table_of(LanguageSection, "language")
+    | table_of(DrrnSection, "drrn")
+    | table_of(RewardsSection)
     | SOURCE_VALUES
     | OPTION_VALUES
-    | table_of(Playing)
+    | table_of(PlayingSection)
     | table_of(Settings)
     | table_of(ReplaySettings, REPLAY)
     | table_of(Devices)

@@ -19,12 +19,12 @@ from motif_jax.config.table import table_of
 from motif_jax.console import print_line
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shard, shardings
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import WAIT, World
+from motif_jax.envs.worlds import make_world
 from motif_jax.learner.options import Control
 from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, make_replay
 from motif_jax.learner.settings import Q_LEARNING, ReplaySettings, Settings
-from motif_jax.learner.update import Rewards, Rollouts, ShapeRewards, init_state, make_policy_update
+from motif_jax.learner.update import Rollouts, ShapeRewards, TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model, make_policy_model
@@ -33,7 +33,7 @@ from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.options import Plan, find_plan
+from motif_jax.rewards.options import OptionPlan, find_plan
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.language import make_language_policy
@@ -56,7 +56,7 @@ class Parts(NamedTuple):
     model: Model
     sources: RewardSources
     learner: Settings
-    plan: Plan | None  # of a policy with options
+    plan: OptionPlan | None  # of a policy with options
     make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
@@ -221,7 +221,7 @@ def make_q_learner(
 def make_shape_rewards(
     mix: Mix,
     sources: RewardSources,
-    plan: Plan | None = None,
+    plan: OptionPlan | None = None,
     control: Control | None = None,
     discount: float = 1.0,
 ) -> ShapeRewards:
@@ -233,19 +233,19 @@ def make_shape_rewards(
       plan, control, discount: of a policy with options, whose mixtures replace `mix`, and of the learner.
     """
 
-    def mix_rewards(rollouts: Rollouts) -> Rewards:
+    def mix_rewards(rollouts: Rollouts) -> TrainingRewards:
         assert control is not None
         assert plan is not None
         shaped = sources.shape(dict[str, Any](rollouts.moments))
         rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
         total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
-        return Rewards(total, rollouts.reward, of_options)
+        return TrainingRewards(total, rollouts.reward, of_options)
 
-    def shape_rewards(rollouts: Rollouts) -> Rewards:
+    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
         intrinsic = sources.total(rollouts.moments)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
-        return Rewards(extrinsic + intrinsic, extrinsic, intrinsic)
+        return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
     return mix_rewards if control else shape_rewards
 
@@ -263,7 +263,7 @@ class Placed(NamedTuple):
 
 
 def make_place(
-    model: Model, sources: RewardSources, mesh: Mesh, audited: Captioned | None = None, plan: Plan | None = None
+    model: Model, sources: RewardSources, mesh: Mesh, audited: Captioned | None = None, plan: OptionPlan | None = None
 ) -> Callable[[Arrays], Placed]:
     """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
 

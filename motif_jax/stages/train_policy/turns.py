@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.rewards.options import GAME, Plan
+from motif_jax.rewards.options import GAME, OptionPlan
 
 
 class TurnFigures(NamedTuple):
@@ -18,7 +18,7 @@ class TurnFigures(NamedTuple):
     earned: np.ndarray  # by each option's turns (rows), in the reward of each option and of the controller. [K, K + 1]
 
 
-def turn_figures(plan: Plan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> TurnFigures:
+def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> TurnFigures:
     """The figures of a batch.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, check_values, table_of, value
-from motif_jax.envs.settings import TABLE as GAME
+from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.heads import MOST_HEADS

@@ -20,7 +20,7 @@ from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
-from motif_jax.rewards.batches import Batches, without_padding
+from motif_jax.rewards.batches import PairBatches, without_padding
 from motif_jax.rewards.model import Value
 from motif_jax.rewards.preference import TrainState
 from motif_jax.rewards.statistics import (
@@ -262,7 +262,7 @@ def _remedy(folder: Path) -> str:
 
 
 def check_finite(
-    state: TrainState, batches: Batches, data: LabelledPairs, folder: Path, before: int, epoch: int
+    state: TrainState, batches: PairBatches, data: LabelledPairs, folder: Path, before: int, epoch: int
 ) -> None:
     """Raises UserError if the loss was not finite at a step of `batches`, which follow `before` steps of the epoch."""
     step = int(state.sums.broken) - 1

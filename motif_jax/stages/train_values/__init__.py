@@ -27,11 +27,11 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.console import print_line
-from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.envs.settings import check_world
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.worlds import TABLE as ENV
+from motif_jax.envs.worlds import check_world
+from motif_jax.offline.offline_settings import Learning, Running, ValueTerms, check_num_parts
 from motif_jax.offline.recipes import Recipe, names, recipe_of
-from motif_jax.offline.settings import Learning, Running, ValueTerms, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT

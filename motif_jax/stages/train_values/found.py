@@ -15,7 +15,7 @@ import numpy as np
 from motif_jax.offline import losses, mdp
 from motif_jax.offline.batch import next_tokens
 from motif_jax.offline.update import OfflineState
-from motif_jax.offline.values import Language, Params, apply_head, least
+from motif_jax.offline.values import ModelFunctions, Params, apply_head, least
 from motif_jax.transcripts.render import Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
@@ -45,7 +45,7 @@ class Utterance(NamedTuple):
     advantage: float  # the mean of Q - V over its tokens
 
 
-def chosen_values(language: Language, of_q: Params, of_v: Params, rows: Rows) -> Chosen:
+def chosen_values(language: ModelFunctions, of_q: Params, of_v: Params, rows: Rows) -> Chosen:
     """Computes Q and V per token, each from the hidden states of its own trunk.
 
     Args:
@@ -99,7 +99,7 @@ def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
     return sorted(found, key=lambda one: (-one.advantage, one.row, one.start))
 
 
-def make_readers(language: Language, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
+def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
     """Functions that compute Q and V of the tokens in the transcripts. V is always that of the learnt networks.
 
     "online": Q of the learnt networks. "target": Q of the target networks, clipped to `bounds`, as in training and

@@ -18,8 +18,8 @@ from motif_jax.devices.mesh import replicate
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.worlds import make_world
 from motif_jax.language.config import find_trained
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.recipes import recipe_of
@@ -29,7 +29,7 @@ from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.programs import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.offline.epochs import RANK, Job, Outcome, run_offline
+from motif_jax.stages.offline.epochs import RANK, Outcome, TrainingJob, run_offline
 from motif_jax.stages.offline.job import LanguageParts, ReplySource, choose_episodes, make_job
 from motif_jax.stages.train_language.data import (
     check_known,
@@ -54,7 +54,7 @@ FLAG = "--config.train_values.policy"
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
     """Trains the values in `folder` on the workdir's transcripts, or resumes an earlier run there."""
 
-    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[Job, Callable[[Outcome], None]]:
+    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[TrainingJob, Callable[[Outcome], None]]:
         parts = find_policy(config, workdir, transcripts)
         renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
         job = make_values_job(config, folder, transcripts, parts, renderer, mesh, hosts)
@@ -86,7 +86,7 @@ def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> 
 def make_values_job(
     config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer, mesh: Mesh,
     hosts: Hosts,
-) -> Job:  # fmt: skip
+) -> TrainingJob:  # fmt: skip
     """The job of the training loop."""
     section, recipe = config.train_values, recipe_of(config.train_values.recipe)
     check_known(transcripts, parts.tokeniser, FLAG)
@@ -160,7 +160,7 @@ def write_found(
     })  # fmt: skip
 
 
-def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
+def finish(folder: Path, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
     """Writes the policy, if it was learnt, and the summary; prints a line."""
     if "policy" in outcome.state.learnt:
         write_model(folder / POLICY, parts, outcome.state.learnt["policy"])

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import PATH, Number, Tables, Text, check_values, table_of, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.envs.protocols import by_protocol, check_protocol
-from motif_jax.envs.settings import check_world, make_world
+from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.policies.choice import parse_one
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate import READS as EVALUATION

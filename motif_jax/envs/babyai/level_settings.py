@@ -12,7 +12,7 @@ from motif_jax.envs.babyai.words import (
     LANGUAGES,
     PUBLISHED_FRENCH,
     REWORDING_FLAG,
-    Language,
+    Wording,
     make_rewrite,
     parse_actions,
     parse_rewording,
@@ -98,7 +98,7 @@ class BabyAISettings:
         return published_french(mission) if self.reference_french else to_french(mission)
 
     @property
-    def words(self) -> Language:
+    def words(self) -> Wording:
         """What things are called."""
         if self.french:
             return PUBLISHED_FRENCH if self.reference_french else FRENCH

@@ -99,7 +99,7 @@ class ValueTerms:
 
 
 @dataclass(frozen=True)
-class Settings(Learning, ValueTerms):
+class OfflineSettings(Learning, ValueTerms):
     """What the update needs beside a recipe."""
 
     total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays
@@ -127,9 +127,11 @@ class Running:
     keep_checkpoints: int = value(2, Whole(1), "checkpoints to keep beside the best")
 
 
-def settings_of(section: Mapping[str, Any], total_steps: int) -> Settings:
+def settings_of(section: Mapping[str, Any], total_steps: int) -> OfflineSettings:
     """The settings of the update, from the section train_language or train_values."""
-    return Settings(**{name: section[name] for name in table_of(Settings) if name in section}, total_steps=total_steps)
+    return OfflineSettings(
+        **{name: section[name] for name in table_of(OfflineSettings) if name in section}, total_steps=total_steps
+    )
 
 
 def check_num_parts(section: Mapping[str, Any], stage: str) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
-from motif_jax.envs.babyai.settings import SECTION, BabyAISettings
+from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.babyai.world import BabyAIWorld
-from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.world import NetHackWorld
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
 from motif_jax.envs.toy import ToyWorld
@@ -24,7 +24,7 @@ from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 
 @dataclass(frozen=True)
-class Game:
+class WorldSection:
     """The game, in every stage."""
 
     world: str = value(
@@ -36,7 +36,7 @@ class Game:
     options: str = value("{}", Text(longest=4000), "options of text worlds and of module:Class, as JSON", decides=True)
 
 
-TABLE: Table = table_of(Game) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
+TABLE: Table = table_of(WorldSection) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
 WRITTEN = ("wordle", "guessing", "comments")  # worlds that are played by writing
 TINY = {"toy": ToyWorld, "treasure": TreasureWorld}  # worlds whose only setting is `max_episode_steps`
 WORLDS = ("nethack", *TINY, "babyai", *WRITTEN)

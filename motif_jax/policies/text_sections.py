@@ -18,7 +18,7 @@ FORMULAS = ("sum", "mean", "raw_logits", "product")
 
 
 @dataclass(frozen=True)
-class LanguagePolicy:
+class LanguageSection:
     """The network language: a language model is the policy (docs/glam.md)."""
 
     model: str = value(
@@ -72,7 +72,7 @@ def check_language(section: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class DrrnPolicy:
+class DrrnSection:
     """The network drrn, with q_learning: Q of a prompt and of an action's name."""
 
     width: int = value(
