@@ -35,7 +35,7 @@ STAGE = ("--config=configs/quickstart.py", "--stage=train_reward")
 
 def settings(**values):
     config = get_config("quickstart.py")
-    config.reward.update(batch_size=128, learning_rate=1e-3, num_epochs=3, message="lt_cnn_small")
+    config.reward.update(labels="auto", batch_size=128, learning_rate=1e-3, num_epochs=3, message="lt_cnn_small")
     config.update_from_flattened_dict(values)
     return config
 
