@@ -20,14 +20,14 @@ from motif_jax.language.generation import (
     next_logits,
     row_lengths,
 )
-from motif_jax.language.model import Decoder, EncoderDecoder, Reading, take_rows
+from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, take_rows
 
 
 class _Search(NamedTuple):
     """W beams of each of B contexts; row b * W + w is beam w of context b."""
 
     step: jax.Array
-    reading: Reading
+    reading: PrefixState
     hidden: jax.Array  # [B * W, width]
     token: jax.Array  # [B * W]
     carry: Any

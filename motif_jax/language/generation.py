@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.language.model import Decoder, EncoderDecoder, Reading
+from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState
 
 NEVER = -jnp.inf
 
@@ -82,7 +82,7 @@ class Generated(NamedTuple):
 
 class _Loop(NamedTuple):
     step: jax.Array
-    reading: Reading
+    reading: PrefixState
     hidden: jax.Array
     token: jax.Array  # read last
     carry: Any

@@ -24,7 +24,7 @@ from motif_jax.language.layers import FLOAT32, KeysValues, Linear, Sight, Types
 from motif_jax.language.stack import Memory, Stack
 
 
-class Reading(NamedTuple):
+class PrefixState(NamedTuple):
     """The state of a model after reading part of a text."""
 
     cache: KeysValues  # [blocks, B, K, S, H] each
@@ -32,10 +32,10 @@ class Reading(NamedTuple):
     at: jax.Array  # the next slot. []
     memory: Any = ()  # in an encoder-decoder: keys, values and mask of the encoder, [blocks or 1, B, ...]
 
-    def rows(self, index: jax.Array) -> Reading:
+    def rows(self, index: jax.Array) -> PrefixState:
         """Selects rows, possibly repeated."""
         cache, seen, memory = take_rows((self.cache, self.seen, self.memory), index)
-        return Reading(cache, seen, self.at, memory)
+        return PrefixState(cache, seen, self.at, memory)
 
 
 def take_rows(tree: Any, index: jax.Array) -> Any:
@@ -134,7 +134,7 @@ class Decoder(LanguageModel):
 
     def begin(
         self, tokens: jax.Array, segments: jax.Array, room: int, added: jax.Array | None = None
-    ) -> tuple[Reading, jax.Array]:
+    ) -> tuple[PrefixState, jax.Array]:
         """Reads contexts [B, L] into a cache with room for more tokens; also returns the last hidden states [B, width].
 
         `added` is added to the embedded tokens. [B, L, width]
@@ -147,9 +147,9 @@ class Decoder(LanguageModel):
         x = x if added is None else x + added.astype(x.dtype)
         hidden, full = self.stack(x, sight, cache=cache)
         assert full is not None
-        return Reading(full, seen[None], jnp.int32(length)), take_last(hidden, segments)[:, 0]
+        return PrefixState(full, seen[None], jnp.int32(length)), take_last(hidden, segments)[:, 0]
 
-    def read(self, reading: Reading, token: jax.Array) -> tuple[Reading, jax.Array]:
+    def read(self, reading: PrefixState, token: jax.Array) -> tuple[PrefixState, jax.Array]:
         """Reads one token per row [B]; returns the new state and the hidden states [B, width]."""
         seen = reading.seen[0].at[:, reading.at].set(True)
         positions = seen.sum(1, keepdims=True) - 1
@@ -157,7 +157,7 @@ class Decoder(LanguageModel):
         x = self.embed(token[:, None], positions)
         hidden, cache = self.stack(x, sight, cache=reading.cache, at=reading.at)
         assert cache is not None
-        return Reading(cache, seen[None], reading.at + 1), hidden[:, 0]
+        return PrefixState(cache, seen[None], reading.at + 1), hidden[:, 0]
 
     def _look(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None = None) -> jax.Array:
         sight = sight_of(mask)
@@ -205,15 +205,15 @@ class EncoderDecoder(LanguageModel):
         above = jnp.pad(above, ((0, 0), (0, 0), (1, 0)), constant_values=True)  # all nodes attend to it
         return self._decode(self.encode(tokens, segments), nodes, above)
 
-    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
+    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
         """See `Decoder.begin`."""
         num_rows = len(tokens)
         mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
         cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
-        reading = Reading(cache, jnp.zeros((1, num_rows, 1 + room), bool), jnp.int32(0), (pairs, mask[None]))
+        reading = PrefixState(cache, jnp.zeros((1, num_rows, 1 + room), bool), jnp.int32(0), (pairs, mask[None]))
         return self.read(reading, jnp.full(num_rows, self.config.start))
 
-    def read(self, reading: Reading, token: jax.Array) -> tuple[Reading, jax.Array]:
+    def read(self, reading: PrefixState, token: jax.Array) -> tuple[PrefixState, jax.Array]:
         """See `Decoder.read`."""
         seen = reading.seen[0].at[:, reading.at].set(True)
         position = jnp.broadcast_to(reading.at, (1, 1))

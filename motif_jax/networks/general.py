@@ -195,9 +195,9 @@ class GeneralEncoder(nnx.Module):
 def make_part(name: str, spec: ArraySpec, behaviours: int, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Module:
     """The encoder of one observation."""
     part = PARTS[kind_of(name, spec)]
-    return (
-        GridPart(spec, behaviours, dtype=dtype, rngs=rngs) if part is GridPart else part(spec, dtype=dtype, rngs=rngs)
-    )
+    if part is GridPart:
+        return GridPart(spec, behaviours, dtype=dtype, rngs=rngs)
+    return part(spec, dtype=dtype, rngs=rngs)
 
 
 def in_blocks(cells: jax.Array) -> jax.Array:

@@ -223,10 +223,8 @@ class MessageClassifier(nnx.Module):
     def __init__(self, message: str = "lt_cnn", *, rngs: nnx.Rngs):
         """`message`: one of MESSAGE_ENCODERS."""
         self.message = MESSAGE_ENCODERS[message](rngs=rngs)
-        self.first, self.second = (
-            OrthogonalLinear(self.message.FEATURES, 512, rngs=rngs),
-            OrthogonalLinear(512, 512, rngs=rngs),
-        )
+        self.first = OrthogonalLinear(self.message.FEATURES, 512, rngs=rngs)
+        self.second = OrthogonalLinear(512, 512, rngs=rngs)
         self.head = OrthogonalLinear(512, 2, rngs=rngs)
 
     def __call__(self, message: jax.Array, key: jax.Array | None = None) -> jax.Array:

@@ -12,7 +12,7 @@ from flax import nnx
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate
-from motif_jax.language.model import Decoder, Reading
+from motif_jax.language.model import Decoder, PrefixState
 from motif_jax.offline import mdp
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.decode import Reader, ShiftArguments, advantages, begin_shift, make_shift, value_of_texts
@@ -139,7 +139,7 @@ def reader_of(model: ValueModel) -> Reader:
     return Reader(begin, read)
 
 
-def _spread(reading: Reading) -> Reading:
+def _spread(reading: PrefixState) -> PrefixState:
     """Gives the index of the next slot, which all rows share, an axis of rows."""
     return reading._replace(at=jnp.broadcast_to(reading.at, (1, reading.seen.shape[1])))
 
@@ -177,7 +177,7 @@ class Conditioned:
         self._decoder, self._params, self._wanted = decoder, params, wanted
         self.config, self.logits, self.read = decoder.config, decoder.logits, decoder.read
 
-    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
+    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
         """See `Decoder.begin`."""
         first = jnp.arange(tokens.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
         added = condition(self._params, jnp.broadcast_to(self._wanted, tokens.shape), first)

@@ -14,20 +14,20 @@ from motif_jax.structs import ArraySpec, UserError
 COUNTS = ("event_message_count", "event_drawn")  # numbers that describe a moment rather than a step
 
 
-class EventReading(RewardSource):
+class Reading(RewardSource):
     """An observation `event_NAME` as the reward of each step."""
 
     def __init__(self, name: str):
         self.observations = (name,)
 
     @classmethod
-    def named(cls, name: str, setting: Setting) -> EventReading:
+    def named(cls, name: str, setting: Setting) -> Reading:
         """As `make`, with the name of the observation; raises UserError if the world does not have it."""
         check_reading(name, setting.specs)
         return cls(name)
 
     @classmethod
-    def rebuild(cls, arrays: object, facts: Facts) -> EventReading:
+    def rebuild(cls, arrays: object, facts: Facts) -> Reading:
         """See `RewardSource`."""
         return cls(facts["observation"])
 

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, READING, SourceChoice, find_class, user_code
 from motif_jax.rewards.options import chosen_from, find_plan
-from motif_jax.rewards.reading import EventReading
+from motif_jax.rewards.reading import Reading
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -187,7 +187,7 @@ def make_sources(setting: Setting) -> RewardSources:
     for choice in chosen(setting.config):
         with user_code(choice.path):
             if choice.path == READING:
-                source: RewardSource = EventReading.named(choice.name, setting)
+                source: RewardSource = Reading.named(choice.name, setting)
             else:
                 source = find_class(choice.path).make(setting)
             found.append(Weighted(*choice, source))

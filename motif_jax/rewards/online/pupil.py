@@ -156,7 +156,7 @@ class TaughtKind:
         self._teaching, self._pupil = teaching, pupil
 
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         teaching, answered = self._teaching, self.known(store)
         early = len(answered) < teaching.switch_at
         lessons = (teaching.lessons_early if news else 0) if early else teaching.lessons_late
@@ -182,16 +182,16 @@ class TaughtKind:
         return found
 
     def forget(self) -> None:
-        """See `Kind`: the network keeps its parameters and learns the new labels."""
+        """See `OnlineKind`: the network keeps its parameters and learns the new labels."""
 
     def arrays(self) -> dict[str, Any]:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return self._pupil.arrays()
 
     def restore(self, arrays: Any) -> None:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         self._pupil.restore(arrays)
 
     def figures(self) -> dict[str, float]:
-        """See `Kind`."""
+        """See `OnlineKind`."""
         return self._pupil.figures()
