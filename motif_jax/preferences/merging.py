@@ -18,7 +18,7 @@ import numpy as np
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.shards import (
-    ShardNumber,
+    Part,
     check_same,
     checksum,
     count,
@@ -140,7 +140,7 @@ def merge(
                 check_same(folder, record, facts)
             if not records:
                 raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
-        parts = [ShardNumber(number, num_shards) for number in range(num_shards)]
+        parts = [Part(number, num_shards) for number in range(num_shards)]
         found = {part: records[f"{part.stem}.json"] for part in parts if f"{part.stem}.json" in records}
         found = {part: record for part, record in found.items() if record["facts"] == facts}
         missing = [part.number for part in parts if part not in found or not found[part]["finished"]]

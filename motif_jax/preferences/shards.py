@@ -32,7 +32,7 @@ ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on 
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
 
 
-class ShardNumber(NamedTuple):
+class Part(NamedTuple):
     """One part of an annotation: the number of the shard, and the number of shards."""
 
     number: int
@@ -44,10 +44,10 @@ class ShardNumber(NamedTuple):
         return f"shard-{self.number:05d}-of-{self.of:05d}"
 
 
-def part_of(file: Path) -> ShardNumber:
+def part_of(file: Path) -> Part:
     """The part that a file belongs to."""
     number, of = file.name.partition(".")[0].removeprefix("shard-").split("-of-")
-    return ShardNumber(int(number), int(of))
+    return Part(int(number), int(of))
 
 
 class Shard:
@@ -56,7 +56,7 @@ class Shard:
     def __init__(
         self,
         folder: Path,
-        part: ShardNumber,
+        part: Part,
         num_rows: int,
         facts: Mapping[str, Any],
         ignore_existing: bool = False,
@@ -187,7 +187,7 @@ class Shard:
             file.unlink(missing_ok=True)
 
 
-def take_lock(folder: Path, part: ShardNumber) -> IO[bytes]:
+def take_lock(folder: Path, part: Part) -> IO[bytes]:
     """Locks a shard against other jobs; closing the returned file releases the lock."""
     try:
         return take(folder / f".{part.stem}.lock")
@@ -205,12 +205,12 @@ def folder_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def question_range(part: ShardNumber, num_questions: int) -> tuple[int, int]:
+def question_range(part: Part, num_questions: int) -> tuple[int, int]:
     """The range of a shard's questions: the first number, and the number after the last."""
     return num_questions * part.number // part.of, num_questions * (part.number + 1) // part.of
 
 
-def rows_of(part: ShardNumber, of_pair: np.ndarray) -> np.ndarray:
+def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
     """The rows of a shard, ascending: all pairs of its questions, and its share of the pairs without a question.
 
     So every question belongs to one job, and neighbouring questions, which share the first caption, stay together.
@@ -257,9 +257,7 @@ def read_record(file: Path) -> dict[str, Any]:
     return record
 
 
-def read_labels(
-    folder: Path, part: ShardNumber, num_rows: int, record: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
+def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Reads and checks the codes and probabilities of a shard. [M] int8, [M] float32"""
     loaded: list[np.ndarray] = []
     for suffix, (dtype, blank) in FILES.items():

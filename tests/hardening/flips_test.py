@@ -32,7 +32,7 @@ from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.devices.checkpoints import reading
 from motif_jax.episodes.playback import read_tracks
-from motif_jax.preferences.shards import ShardNumber, read_labels, read_record
+from motif_jax.preferences.shards import Part, read_labels, read_record
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, collect, evaluate, report, train_policy, train_reward
@@ -123,7 +123,7 @@ def whole_arrays(workdir: Path) -> object:
 
 
 def shard(workdir: Path) -> object:
-    folder, part = workdir / "annotations" / ANNOTATION, ShardNumber(0, 1)
+    folder, part = workdir / "annotations" / ANNOTATION, Part(0, 1)
     record = read_record(folder / f"{part.stem}.json")
     return record, read_labels(folder, part, SMALL["collect.num_pairs"], record)
 

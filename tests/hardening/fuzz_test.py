@@ -18,7 +18,7 @@ from motif_jax.annotation.parsing import KEYS, read_verdict
 from motif_jax.annotation.verdict_tokens import shares, to_answer
 from motif_jax.captions import CaptionTable, decode, encode
 from motif_jax.preferences.merging import is_merged, merge
-from motif_jax.preferences.shards import Shard, ShardNumber, read_record
+from motif_jax.preferences.shards import Part, Shard, read_record
 from motif_jax.preferences.store import PairDataset
 from motif_jax.system.files import read_array
 
@@ -131,7 +131,7 @@ def labelled(tmp_path_factory):
     """A dataset of which one of two shards is labelled."""
     path = write_dataset(tmp_path_factory.mktemp("shards") / "dataset", random_pairs(40))
     of_pair, facts = np.arange(40), {"dataset": "d", "num_shards": 1}
-    with Shard(path.parent / "annotations/mine", ShardNumber(0, 1), 40, facts) as shard:
+    with Shard(path.parent / "annotations/mine", Part(0, 1), 40, facts) as shard:
         for _ in range(2):
             shard.set(np.arange(30), np.linspace(0, 1, 30), 0.1)
             shard.commit(False, {})
@@ -146,10 +146,10 @@ def test_a_shard_is_what_was_written_or_refused(labelled, seed, truncated, suffi
         path, mine = Path(folder, "dataset"), Path(folder, "annotations/mine")
         shutil.copytree(whole, path)
         shutil.copytree(whole.parent / "annotations/mine", mine)
-        damage(random.Random(seed), mine / f"{ShardNumber(0, 1).stem}{suffix}", truncated)
+        damage(random.Random(seed), mine / f"{Part(0, 1).stem}{suffix}", truncated)
         dataset, found = PairDataset(path), []
-        if not refused(lambda: found.append(Shard(mine, ShardNumber(0, 1), 40, facts))):
-            with found[0] as shard, Shard(whole.parent / "annotations/mine", ShardNumber(0, 1), 40, facts) as good:
+        if not refused(lambda: found.append(Shard(mine, Part(0, 1), 40, facts))):
+            with found[0] as shard, Shard(whole.parent / "annotations/mine", Part(0, 1), 40, facts) as good:
                 np.testing.assert_array_equal(shard.codes, good.codes)
                 np.testing.assert_array_equal(shard.prob, good.prob)
         refused(lambda: merge(dataset, "mine", 1, of_pair, facts, partial=True))

@@ -18,13 +18,13 @@ from motif_jax.preferences import merging as merging_module
 from motif_jax.preferences import shards as shards_module
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_free, is_merged, merge
-from motif_jax.preferences.shards import Shard, ShardNumber, count, question_range, rows_of, to_codes
+from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 FACTS = {"backend": "test", "dataset": "d1", "num_shards": 1}
-ONLY = ShardNumber(0, 1)
+ONLY = Part(0, 1)
 NAN = float("nan")
 
 
@@ -32,12 +32,12 @@ NAN = float("nan")
 def test_every_pair_and_every_question_is_in_one_shard(of_pair, num_shards):
     of_pair = np.array(of_pair)
     _, of_pair[of_pair >= 0] = np.unique(of_pair[of_pair >= 0], return_inverse=True)
-    rows = [rows_of(ShardNumber(number, num_shards), of_pair) for number in range(num_shards)]
+    rows = [rows_of(Part(number, num_shards), of_pair) for number in range(num_shards)]
     assert sorted(np.concatenate(rows).tolist()) == list(range(len(of_pair)))
     asked = [set(of_pair[part][of_pair[part] >= 0].tolist()) for part in rows]
     assert sum(map(len, asked)) == len(set().union(*asked))
     for number, questions in enumerate(asked):
-        low, high = question_range(ShardNumber(number, num_shards), int(of_pair.max()) + 1)
+        low, high = question_range(Part(number, num_shards), int(of_pair.max()) + 1)
         assert questions == set(range(low, high))
 
 
@@ -51,14 +51,14 @@ def test_codes():
 
 def test_jobs_that_labelled_nothing_bind_nobody(tmp_path):
     other = FACTS | {"backend": "other"}
-    for part in (ShardNumber(0, 2), ShardNumber(1, 2)):
+    for part in (Part(0, 2), Part(1, 2)):
         with Shard(tmp_path, part, 4, FACTS):
             with pytest.raises(UserError, match="has backend = 'test', not 'other'"):  # while it works
-                Shard(tmp_path, ShardNumber(1 - part.number, 2), 4, other)
+                Shard(tmp_path, Part(1 - part.number, 2), 4, other)
             record = (tmp_path / f"{part.stem}.json").read_text()
-        Shard(tmp_path, ShardNumber(0, 2), 4, other).close()
+        Shard(tmp_path, Part(0, 2), 4, other).close()
         (tmp_path / f"{part.stem}.json").write_text(record)  # as if it had been killed
-        Shard(tmp_path, ShardNumber(0, 2), 4, other).close()
+        Shard(tmp_path, Part(0, 2), 4, other).close()
         assert not list(tmp_path.glob("shard-*.json"))
 
 
@@ -154,7 +154,7 @@ def test_damaged_shards_are_refused_and_left_as_they_are(tmp_path, name, damage,
 
 
 def test_other_settings_and_other_datasets_are_refused(tmp_path):
-    with Shard(tmp_path, ShardNumber(0, 2), 4, FACTS | {"num_shards": 2}) as shard:
+    with Shard(tmp_path, Part(0, 2), 4, FACTS | {"num_shards": 2}) as shard:
         shard.commit(False, {})
     for change, sentence in (
         ({"backend": "other", "num_shards": 2}, r"has backend = 'test', not 'other'"),
@@ -163,19 +163,19 @@ def test_other_settings_and_other_datasets_are_refused(tmp_path):
         ({"num_shards": 2, "new": 1}, "has new = None, not 1"),
     ):
         with pytest.raises(UserError, match=sentence + r".*custom_name"):
-            Shard(tmp_path, ShardNumber(1, 2), 4, FACTS | change)  # the other job, too
-    with Shard(tmp_path, ShardNumber(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True) as shard:
+            Shard(tmp_path, Part(1, 2), 4, FACTS | change)  # the other job, too
+    with Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True) as shard:
         shard.commit(False, {})
     assert not list(tmp_path.glob("shard-*-of-00002*"))
 
 
 def test_settings_bind_from_the_moment_a_job_starts_until_it_leaves_nothing(tmp_path):
-    with Shard(tmp_path, ShardNumber(0, 2), 4, FACTS | {"num_shards": 2}):
+    with Shard(tmp_path, Part(0, 2), 4, FACTS | {"num_shards": 2}):
         with pytest.raises(UserError, match="has backend = 'test', not 'other'"):
-            Shard(tmp_path, ShardNumber(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"})
+            Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"})
         with pytest.raises(UserError, match="shard 0 of 2 of annotation .* is being written"):
-            Shard(tmp_path, ShardNumber(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True)
-    Shard(tmp_path, ShardNumber(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"}).close()  # nothing was labelled
+            Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True)
+    Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"}).close()  # nothing was labelled
 
 
 def hold(folder, ready, done):
@@ -193,7 +193,7 @@ def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
         ready.wait()
         with pytest.raises(UserError, match=rf"being written by process {process.pid} on .*--config.annotate.shard"):
             Shard(tmp_path, ONLY, 4, FACTS)
-        Shard(tmp_path, ShardNumber(1, 2), 4, FACTS).close()  # another shard is free
+        Shard(tmp_path, Part(1, 2), 4, FACTS).close()  # another shard is free
     finally:
         done.set()
         process.join()
@@ -203,7 +203,7 @@ def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
 @pytest.mark.parametrize("moment", ["read_record", "take_lock"])
 def test_jobs_that_start_or_end_while_another_starts_wait_for_it(tmp_path, monkeypatch, moment):
     """A job that starts has read the blank record of another, which ends; or it tries the lock of one that starts."""
-    part = ShardNumber(1, 2)
+    part = Part(1, 2)
     other = Shard(tmp_path, part, 4, FACTS)
     if moment == "take_lock":
         other._lock.close()  # as if it had been killed
@@ -230,7 +230,7 @@ def test_jobs_that_start_or_end_while_another_starts_wait_for_it(tmp_path, monke
 
     monkeypatch.setattr(shards_module, "folder_lock", folder_lock)
     monkeypatch.setattr(shards_module, moment, meanwhile)
-    with Shard(tmp_path, ShardNumber(0, 2), 4, FACTS):
+    with Shard(tmp_path, Part(0, 2), 4, FACTS):
         found[0].result(LONG_S)
     assert not list(tmp_path.glob("*.json"))
 
@@ -239,7 +239,7 @@ def test_jobs_that_start_or_end_while_another_starts_wait_for_it(tmp_path, monke
 
 
 def label(dataset, name, number, of, of_pair, finished=True, facts=FACTS):
-    part = ShardNumber(number, of)
+    part = Part(number, of)
     rows = rows_of(part, of_pair)
     with Shard(annotation_folder(dataset.path, name), part, len(rows), facts) as shard:
         shard.set(np.arange(len(rows)), np.where(of_pair[rows] % 2, 0.9, 0.0), 0.1)
@@ -257,7 +257,7 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
 
     merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=True)
     assert (merged.missing, merged.written) == ([1, 2], True)
-    assert (merged.counts["unknown"], merged.counts["not asked"]) == (0, len(rows_of(ShardNumber(1, 3), of_pair)))
+    assert (merged.counts["unknown"], merged.counts["not asked"]) == (0, len(rows_of(Part(1, 3), of_pair)))
     assert not is_merged(dataset, "mine", FACTS)
 
     label(dataset, "mine", 1, 3, of_pair)
@@ -300,8 +300,8 @@ def test_a_partial_merge_never_replaces_labels_by_nothing(tmp_path):
 
 
 def commit_for_ever(folder, of_pair, ready, done):
-    rows = rows_of(ShardNumber(0, 2), of_pair)
-    with Shard(Path(folder), ShardNumber(0, 2), len(rows), FACTS) as shard:
+    rows = rows_of(Part(0, 2), of_pair)
+    with Shard(Path(folder), Part(0, 2), len(rows), FACTS) as shard:
         while not done.is_set():
             shard.set(np.arange(len(rows)), np.random.default_rng().random(len(rows)), 0.0)
             shard.commit(True, {})

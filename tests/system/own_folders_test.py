@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from motif_jax.devices.releases import CARD, FACTS, write_release
-from motif_jax.preferences.shards import Shard, ShardNumber
+from motif_jax.preferences.shards import Part, Shard
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.structs import ArraySpec, Episode, Turn, UserError
 from motif_jax.system.own_folders import MARKER, check_no_links, make_anew, remove_made
@@ -145,10 +145,10 @@ def test_a_foreign_directory_with_the_name_of_a_half_made_one_stays(tmp_path, wr
 
 def test_of_a_shard_only_its_own_files_are_deleted(tmp_path):
     (tmp_path / "shard-of-glass.txt").write_text("mine")
-    with Shard(tmp_path, ShardNumber(0, 1), 2, {"dataset": "a"}, ignore_existing=True) as shard:
+    with Shard(tmp_path, Part(0, 1), 2, {"dataset": "a"}, ignore_existing=True) as shard:
         shard.set(np.array([0, 1]), np.array([0.1, 0.9]), 0.1)
         shard.commit(True, {})
-    with Shard(tmp_path, ShardNumber(0, 2), 1, {"dataset": "b"}, ignore_existing=True):
+    with Shard(tmp_path, Part(0, 2), 1, {"dataset": "b"}, ignore_existing=True):
         pass
     assert (tmp_path / "shard-of-glass.txt").read_text() == "mine"
     assert not (tmp_path / "shard-00000-of-00001.npy").exists()

@@ -21,7 +21,7 @@ from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, i
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.shards import Shard, ShardNumber, rows_of
+from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import EXPERIMENT, Stage
 from motif_jax.stages.annotate.job import AnnotationJob, MakeAnnotator
@@ -69,7 +69,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
     """Labels this job's shard, and merges all shards after the last one. `make` starts the annotator, if needed."""
-    section, part = config.annotate, ShardNumber(config.annotate.shard, config.annotate.num_shards)
+    section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
     # ---- questions
     if not (workdir / "dataset").is_dir():
