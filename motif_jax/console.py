@@ -1,6 +1,6 @@
 """Safe printing of texts from outside: servers, datasets, files, command lines.
 
-Everything that the program prints goes through `print_line`, except the help and what draws a whole screen.
+Everything that the program prints goes through `print_line`, except the help text and full-screen drawing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The client of a server for OpenAI's chat completions: finds its models, and decides which failures end a request.
 
-While the server answers other requests, TRIES failures end a request. A server that answers nothing may be restarting:
-then failures do not count for RESTART_S, and later only those count whose status is not that of a server that is down
-or busy.
+While the server answers other requests, TRIES failures end a request. A server that answers nothing may be restarting,
+so failures do not count for RESTART_S; after that, failures count unless their status means that the server is down or
+busy.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     answers = ...                               # the judge's, to plan.questions and plan.repeats
     found = examine(evidence, plan, answers)
 
-What is not known is named by a sentence, and the checks that need it say so.
+Where evidence is missing, a sentence gives the reason, and the checks that need this evidence repeat it.
 """
 
 from __future__ import annotations

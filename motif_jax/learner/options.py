@@ -1,4 +1,4 @@
-"""The learner's part of options over rewards: what was chosen at each step, and what it is compared with."""
+"""Learning with options over rewards: the choices made at each step, and the targets for values and advantages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audit: checks whether the learnt reward is right, and tells what is wrong with it, worst first.
+"""Audit: checks whether the learnt reward is right, and reports its defects, worst first.
 
 It plays the evaluated episodes back to see which captions were paid for, asks the judge of the annotation how much
 these are worth and how consistent it is (bounded questions, past the answer cache), and shows it pairs of whole

@@ -1,4 +1,4 @@
-"""What a reward is learnt from: annotations, their weights and the checksums of their labels, and values left open."""
+"""Inputs of reward training: annotations, their weights, checksums of their labels; and config values set to `auto`."""
 
 from __future__ import annotations
 
