@@ -13,8 +13,11 @@ from train_policy_test import TINY as POLICY
 
 from motif_jax.system.files import checkpoint_steps
 
-# The program, but its checkpoints after the first wait for a line of input.
+# The program, but its checkpoints after the first wait for a line of input. They ask for it ten times a second, because
+# Python handles a signal that comes just before a blocking read only after that read.
 PROGRAM = """
+import os
+import select
 import sys
 from motif_jax.devices import checkpoints
 from motif_jax.system import startup
@@ -24,7 +27,9 @@ from motif_jax import launch
 def save(self, step, *rest, real=checkpoints.Checkpoints.save, **more):
     if step:
         print("saving", step, flush=True)
-        sys.stdin.readline()
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            pass
+        os.read(0, 1)
     real(self, step, *rest, **more)
 
 checkpoints.Checkpoints.save = save
