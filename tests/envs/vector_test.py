@@ -50,6 +50,25 @@ def test_games_in_a_vector_are_those_played_alone():
 
 
 @pytest.mark.quick
+def test_readings_are_changes_between_the_bottom_lines_before_and_after_a_step():
+    names = ("event_score", "event_health", "event_gold", "event_idle")
+    vector = GameVector(2, GameSettings(max_episode_steps=60), ("blstats", "event_blstats", *names))
+    vector.reset()
+    rows = {key: np.zeros((2, *spec.shape), spec.dtype) for key, spec in (step_specs() | vector.observer.specs).items()}
+    idle = []
+    for actions in np.random.default_rng(0).integers(23, size=(150, 2)).tolist():
+        vector.observe(open_rows(rows))
+        before = rows["blstats"].copy()
+        advance(vector, actions, rows)
+        changes = rows["event_blstats"] - before
+        for name, place in zip(names, (9, 10, 13), strict=False):
+            assert rows[name].tolist() == changes[:, place].tolist()
+        assert rows["event_idle"].tolist() == (changes[:, 20] == 0).tolist()
+        idle += rows["event_idle"].tolist()
+    assert 0 < sum(idle) < len(idle)
+
+
+@pytest.mark.quick
 def test_a_new_episode_follows_at_once():
     vector, rows = make(1, max_episode_steps=3)
     first = []

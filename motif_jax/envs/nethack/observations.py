@@ -51,9 +51,10 @@ EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_color
 
 EVENTS["event_drawn"] = ArraySpec((), "int32")  # squares of the level that are drawn on the map
 
-# Readings of a step, which can be rewards: changes of numbers of the bottom line, and whether the hero is on stairs.
-CHANGES = {"event_score": 9, "event_health": 10, "event_gold": 13}  # places in blstats
-EVENT_STAIRS = "event_stairs"
+# Readings of a step, which can be rewards: changes of numbers of the bottom line, whether the step took no turn of the
+# game (a fast hero has some free steps), and whether the hero is on stairs.
+EVENT_IDLE, EVENT_STAIRS = "event_idle", "event_stairs"
+CHANGES = {"event_score": 9, "event_health": 10, "event_gold": 13, EVENT_IDLE: 20}  # places in blstats
 EVENTS |= dict.fromkeys((*CHANGES, EVENT_STAIRS), ArraySpec((), "float32"))
 
 EVENT_COUNT, EVENT_DRAWN = "event_message_count", "event_drawn"
@@ -239,7 +240,8 @@ class Observer:
             after = self._arrays["blstats"][:, place].copy()
             for game, last in ends.items():
                 after[game] = last["blstats"][place]
-            rows[key][:] = (after - self._before[:, place]).astype(np.float32)
+            change = after - self._before[:, place]
+            rows[key][:] = (change == 0 if key == EVENT_IDLE else change).astype(np.float32)
         if self.event_stairs:
             rows[EVENT_STAIRS][:] = np.array(on_stairs, np.float32)
         if self._event_drawn:
