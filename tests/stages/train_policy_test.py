@@ -20,7 +20,7 @@ from motif_jax.devices import mesh
 from motif_jax.devices.checkpoints import reading
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages import annotate, train_policy, train_reward
+from motif_jax.stages import annotate, evaluate, train_policy, train_reward
 from motif_jax.stages.train_policy import loop
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
@@ -305,6 +305,17 @@ def test_games_that_end_often_can_be_warmed_up(tmp_path):
     assert rows[-1]["env_steps"] == 128
 
 
+def test_games_may_be_shorter_in_training_than_in_evaluation(tmp_path):
+    games = [row for row in run(tmp_path, max_episode_steps=5) if row["episode/steps"] is not None]
+    assert games
+    assert all(row["episode/steps"] <= 5 for row in games)
+    config = settings(max_episode_steps=5, evaluate__episodes=8, evaluate__num_workers=0)
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    (played,) = tmp_path.glob("evaluate/policy-*/episodes.jsonl")
+    assert max(row["steps"] for row in read_lines(played)) > 5
+
+
 def test_every_group_gets_its_turn_in_synchronous_runs(tmp_path):
     # Four groups of two games, three of whose rollouts make a batch: what is left over is never the same group's.
     run(tmp_path, groups=4, batch_size=48, train_for_env_steps=1440)
@@ -367,6 +378,14 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
         ({"discount": 1.5}, "discount must be between 0 and 1, not 1.5"),
         ({"games_per_worker": 5}, "games_per_worker must be a multiple of 2 groups, not 5 .*--config.policy"),
+        (
+            {
+                "env__world": "motif_jax.envs.toy:ToyWorld",
+                "env__options": '{"max_episode_steps": 9}',
+                "max_episode_steps": 5,
+            },
+            r"options have a time limit too.*\(--config.policy.max_episode_steps\)",
+        ),
         ({"num_workers": 2}, "synchronous run has at most one worker"),
         ({"num_workers": 5000, "synchronous": False}, "5000 workers are too many"),
         ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),

@@ -14,7 +14,7 @@ from motif_jax.config.table import Tables, check_values
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.envs.worlds import check_world
+from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.text_sections import check_language
@@ -73,6 +73,11 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             f"the world {world.name!r} is played by writing, but the network {section.network!r} chooses among "
             "actions (--config.env.world, --config.policy.network)"
+        )
+    if section.max_episode_steps and "max_episode_steps" in parse_options(config.env.options):
+        raise UserError(
+            "the world's options have a time limit too: remove it from --config.env.options "
+            "(--config.policy.max_episode_steps)"
         )
     check_reads(section.network, world.specs, world.reads, world.name)
     if section.network == LANGUAGE:

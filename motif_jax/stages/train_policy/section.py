@@ -86,6 +86,9 @@ class PlayingSection:
     games_per_worker: int = value(64, Whole(1), "games that a worker plays at the same time")
     groups: int = value(2, Whole(1), "groups of games per worker: one plays while the other waits for actions")
     rollout_length: int = value(32, Whole(1), "steps of a rollout", decides=True)
+    max_episode_steps: int = value(
+        0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps", decides=True
+    )
     warmup_steps: int = value(
         1000, Whole(0, 1_000_000), "a game begins with up to this many random actions, so that games are out of step"
     )

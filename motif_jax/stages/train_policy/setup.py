@@ -65,6 +65,7 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     """Makes the parts; checks that the batch fits devices and hosts before it loads the reward."""
     section = config.policy
     env = config.env.to_dict()
+    env["max_episode_steps"] = section.max_episode_steps or env["max_episode_steps"]
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts = check_batch(section, batch_parts(mesh), hosts)
@@ -280,9 +281,7 @@ def make_place(
         played = arrays["action"] != WAIT
         if plan:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
-        paid = None
-        if audited is not None:
-            paid = arrays[audited.message][: len(arrays["reward"])][rewards[ONLINE] > 0]
+        paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
         rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
         if plan:

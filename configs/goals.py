@@ -1,0 +1,41 @@
+"""An agent with a rare goal: it is to find gold, to go down, or to see much of the dungeon.
+
+    python -m motif_jax.launch --config=configs/goals.py:gold --workdir=runs/gold
+
+As quickstart.py, but the reward is learnt from labels with degrees, so that small steps stay small. The agent also gets
+a little for each new square of the map, and loses a little in each step that takes no time. Games are short in training.
+"""
+
+import runpy
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from motif_jax.structs import UserError
+
+GOALS = "gold", "stairs", "explore"
+
+
+def get_config(argument: str = "gold") -> ConfigDict:
+    """The whole experiment; docs/motif.md has the results."""
+    if argument not in GOALS:
+        raise UserError(f"unknown goal {argument!r}: choose from {', '.join(GOALS)} (--config)")
+    config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()
+    config.policy.sources = "explore:0.02,event_idle:-0.01"
+    if argument == "explore":
+        config.stages = ("train_policy", "evaluate", "report")
+        config.policy.intrinsic_coefficient = 0.0
+    else:
+        config.annotate.goal = argument
+        config.env.stairs_message = True  # a step onto stairs has a message, which the reward can value
+        config.reward.labels = "auto"  # degrees
+        config.policy.sources = f"learnt,{config.policy.sources}"
+        config.policy.pay = "share"
+    config.policy.max_episode_steps = 250
+    config.policy.exploration_coefficient = 0.01
+    config.policy.anneal_exploration_to = 0.2
+    config.policy.train_for_env_steps = 2_500_000
+    config.policy.train_for_seconds = 0.0
+    config.evaluate.beside = "random"
+    config.evaluate.episodes = 200
+    return config
