@@ -3,7 +3,7 @@
     python -m motif_jax.launch --config=configs/goals.py:gold --workdir=runs/gold
 
 As quickstart.py, but the reward is learnt from labels with degrees, so that small steps stay small. The agent also gets
-a little for each new square of the map, and loses a little in each step that takes no time. Games are short in training.
+a little for each new square of the map, and loses a little in each step that takes no time; its games are short.
 """
 
 import runpy
