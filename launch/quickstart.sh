@@ -2,7 +2,8 @@
 # The whole of motif_jax on this machine, from nothing: installs what is missing, then runs configs/quickstart.py.
 #
 #   bash launch/quickstart.sh                      to an agent that likes progress, in runs/quickstart
-#   bash launch/quickstart.sh --goal=gold          one that likes gold, in runs/quickstart-gold; also combat, stairs
+#   bash launch/quickstart.sh --goal=gold          one that likes gold, in runs/quickstart-gold: configs/goals.py:gold; also
+#                                                  stairs, and combat, which takes configs/quickstart.py
 #   bash launch/quickstart.sh --goal=gold,combat   one after the other
 #   bash launch/quickstart.sh oni                  configs/oni_quickstart.py instead, in runs/oni: the reward is learnt
 #                                                  while the agent plays; --goal=gold works as well
@@ -29,6 +30,12 @@ arguments=()
 example=quickstart # a config, and the flag that says the goal to it
 home=runs/quickstart
 goal_flag() { echo "--config.annotate.goal=$1"; }
+config_of() { # the config for the goal $1
+  case $example-$1 in
+    quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1" ;;
+    *) echo "configs/$example.py" ;;
+  esac
+}
 plays= # what an example without goals plays
 case ${1:-} in
   oni) goal_flag() { echo "--config.policy.online.goals=$1@0"; } ;;
@@ -136,16 +143,16 @@ for goal in "${wanted[@]}"; do
   done
   compare=()
   if [ ${#others[@]} -gt 0 ]; then compare=("--config.report.runs=$(IFS=,; echo "${others[*]}")"); fi
-  say "motif_jax: configs/$example.py in $workdir"
+  say "motif_jax: $(config_of "$goal") in $workdir"
   steer=$(goal_flag "$goal")
-  python -m motif_jax.launch --config=configs/$example.py --workdir="$workdir" ${steer:+"$steer"} \
+  python -m motif_jax.launch --config="$(config_of "$goal")" --workdir="$workdir" ${steer:+"$steer"} \
     ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
   expect_report "$workdir"
 done
 trap - INT TERM
 if [ "$staged" ]; then exit; fi
 
-config="--config=configs/$example.py --workdir=$(printf %q "$workdir")"
+config="--config=$(config_of "$goal") --workdir=$(printf %q "$workdir")"
 again="bash launch/quickstart.sh"
 if [ "$example" != quickstart ]; then again="$again ${example%_quickstart}"; fi
 if [ "${WORKDIR:-}" ]; then again="WORKDIR=$(printf %q "$WORKDIR") $again"; fi
@@ -172,12 +179,14 @@ fi
 config="$config $(goal_flag "$goal")"
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
+longer=--config.policy.train_for_seconds=3600
+if [[ $(config_of "$goal") = configs/goals.py:* ]]; then longer=--config.policy.train_for_env_steps=25000000; fi
 conclude "$workdir" <<EOF
 Watch it play:
   python -m motif_jax.launch $config --stage=visualize
 Three things to try:
   $again --goal=$elsewhere    # steer it elsewhere; the report then compares the two
-  $again --goal=$goal --config.policy.train_for_seconds=3600    # train it for longer: it goes on where it was
+  $again --goal=$goal $longer    # train it for longer: it goes on where it was
   python -m motif_jax.launch --config=configs/$example.py --workdir=runs/model --config.annotate.backend=server \\
       --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME    # ask a real language model
 EOF

@@ -51,7 +51,8 @@ def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b", root=ROOT, pip
 def test_it_runs_one_goal_after_the_other(tmp_path):
     done, calls = quickstart(tmp_path, "--goal=gold,combat", "--config.seed=3")
     assert done.returncode == 0, done.stderr
-    for call, goal in zip(calls, ("gold", "combat"), strict=True):
+    for call, goal, config in zip(calls, ("gold", "combat"), ("goals.py:gold", "quickstart.py"), strict=True):
+        assert f"--config=configs/{config} " in call
         assert f"--workdir={tmp_path / 'a b'}-{goal} --config.annotate.goal={goal} --config.seed=3" in call
     assert f"--workdir={tmp_path}/a\\ b-combat " in done.stdout  # fit for a shell
     assert f"WORKDIR={tmp_path}/a\\ b bash launch/quickstart.sh" in done.stdout
