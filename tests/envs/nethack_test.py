@@ -43,6 +43,17 @@ def play(game: NetHackGame, steps: int, seed: int = 0):
 
 
 @pytest.mark.quick
+def test_a_game_starts_although_its_first_square_asks_for_a_name():
+    game = make_game()
+    game.reset(GameSeed(core=1507505192371012292, disp=1802302540872684302, player=0))
+    assert b"Call a scroll" not in bytes(game.buffers["tty_chars"])
+    for _ in range(3):
+        game.step(KEYS.index(ord(".")))
+    assert game.end == EndStatus.RUNNING
+    assert game.buffers["blstats"][20] > 1  # turns passed
+
+
+@pytest.mark.quick
 def test_the_23_actions_are_those_of_the_published_tasks():
     assert len(KEYS) == 23
     assert bytes(KEYS) == b"\rkljhunbyKLJHUNBY<>.\x04es"

@@ -16,6 +16,8 @@ from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import make_info
 from motif_jax.envs.nethack.keys import (
     DESCEND,
+    ESCAPE,
+    IN_LINE,
     IN_QUESTION,
     KEYS,
     NUL,
@@ -91,10 +93,10 @@ class NetHackGame(PromptedEngine):
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
         engine.patch(self._engine, birthday=seed.core)
-        for _ in range(1000):  # messages about the moon, or a question for a name on the first square
+        for _ in range(1000):  # messages about the moon, or a question how to call a thing on the first square
             if self._program_state[IN_MOVELOOP]:
                 break
-            raw.step(SPACE)
+            raw.step(ESCAPE if self._internal[IN_LINE] else SPACE)
         else:
             raise RuntimeError(f"NetHack did not start a game within 1,000 keys (seed {seed})")
         self.episode = episode
