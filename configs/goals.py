@@ -22,6 +22,9 @@ def get_config(argument: str = "gold") -> ConfigDict:
         raise UserError(f"unknown goal {argument!r}: choose from {', '.join(GOALS)} (--config)")
     config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()
     config.policy.sources = "explore:0.02,event_idle:-0.01"
+    config.policy.max_episode_steps = 250
+    config.policy.exploration_coefficient = 0.01
+    config.policy.anneal_exploration_to = 0.2
     if argument == "explore":
         config.stages = ("train_policy", "evaluate", "report")
         config.policy.intrinsic_coefficient = 0.0
@@ -31,9 +34,10 @@ def get_config(argument: str = "gold") -> ConfigDict:
         config.reward.labels = "auto"  # degrees
         config.policy.sources = f"learnt,{config.policy.sources}"
         config.policy.pay = "share"
-    config.policy.max_episode_steps = 250
-    config.policy.exploration_coefficient = 0.01
-    config.policy.anneal_exploration_to = 0.2
+    if argument == "stairs":  # before agents find stairs, going down only wastes steps, but they must not unlearn it
+        config.policy.sources = "learnt,explore:0.02,event_idle:-0.005"
+        config.policy.intrinsic_coefficient = 5.0
+        config.policy.exploration_coefficient = 0.02
     config.policy.train_for_env_steps = 2_500_000
     config.policy.train_for_seconds = 0.0
     config.evaluate.beside = "random"
