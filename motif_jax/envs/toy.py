@@ -30,7 +30,7 @@ class ToyGame:
     """The game with NetHack's figures, which are constant here."""
 
     num_actions = 23
-    cause, on_stairs = "", False  # the hero cannot die, and stairs end the episode
+    cause, on_stairs, opened_question = "", False, False  # the hero cannot die, and stairs end the episode
 
     def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
         self.buffers = buffers

@@ -106,7 +106,7 @@ def test_events_show_the_last_frame_where_an_episode_ended():
     frames.arrays["blstats"][:] = 7
     last = {"message": np.full(256, 66, np.uint8), "blstats": np.full(27, 8, np.int64)}
     rows = {key: np.zeros((2, *spec.shape), spec.dtype) for key, spec in observer.specs.items()}
-    observer.record_events(open_rows(rows), [3, 4], {1: last})
+    observer.record_events(open_rows(rows), [3, 4], {1: last}, ())
     observer.observe(open_rows(rows), [3, 1])
     assert rows["event_message"][:, 0].tolist() == [65, 66]
     assert rows["event_blstats"][:, 0].tolist() == [7, 8]

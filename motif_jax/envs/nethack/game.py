@@ -104,7 +104,7 @@ class NetHackGame(PromptedEngine):
         self.episode_return = 0.0
         self.success = False
         self.end = EndStatus.RUNNING
-        self._frozen = 0
+        self._frozen = self._asked = 0
         self._score = self._blstats[SCORE]
         self._turns = self._blstats[TURNS]
         self._max_depth, self._max_level = self._blstats[DEPTH], self._blstats[LEVEL]
@@ -126,6 +126,7 @@ class NetHackGame(PromptedEngine):
         blstats = self._blstats
         self._last_blstats[:] = blstats
         self._last_glyphs[:] = self._glyphs
+        self._asked = self._internal[IN_QUESTION]
         self._send(key)
         if self._line_or_page[0] or self._internal[IN_QUESTION]:
             message = self._settle()
@@ -205,6 +206,11 @@ class NetHackGame(PromptedEngine):
     def on_stairs(self) -> bool:
         """Whether the hero stands on stairs down."""
         return bool(self._internal[ON_STAIRS_DOWN]) and not self.end
+
+    @property
+    def opened_question(self) -> bool:
+        """Whether the last step made the game ask something, such as what to eat."""
+        return bool(self._internal[IN_QUESTION]) and not self._asked and not self.end
 
     def _scout(self) -> int:
         """Returns the published scout score: drawn squares, summed over levels as the hero last saw them."""

@@ -32,6 +32,9 @@ class FrameGame(Protocol):
     @property
     def on_stairs(self) -> bool: ...  # the hero stands on stairs down
 
+    @property
+    def opened_question(self) -> bool: ...  # the last step made the game ask something, such as what to eat
+
     def reset(self, seed: GameSeed, episode: int) -> None: ...
     def step(self, action: int) -> float: ...
     def info(self) -> EpisodeInfo: ...

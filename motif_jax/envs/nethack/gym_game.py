@@ -113,7 +113,7 @@ class GymGame(gymnasium.Env):
         counts = [self._game.message_count]
         if not first:  # an action precedes all moments except the first
             ends = {0: self._game.last_frame} if self._game.end else {}
-            self._observer.record_events(rows, counts, ends, [self._game.on_stairs])
+            self._observer.record_events(rows, counts, ends, [self._game])
         self._observer.observe(rows, counts)
         return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 

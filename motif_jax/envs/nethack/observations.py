@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -14,6 +15,9 @@ from numpy.lib.stride_tricks import as_strided
 from motif_jax.captions import WIDTH
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, Rows, select_specs
 from motif_jax.structs import ArraySpec
+
+if TYPE_CHECKING:
+    from motif_jax.envs.nethack.game_settings import FrameGame
 
 CROP = 12  # cells on a side
 COLOURS = 32  # 0..15, and 16..31 the same reversed
@@ -52,7 +56,7 @@ EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_color
 EVENTS["event_drawn"] = ArraySpec((), "int32")  # squares of the level that are drawn on the map
 
 # Readings of a step, which can be rewards: changes of numbers of the bottom line, whether the step took no turn of the
-# game (a fast hero has some free steps), and whether the hero is on stairs.
+# game and opened no question (a fast hero has some free steps), and whether the hero is on stairs.
 EVENT_IDLE, EVENT_STAIRS = "event_idle", "event_stairs"
 CHANGES = {"event_score": 9, "event_health": 10, "event_gold": 13, EVENT_IDLE: 20}  # places in blstats
 EVENTS |= dict.fromkeys((*CHANGES, EVENT_STAIRS), ArraySpec((), "float32"))
@@ -184,7 +188,7 @@ class Observer:
             for key in events
             if key not in ("event_message", EVENT_COUNT, EVENT_DRAWN, EVENT_STAIRS, *CHANGES)
         ]
-        self._event_drawn, self.event_stairs = EVENT_DRAWN in events, EVENT_STAIRS in events
+        self._event_drawn, self._event_stairs = EVENT_DRAWN in events, EVENT_STAIRS in events
         self._changes = [(key, place) for key, place in CHANGES.items() if key in events]
         self._before = frames.arrays["blstats"].copy()  # the bottom lines before the step
 
@@ -216,16 +220,14 @@ class Observer:
                     rows[game, plane, :, : max(HERO_COLUMN - x, 0)] = blank
                     rows[game, plane, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
 
-    def record_events(
-        self, rows: Rows, counts: list[int], ends: dict[int, dict], on_stairs: Sequence[bool] = ()
-    ) -> None:
+    def record_events(self, rows: Rows, counts: list[int], ends: dict[int, dict], games: Sequence[FrameGame]) -> None:
         """Writes the event observations.
 
         Args:
           rows: where.
           counts: the message counts.
           ends: the last frame of each game whose episode ended, by its index.
-          on_stairs: whether the step ended on stairs down, for each game; needed if `event_stairs`.
+          games: all games, after the step.
         """
         if self._event_message:
             row = rows["event_message"]
@@ -241,9 +243,11 @@ class Observer:
             for game, last in ends.items():
                 after[game] = last["blstats"][place]
             change = after - self._before[:, place]
-            rows[key][:] = (change == 0 if key == EVENT_IDLE else change).astype(np.float32)
-        if self.event_stairs:
-            rows[EVENT_STAIRS][:] = np.array(on_stairs, np.float32)
+            if key == EVENT_IDLE:
+                change = (change == 0) & ~np.array([game.opened_question for game in games], bool)
+            rows[key][:] = change.astype(np.float32)
+        if self._event_stairs:
+            rows[EVENT_STAIRS][:] = np.array([game.on_stairs for game in games], np.float32)
         if self._event_drawn:
             drawn = np.count_nonzero(self._arrays["glyphs"] != BLANK_GLYPH, axis=(1, 2))
             for game, last in ends.items():

@@ -116,8 +116,7 @@ class GameVector:
             counts[index] = game.message_count
             if game.end:
                 ends[index] = game.last_frame
-        on_stairs = [game.on_stairs for game in self.games] if self.observer.event_stairs else []
-        self.observer.record_events(rows, counts, ends, on_stairs)
+        self.observer.record_events(rows, counts, ends, self.games)
         if self._any_first:
             self.first[:] = False
             self.finished = []
