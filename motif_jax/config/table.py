@@ -109,19 +109,23 @@ class Flag:
 
 @dataclass(frozen=True)
 class Text:
-    """One of `choices`, or any text that is valid in files, terminals and other programs."""
+    """One of `choices`, or any text that is valid in files, terminals and other programs.
+
+    With `own`, also a class of the user's, `module:Class`.
+    """
 
     choices: tuple[str, ...] = ()
     longest: int = 200  # characters
     piece: int = 0  # most bytes of each piece between separators (`between`); 0: no limit
     between: str = ""
     letters: str = ""  # the allowed characters, as in a regular expression's [...]
+    own: bool = False
 
     def check(self, name: str, flag: str, value: object) -> None:
-        if self.choices:
+        if self.choices and not (self.own and isinstance(value, str) and ":" in value):
             if value not in self.choices:
                 near = difflib.get_close_matches(value, self.choices, 1, 0.7) if isinstance(value, str) else []
-                hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(self.choices)}"
+                hint = f"did you mean {near[0]!r}?" if near else f"choose from {self}"
                 raise UserError(f"unknown {name} {shown(value)} ({flag}): {hint}")
             return
         if not isinstance(value, str):
@@ -148,7 +152,9 @@ class Text:
         return value.encode().split(b"/")
 
     def __str__(self) -> str:
-        return ", ".join(self.choices) if self.choices else f"text of up to {self.longest:,} characters"
+        if self.choices:
+            return ", ".join(self.choices) + ", or module:Class" * self.own
+        return f"text of up to {self.longest:,} characters"
 
 
 PATH = Text(longest=4000, piece=255, between="/")

@@ -22,7 +22,7 @@ from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, Arra
 FLAG = "--config.policy.network"
 GENERAL = "general"  # a network for any observations (general.py)
 FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
-BY_SPECS = (GENERAL, FILM)  # policy.py has their encoders
+BY_SPECS = (GENERAL, FILM)  # policy.py has their encoders; those of users (own.py) read the same observations
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
 DRRN = "drrn"  # Q of a prompt and of an action's name (policies/drrn.py)
 BY_PROMPT = (LANGUAGE, DRRN)
@@ -74,21 +74,27 @@ def _counts(spec: ArraySpec, dtype: np.dtype) -> bool:
     return 1 < spec.categories <= MOST_CATEGORIES or (not spec.categories and dtype == np.uint8)
 
 
+def is_own(network: str) -> bool:
+    """Whether the name of a network is of the user's own encoder, `module:Class`."""
+    return ":" in network
+
+
 def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[str], world: str) -> None:
     """Raises UserError if a network cannot read a world.
 
     Args:
       network: its name.
       specs: of the world's observations.
-      reads: the world's observations for the networks BY_SPECS.
+      reads: the world's observations for the networks BY_SPECS, and those of users.
       world: its name, for errors.
     """
-    if network in BY_SPECS:
+    if network in BY_SPECS or is_own(network):
         for name in (reads := tuple(reads)):
             if name not in specs or name.startswith("event_"):
                 why = "is known only after an action" if name in specs else "does not exist"
                 raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} (--config.env.world)")
-            kind_of(name, specs[name])
+            if not is_own(network):
+                kind_of(name, specs[name])
         if not reads:
             raise UserError(f"`reads` of the world {world!r} is empty, so a policy cannot read it (--config.env.world)")
         if network == FILM and not {"grid", "text"} <= {kind_of(name, specs[name]) for name in reads}:

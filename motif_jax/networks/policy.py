@@ -2,7 +2,7 @@
 
 A preset is an encoder, a gated recurrent unit and two heads. "reference" is the published network (2,795,640 parameters
 with 23 actions); "small" is ours, for machines without an accelerator; both read NetHack. "general" and "film" are made
-from the specs of any world's observations (general.py).
+from the specs of any world's observations (general.py), as is a user's own encoder (own.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks.general import FilmEncoder, GeneralEncoder
-from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, GENERAL
+from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, GENERAL, is_own
 from motif_jax.networks.layers import Core
+from motif_jax.networks.own import OwnEncoder
 from motif_jax.networks.presets import PRESETS, BehaviourVector
 from motif_jax.structs import ArraySpec, UserError
 
@@ -46,9 +47,9 @@ class PolicyNetwork(nnx.Module):
         """Initialises the parameters as published.
 
         Args:
-          preset: one of PRESETS, or of BY_SPECS.
+          preset: one of PRESETS, or of BY_SPECS, or `module:Class`.
           num_actions: number of logits.
-          specs: of the observations, for BY_SPECS.
+          specs: of the observations, except for PRESETS.
           behaviours: size of the observation BEHAVIOUR; 0: the network does not have it.
           dtype: of products; parameters and results are float32.
           for_cpu: whether to use the fast computation for CPUs, with the same result (images.py); None: if the default
@@ -60,6 +61,9 @@ class PolicyNetwork(nnx.Module):
             general = ENCODERS[preset](specs or {}, behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features, self.core_size = general.reads, general.features, GENERAL_CORE
             self.encoder: Any = general
+        elif is_own(preset):
+            self.encoder = OwnEncoder(preset, specs or {}, dtype=dtype, rngs=rngs)
+            self.reads, features, self.core_size = self.encoder.reads, self.encoder.features, GENERAL_CORE
         elif preset in PRESETS:
             encoder, self.core_size = PRESETS[preset]
             self.encoder = encoder(behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)

@@ -23,6 +23,7 @@ from ml_collections import ConfigDict
 from motif_jax.envs.worlds import make_world
 from motif_jax.policies.choice import Checkpoint, find, load, parse_mixture
 from motif_jax.policies.player import PlayerParameters, PolicyPlayer
+from motif_jax.rewards.sources import trusted_classes
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.files import read_json
 
@@ -55,7 +56,7 @@ class Mixture:
         self._players: list[PolicyPlayer] = []  # of each policy; policies that differ only in parameters share one
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
-            model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG)
+            model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG, trusted_classes(config))
             if model.options:
                 raise UserError(f"the policy in {checkpoint.path!r} has options, and cannot collect data ({FLAG})")
             network = json.dumps(facts["model"], sort_keys=True)

@@ -14,8 +14,10 @@ from flax import nnx
 from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
-from motif_jax.devices.releases import usable
-from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record
+from motif_jax.devices.releases import is_release, usable
+from motif_jax.envs.own_code import owner
+from motif_jax.envs.worlds import make_world
+from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record, is_own
 from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.policies.drrn import drrn_policy_fields
@@ -61,7 +63,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
       options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
         observations by name; for a policy with options, `options` (`Plan.record`); for `language` and `drrn`, see
         language_policy.py and drrn.py.
-      seed: for the initial parameters; None: parameters are shapes only.
+      seed: for the initial parameters; None: those of a checkpoint will replace them.
     """
     if options["network"] == LANGUAGE:
         return Model(**language_policy_fields(options, seed))
@@ -75,7 +77,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
         return PolicyNetwork(options["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
 
-    network = nnx.eval_shape(make) if seed is None else make()
+    shapes_only = seed is None and not is_own(options["network"])  # a user's code may compute with arrays to make sizes
+    network = nnx.eval_shape(make) if shapes_only else make()
     graph, params, *rest = nnx.split(network, nnx.Param, ...)
     (frozen,) = rest
 
@@ -115,15 +118,23 @@ def read_policy(
     Args:
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
       which: "last", or the number of a checkpoint.
-      trusted: reward sources (module:Class) of users that may be imported.
+      trusted: classes of users (module:Class) that may be imported: the network, and reward sources.
       actions: names of actions, replacing those of training in a network that reads names.
     """
     directory = find_saved(Path(path), "policy")
     _, whole, facts = read_saved(directory, "policy", which)
     if "learner" not in whole:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
+    trusted = tuple(trusted)
     with usable(directory):
         options = facts["model"]
+        if is_own(name := options["network"]) and name not in trusted:
+            raise UserError(
+                f"the policy in {str(path)!r} has the network {name!r}, which is imported only if you name it "
+                f"(--config.policy.network={name}; load_policy(..., trusted=[{name!r}]))"
+            )
+        if is_release(directory) and "reads" in options:
+            options = {**options, "reads": _in_order(options, facts, directory)}
         if actions and scores_names(options):
             options = with_actions(options, actions)
         model = make_policy_model(options, None)
@@ -132,6 +143,20 @@ def read_policy(
         own = {name: one.arrays for name, one in saved_sources(facts, whole).items() if one.path in PATHS}
         check_parameters({"sources": own}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)
+
+
+def _in_order(options: Mapping[str, Any], facts: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """The specs of a release's observations, in the order in which the network joins their features."""
+    reads = options["reads"]
+    order = options.get("order", ())
+    if not order and owner(env := facts["config"]["env"]) is None:  # an older release does not name it
+        order = make_world(env).reads
+    if sorted(order) != sorted(reads):
+        raise UserError(
+            f"the release in {str(directory)!r} does not tell the order of its policy's observations: export it again "
+            "(--stage=export)"
+        )
+    return {name: reads[name] for name in order}
 
 
 def scores_names(options: Mapping[str, Any]) -> bool:

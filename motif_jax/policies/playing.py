@@ -15,7 +15,7 @@ policy.restart(ended | cut)                         # new episodes in these game
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,6 +180,7 @@ def load_policy(
     seed: int = 0,
     option: str | None = None,
     mixture: str | Mapping[str, float] | None = None,
+    trusted: Iterable[str] = (),
 ) -> Policy:
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
@@ -192,11 +193,12 @@ def load_policy(
       seed: for sampling the actions.
       option: the name of an option that plays alone, without the controller.
       mixture: coefficients of options, as "gold=1,stairs=0.3" or a dict, if the controller chooses mixtures.
+      trusted: classes of yours (module:Class) that may be imported, such as the policy's network.
     """
     if option is not None and mixture is not None:
         raise UserError("a policy plays one option or one mixture, not both")
     if isinstance(mixture, Mapping):
         mixture = "+".join(f"{name}={weight}" for name, weight in mixture.items())
     option = option if mixture is None else mixture
-    model, facts, sources = read_policy(path, str(which))
+    model, facts, sources = read_policy(path, str(which), trusted)
     return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed, option)

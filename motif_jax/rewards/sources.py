@@ -181,6 +181,11 @@ def chosen(config: ConfigDict) -> list[SourceChoice]:
     return chosen_from(config.policy, find_plan(config))
 
 
+def trusted_classes(config: ConfigDict) -> list[str]:
+    """The classes (`module:Class`) that the config names, which checkpoints may therefore import."""
+    return [config.policy.network, *(choice.path for choice in chosen(config))]
+
+
 def make_sources(setting: Setting) -> RewardSources:
     """Makes the sources that the config names."""
     found = []

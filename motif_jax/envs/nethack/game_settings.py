@@ -9,36 +9,13 @@ import numpy as np
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
 from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
-from motif_jax.envs.nethack.observations import SCREENS
+from motif_jax.envs.nethack.observations import SCREENS, FrameGame
 from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
-from motif_jax.envs.seeding import GameSeed
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import UserError
 
 ACTION_SETS = ("basic", "extended")
 GAMES = {"toy": "motif_jax.envs.toy:ToyGame"}  # tasks that are other games with NetHack's frames
-
-
-class FrameGame(Protocol):
-    """A game that writes NetHack's frames into buffers: NetHack, the toy game, or one of yours."""
-
-    num_actions: int
-    buffers: dict[str, np.ndarray]
-    end: EndStatus
-    message: bytes
-    message_count: int
-    last_frame: dict[str, np.ndarray]
-
-    @property
-    def on_stairs(self) -> bool: ...  # the hero stands on stairs down
-
-    @property
-    def opened_question(self) -> bool: ...  # the last step made the game ask something, such as what to eat
-
-    def reset(self, seed: GameSeed, episode: int) -> None: ...
-    def step(self, action: int) -> float: ...
-    def info(self) -> EpisodeInfo: ...
-    def close(self) -> None: ...
 
 
 class FrameSettings(Protocol):

@@ -7,17 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from motif_jax.captions import WIDTH
+from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, Rows, select_specs
-from motif_jax.structs import ArraySpec
-
-if TYPE_CHECKING:
-    from motif_jax.envs.nethack.game_settings import FrameGame
+from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 CROP = 12  # cells on a side
 COLOURS = 32  # 0..15, and 16..31 the same reversed
@@ -76,6 +74,28 @@ BLSTATS_SCALE[19] = 1 / 100  # experience points
 BLSTATS_SCALE[21] = 1  # hunger
 POSITION = [23, 24, 0, 1]  # of blstats
 LOW, HIGH = np.float32(-5), np.float32(5)
+
+
+class FrameGame(Protocol):
+    """A game that writes NetHack's frames into buffers: NetHack, the toy game, or one of yours."""
+
+    num_actions: int
+    buffers: dict[str, np.ndarray]
+    end: EndStatus
+    message: bytes
+    message_count: int
+    last_frame: dict[str, np.ndarray]
+
+    @property
+    def on_stairs(self) -> bool: ...  # the hero stands on stairs down
+
+    @property
+    def opened_question(self) -> bool: ...  # the last step made the game ask something, such as what to eat
+
+    def reset(self, seed: GameSeed, episode: int) -> None: ...
+    def step(self, action: int) -> float: ...
+    def info(self) -> EpisodeInfo: ...
+    def close(self) -> None: ...
 
 
 def scale_blstats(blstats: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

@@ -36,7 +36,7 @@ from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.mixtures import Weights, behaviours_of, named
-from motif_jax.rewards.sources import RewardSources, Weighted, chosen
+from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.stages.evaluate.contenders import FLAG, Contender, behaviour_of
 from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.stages.evaluate.writers import Writers, load_writer, report_other_games
@@ -84,8 +84,7 @@ def make_playing(
         scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
         return LoadedPlayer(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
     path = str(workdir) if contender.path == "." else contender.path
-    trusted = [choice.path for choice in chosen(config)]
-    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
+    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted_classes(config))
     if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
@@ -124,7 +123,7 @@ def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
         steps = []
     sources = RewardSources()
     if steps:
-        _, _, sources = read_policy(directory, str(steps[-1]), [choice.path for choice in chosen(config)])
+        _, _, sources = read_policy(directory, str(steps[-1]), trusted_classes(config))
     if sources.learnt:
         return sources
     section = config.policy

@@ -60,7 +60,8 @@ def check_free(directory: Path) -> None:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Writes the release, and reads it back."""
-    from motif_jax.stages.export.card import write_card
+    from motif_jax.rewards.sources import trusted_classes
+    from motif_jax.stages.export.card import arguments, write_card
     from motif_jax.stages.export.contents import check_same, find_contents, find_replay, find_results
 
     directory = Path(config.export.to) if config.export.to else workdir / "export"
@@ -75,11 +76,11 @@ def run(config: ConfigDict, workdir: Path) -> None:
     card = write_card(facts, {kind: part.arrays for kind, part in contents.items()}, config.export.about)
     arrays = {kind: part.arrays for kind, part in contents.items()}
     write_release(directory, arrays, facts, card, find_replay(workdir, contents))
-    check_same(directory, contents)
+    check_same(directory, contents, trusted_classes(config))
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:
-        print_line(f"export: motif_jax.load_{kind}({str(directory)!r})")
+        print_line(f"export: motif_jax.load_{kind}({arguments(facts, kind, repr(str(directory)))})")
 
 
 STAGE = Stage(

@@ -12,6 +12,7 @@ from motif_jax.console import clean
 from motif_jax.devices.releases import PREFIX
 from motif_jax.envs.protocols import TASK, TITLES
 from motif_jax.envs.worlds import title
+from motif_jax.networks.kinds import is_own
 from motif_jax.pages.formats import exact
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.stages.report.figures import in_order
@@ -69,9 +70,15 @@ def _use(facts: Facts) -> str:
     said = " and ".join(what[kind] for kind in kinds)
     own = facts["name"].startswith(f"{PREFIX}/")
     where, note = (json.dumps(facts["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
-    lines = [f"{kind} = motif_jax.load_{kind}({where})" for kind in kinds]
+    lines = [f"{kind} = motif_jax.load_{kind}({arguments(facts, kind, where)})" for kind in kinds]
     code = "\n".join(["```python", "import motif_jax", "", *lines, "```"])
     return f"{said[0].upper()}{said[1:]}, from motif_jax. {note}\n\n{code}"
+
+
+def arguments(facts: Facts, kind: str, where: str) -> str:
+    """The arguments of `motif_jax.load_policy` or `load_reward` for a release in the directory `where`, as code."""
+    network = facts[kind]["facts"]["model"].get("network", "")
+    return f"{where}, trusted={json.dumps([network])}" if kind == "policy" and is_own(network) else where
 
 
 def _env(facts: Facts) -> Facts:

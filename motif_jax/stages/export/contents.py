@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from motif_jax.replays.replay import LARGEST, load_replay
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
-from motif_jax.rewards.sources import chosen
+from motif_jax.rewards.sources import trusted_classes
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.collect import TABLES as COLLECTION
@@ -58,10 +58,12 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, ReleasePart]:
         pass  # a reward may be released alone
     else:
         _, steps = list_steps(str(workdir), "--workdir")
-        model, facts, sources = read_policy(workdir, str(steps[-1]), [choice.path for choice in chosen(config)])
+        model, facts, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config))
         arrays = _below("params", model.params) | _below("frozen", model.frozen)
         arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
         facts = facts | {"sources": sources.facts(), "config": deciding_values(facts["config"])}
+        if "reads" in facts["model"]:  # JSON files have sorted keys
+            facts["model"] = facts["model"] | {"order": list(model.reads)}
         found["policy"] = ReleasePart(steps[-1], facts, arrays)
         if sources.learnt:
             learnt = sources.learnt.reward
@@ -108,10 +110,11 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_same(directory: Path, contents: Mapping[str, ReleasePart]) -> None:
+def check_same(directory: Path, contents: Mapping[str, ReleasePart], trusted: Iterable[str]) -> None:
     """Reads the release; raises RuntimeError if the parameters differ from those that were written."""
     for kind, part in contents.items():
-        params = read_policy(directory)[0].params if kind == "policy" else load_reward(directory).params
+        is_policy = kind == "policy"
+        params = read_policy(directory, trusted=trusted)[0].params if is_policy else load_reward(directory).params
         for path, array in _below("params", params).items():
             if not np.array_equal(array, part.arrays[path]):
                 raise RuntimeError(f"{'.'.join(path)} of the {kind} differs from the written one")

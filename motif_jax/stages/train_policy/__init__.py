@@ -16,7 +16,7 @@ from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.learner.settings import Q_LEARNING
-from motif_jax.networks.kinds import LANGUAGE, check_reads
+from motif_jax.networks.kinds import LANGUAGE, check_reads, is_own
 from motif_jax.policies.text_sections import check_language
 from motif_jax.rewards.choice import ONLINE, READING, find_own_class
 from motif_jax.rewards.online.online_section import ANCHORED, check_online
@@ -80,6 +80,10 @@ def check(config: ConfigDict) -> None:
             "(--config.policy.max_episode_steps)"
         )
     check_reads(section.network, world.specs, world.reads, world.name)
+    if is_own(section.network):
+        from motif_jax.networks.own import find_encoder
+
+        find_encoder(section.network)
     if section.network == LANGUAGE:
         check_language(section.language)
     check_q_learning(section)

@@ -27,8 +27,8 @@ class Network:
 
     network: str = value(
         "reference",
-        Text((*FIXED, *BY_SPECS, *BY_PROMPT)),
-        "reference: as published; small: for CPUs; general, film: other games; others: prompts",
+        Text((*FIXED, *BY_SPECS, *BY_PROMPT), own=True),
+        "reference: as published; small: for CPUs; general, film: other games; others: prompts; or an encoder of yours",
         decides=True,
     )
     dtype: str = value(

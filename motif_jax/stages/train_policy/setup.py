@@ -25,7 +25,7 @@ from motif_jax.learner.options import Control
 from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, make_replay
 from motif_jax.learner.settings import Q_LEARNING, ReplaySettings, Settings
 from motif_jax.learner.update import Rollouts, ShapeRewards, TrainingRewards, init_state, make_policy_update
-from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
+from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, is_own, to_record
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -97,7 +97,7 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
     options["dtype"] = section.dtype
     if plan := find_plan(config):
         options["options"] = plan.record()
-    if section.network in BY_SPECS:
+    if section.network in BY_SPECS or is_own(section.network):
         options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     return options, make_policy_model(options, config.seed)
 

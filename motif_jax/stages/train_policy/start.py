@@ -39,7 +39,7 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.mixtures import behaviours_of
-from motif_jax.rewards.sources import saved_sources
+from motif_jax.rewards.sources import saved_sources, trusted_classes
 from motif_jax.stages.train_policy.section import RESCUED
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
@@ -186,7 +186,7 @@ def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[
     """A new state with the parameters of the policy that the config names."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     try:
-        other, facts, _ = read_policy(source)
+        other, facts, _ = read_policy(source, trusted=trusted_classes(config))
     except UserError as error:
         raise UserError(f"{error} ({flag})") from None
     has, needed = (options.get("options", {}) for options in (facts["model"], parts.options))
