@@ -2,6 +2,11 @@
 
     python -m motif_jax.launch --config=configs/goals.py:gold --workdir=runs/gold
 
+`:progress` goes on from the agent for stairs, in whole games and with the goal of quickstart.py:
+
+    python -m motif_jax.launch --config=configs/goals.py:progress --workdir=runs/progress \
+        --config.policy.init_from=runs/stairs
+
 As quickstart.py, but the reward is learnt from labels with degrees, so that small steps stay small. The agent also gets
 a little for each new square of the map, and loses a little in each step that takes no time; its games are short.
 """
@@ -13,7 +18,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.structs import UserError
 
-GOALS = "gold", "stairs", "explore"
+GOALS = "gold", "stairs", "explore", "progress"
 
 
 def get_config(argument: str = "gold") -> ConfigDict:
@@ -29,15 +34,18 @@ def get_config(argument: str = "gold") -> ConfigDict:
         config.stages = ("train_policy", "evaluate", "report")
         config.policy.intrinsic_coefficient = 0.0
     else:
-        config.annotate.goal = argument
+        config.annotate.goal = "defaultgoal" if argument == "progress" else argument
         config.env.stairs_message = True  # a step onto stairs has a message, which the reward can value
         config.reward.labels = "auto"  # degrees
         config.policy.sources = f"learnt,{config.policy.sources}"
         config.policy.pay = "share"
-    if argument == "stairs":  # before agents find stairs, going down only wastes steps, but they must not unlearn it
+    if argument in ("stairs", "progress"):
+        # Before agents find stairs, the key for going down only wastes steps, but they must not unlearn it.
         config.policy.sources = "learnt,explore:0.02,event_idle:-0.005"
         config.policy.intrinsic_coefficient = 5.0
         config.policy.exploration_coefficient = 0.02
+    if argument == "progress":
+        config.policy.max_episode_steps = 0  # hunger matters only in long games
     config.policy.train_for_env_steps = 2_500_000
     config.policy.train_for_seconds = 0.0
     config.evaluate.beside = "random"

@@ -30,7 +30,7 @@ GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench", *(f"goto_local,{
 ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
-    "goals": ("gold", "stairs", "explore"),
+    "goals": ("gold", "stairs", "explore", "progress"),
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 
