@@ -115,7 +115,11 @@ def test_a_loop_runs_with_the_small_command_of_its_docstring(loop, optimised, mo
 @pytest.mark.slow
 def test_an_encoder_of_ones_own_learns_from_the_pixels_of_minatar(launch, tmp_path):
     pytest.importorskip("minatar", reason="needs the extra [minatar]")
-    flags = ["--config.policy.train_for_env_steps=4096", "--config.policy.num_workers=1", "--config.evaluate.episodes=4"]
+    flags = [
+        "--config.policy.train_for_env_steps=4096",
+        "--config.policy.num_workers=1",
+        "--config.evaluate.episodes=4",
+    ]
     done = launch("--config=examples/minatar/config.py", f"--workdir={tmp_path}", *flags)
     assert done.returncode == 0, done.stderr
     assert "network examples.minatar.breakout:Encoder" in Words((tmp_path / "report/index.html").read_text()).text

@@ -18,7 +18,9 @@ def source() -> str:
     """The address of the repository that setup.cfg names, or ""."""
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
-    urls = dict(line.split(" = ", 1) for line in parser.get("metadata", "project_urls", fallback="").split("\n") if line)
+    urls = dict(
+        line.split(" = ", 1) for line in parser.get("metadata", "project_urls", fallback="").split("\n") if line
+    )
     return urls.get("Source", "").rstrip("/")
 
 
