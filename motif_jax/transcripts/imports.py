@@ -5,7 +5,7 @@
 - Visual dialogue: a JSON list of {"caption", "dialog": [{"question", "answer"}, ...]}, and a file with a list of ranks.
 - Reddit comments: CSV files whose header has the columns text, score and parent_text.
 
-Errors name the file and the line. Pickles are never read. `tweets.py` reads tweeted Wordle games.
+Errors name the file and the line. Pickles are never read. `tweets.py` reads tweeted games.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ SCORED = ("text", "score", "parent_text")  # columns
 
 def read_lmrl(file: Path, flag: str = FLAG) -> Iterator[Episode]:
     """Yields the episodes of an LMRL-Gym file."""
+    for episodes in read_lines(file, lambda row: (_lmrl_episode(row),), flag):
+        yield from episodes
+
+
+def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]], flag: str) -> Iterator[tuple[Episode, ...]]:
+    """Yields the episodes of each line of JSON; `parse` raises ValueError for a value without an episode."""
     with opened(file, flag) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
             where = f"line {number:,} of {str(file)!r}"
@@ -42,7 +48,7 @@ def read_lmrl(file: Path, flag: str = FLAG) -> Iterator[Episode]:
             if not line.strip():
                 continue
             try:
-                yield _lmrl_episode(_parsed(line))
+                yield parse(_parsed(line))
             except ValueError as error:
                 raise UserError(f"{where} is not an episode: {error} ({flag})") from error
 
@@ -61,10 +67,10 @@ def _lmrl_episode(row: Any) -> Episode:
     for pair, reward in zip(sequence, rewards, strict=True):
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str) or pair[1] not in (0, 1):
             raise ValueError(f"a turn is {shown(pair)}, and not [text, is_action]")
-        _check_number(reward, "a reward")
+        check_number(reward, "a reward")
         if reward and not pair[1]:
             raise ValueError(f"it gives the reward {reward} to a text that the agent does not say")
-        turns.append(Turn(_checked(pair[0]), float(reward) if pair[1] else None))
+        turns.append(Turn(checked_text(pair[0]), float(reward) if pair[1] else None))
     return Episode(tuple(turns), row["done"])
 
 
@@ -141,7 +147,7 @@ def _visdial_episode(dialogue: Any, rank: Any, penalty: Callable[[str], float], 
         if not isinstance(rank, list) or len(rank) != len(rounds) + 1:
             raise ValueError(f"it has {len(rounds)} rounds, and its ranks are {shown(rank)}")
         for number in rank:
-            _check_number(number, "a rank")
+            check_number(number, "a rank")
     said: list[tuple[str, str]] = []
     for one in rounds[:MOST_TURNS]:
         if not isinstance(one, dict):
@@ -275,10 +281,11 @@ def _read_json_list(file: Path, flag: str) -> list[Any]:
 def _text(row: dict[str, Any], name: str) -> str:
     if not isinstance(row.get(name), str):
         raise ValueError(f"its {name} is {shown(row.get(name))}")
-    return _checked(row[name])
+    return checked_text(row[name])
 
 
-def _checked(text: str) -> str:
+def checked_text(text: str) -> str:
+    """The text; raises ValueError if UTF-8 cannot write it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -286,6 +293,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _check_number(value: Any, what: str) -> None:
+def check_number(value: Any, what: str) -> None:
+    """Raises ValueError if a value is not a finite number of float32."""
     if type(value) not in (int, float) or not abs(value) <= LARGEST:  # NaN is not either
         raise ValueError(f"{what} is {shown(value)}, not a finite number")

@@ -2,6 +2,7 @@
 
   --stage=export                                                  in WORKDIR/export
   --stage=export --config.export.to=quickstart --config.export.licence=apache-2.0
+  --stage=export --config.export.transcripts=turns                recorded conversations for TRL, in WORKDIR/trl
 
 `load_policy`, `load_reward` and the flags that name a policy or a reward take the directory; it can be uploaded to the
 Hugging Face Hub unchanged (`hf upload USER/NAME DIRECTORY`). The figures on the card are from the workdir's
@@ -10,6 +11,7 @@ evaluations. Parameters are written exactly, in float32.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,10 @@ from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate import READS as EVALUATION
+from motif_jax.stages.train_language import TranscriptsSection
 from motif_jax.structs import UserError
+from motif_jax.transcripts.store import Transcripts
+from motif_jax.transcripts.trl import FORMATS, write_trl
 
 FLAG = "--config.export"
 
@@ -31,22 +36,29 @@ FLAG = "--config.export"
 class Export:
     """A release of policy and reward."""
 
-    to: str = value("", PATH, "directory to make; empty: export in the workdir")
+    to: str = value("", PATH, "directory, or file of transcripts, to make; empty: in the workdir")
     licence: str = value(
         "", Text(longest=60, letters="A-Za-z0-9.-"), "licence as the Hugging Face Hub spells it, such as apache-2.0"
     )
     about: str = value("", Text(longest=2000), "sentences of your own for the card")
+    transcripts: str = value(
+        "none",
+        Text(("none", *FORMATS)),
+        "write transcripts for TRL's trainers instead (docs/transcripts.md)",
+    )
 
 
 TABLES: Tables = {"export": table_of(Export)}
-READS: Tables = EVALUATION | TABLES
+READS: Tables = EVALUATION | TABLES | {"transcripts": table_of(TranscriptsSection)}
 
 
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that cannot work."""
     check_values(config, READS)
     check_world(config.env)
-    if config.export.to:
+    if config.export.to and config.export.transcripts != "none":
+        check_no_file(Path(config.export.to))
+    elif config.export.to:
         check_free(Path(config.export.to))
 
 
@@ -58,8 +70,17 @@ def check_free(directory: Path) -> None:
         raise UserError(f"{str(directory)!r} has other files: name a new directory ({FLAG}.to)")
 
 
+def check_no_file(file: Path) -> None:
+    """Raises UserError if the file exists."""
+    if os.path.lexists(file):
+        raise UserError(f"{str(file)!r} exists already: name a new file ({FLAG}.to)")
+
+
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Writes the release, and reads it back."""
+    """Writes transcripts, or the release, and reads it back."""
+    if config.export.transcripts != "none":
+        export_transcripts(config, workdir)
+        return
     from motif_jax.rewards.sources import trusted_classes
     from motif_jax.stages.export.card import arguments, write_card
     from motif_jax.stages.export.contents import check_same, find_contents, find_replay, find_results
@@ -83,13 +104,22 @@ def run(config: ConfigDict, workdir: Path) -> None:
         print_line(f"export: motif_jax.load_{kind}({arguments(facts, kind, repr(str(directory)))})")
 
 
+def export_transcripts(config: ConfigDict, workdir: Path) -> None:
+    """Writes the transcripts in one of TRL's formats."""
+    form = config.export.transcripts
+    file = Path(config.export.to) if config.export.to else workdir / f"trl/{form}.jsonl"
+    transcripts = Transcripts(Path(config.transcripts.path) if config.transcripts.path else workdir / "transcripts")
+    count = write_trl(transcripts, file, form)
+    print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
+
+
 STAGE = Stage(
     tables=TABLES,
     reads=READS,
     check=check,
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
     run=run,
-    makes=("export",),
+    makes=("export", "trl"),
     writes="--config.export.to",
     memory="--config.export.to",
     shared=without_lock,

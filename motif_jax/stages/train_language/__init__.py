@@ -23,7 +23,7 @@ from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template,
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
-IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual")
+IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual", "trl")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,10 @@ class TranscriptsSection:
         "", PATHS, "files to import into transcripts/ of this workdir, separated by commas", decides=True
     )
     import_format: str = value(
-        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)", decides=True
+        "lmrl",
+        Text(IMPORTS),
+        "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)",
+        decides=True,
     )
     template: str = value(
         "words",

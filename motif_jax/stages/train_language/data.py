@@ -44,6 +44,7 @@ from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
+from motif_jax.transcripts.trl import read_trl
 from motif_jax.transcripts.tweets import read_tweets, retrofit
 
 MANUAL, TWEETS = "manual", "tweets"  # values of `transcripts.import_format`
@@ -95,7 +96,7 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
             raise UserError(f"visual dialogues have one file, and perhaps one of ranks, not {len(files)} ({FLAG})")
         yield from read_visdial(*files)
         return
-    read = {"lmrl": read_lmrl, "lmrl_wordle": read_lmrl_wordle}[kind]
+    read = {"lmrl": read_lmrl, "lmrl_wordle": read_lmrl_wordle, "trl": read_trl}[kind]
     for file in files:
         yield from read(file)
 

@@ -1,0 +1,133 @@
+"""Transcripts in the formats of TRL's trainers, in both directions."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import get_config
+from imports_test import lines, refusal
+
+from motif_jax.stages import export
+from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.transcripts.store import TranscriptWriter
+from motif_jax.transcripts.trl import FORMATS, read_trl, write_trl
+
+EPISODES = [
+    Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("abide", 0.0)), terminal=True),
+    Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("zesty", -1.0), Turn("é <s>")), terminal=True),
+    Episode((Turn("Talk."), Turn("hello", 2.0)), terminal=True),
+    Episode((Turn("Guess."), Turn("other", -3.0)), terminal=True),
+]
+
+
+@pytest.fixture
+def store(tmp_path):
+    writer = TranscriptWriter()
+    for episode in EPISODES:
+        writer.add(episode)
+    return writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
+
+
+def rows(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def say(role, content):
+    return {"role": role, "content": content}
+
+
+@pytest.mark.quick
+def test_messages_are_read_back_as_they_were(store, tmp_path):
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "messages") == 4
+    assert list(read_trl(file)) == EPISODES
+    assert rows(file)[2] == {"messages": [say("user", "Talk."), say("assistant", "hello")], "rewards": [2.0]}
+
+
+@pytest.mark.quick
+def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "turns") == sum(turn.is_action for one in EPISODES for turn in one.turns) == 6
+    second = rows(file)[1]
+    assert second["prompt"] == [say("user", "Guess."), say("assistant", "crane"), say("user", "no")]
+    assert second["completion"] == [say("assistant", "abide")]
+    assert [turn.reward for turn in list(read_trl(file))[1].turns] == [None, 0.0, None, 0.0]  # the last one's is known
+
+
+@pytest.mark.quick
+def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tmp_path):
+    """Of the three games, the worst (-3) is compared with the best (-1); the middle one and the talk stay alone."""
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "preferences") == 1
+    prompt, good, bad = [say("user", "Guess.")], [say("assistant", "crane")], [say("assistant", "other")]
+    assert rows(file) == [{"prompt": prompt, "chosen": good, "rejected": bad}]
+    better, worse = read_trl(file)
+    assert better.turns == (Turn("Guess."), Turn("crane", 1.0))
+    assert worse.turns == (Turn("Guess."), Turn("other", -1.0))
+
+
+@pytest.mark.quick
+def test_texts_and_implicit_prompts_are_read(tmp_path):
+    file = lines(
+        tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
+        {"chosen": [say("user", "a"), say("assistant", "b")], "rejected": [say("user", "a"), say("assistant", "c")]},
+        {"messages": [say("system", "s"), say("assistant", "x"), say("tool", "t"), say("assistant", "y")], "reward": 3},
+    )  # fmt: skip
+    first, chosen, rejected, last = (episode.turns for episode in read_trl(file))
+    assert first == (Turn("2 + 2?"), Turn("4", 1.0))
+    assert (chosen[-1], rejected[-1]) == (Turn("b", 1.0), Turn("c", -1.0))
+    assert [turn.reward for turn in last] == [None, 0.0, None, 3.0]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([1], "not a JSON object"),
+        ({"text": "all in one"}, "neither messages, nor"),
+        ({"messages": "hello"}, "the assistant says nothing"),
+        ({"messages": []}, "the assistant says nothing"),
+        ({"messages": 7}, "7 is neither a text nor a list"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "without a role of system"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "which is no text"),
+        (
+            {"messages": [{"role": "assistant", "content": "x"}], "rewards": [1, 2]},
+            "its rewards are [1, 2], for 1 turns",
+        ),
+        ({"messages": [{"role": "assistant", "content": "x"}], "reward": "much"}, "a reward is 'much'"),
+        ({"messages": [{"role": "assistant", "content": "\ud800"}]}, "UTF-8 cannot write"),
+        ({"prompt": "x", "chosen": "y"}, "neither messages, nor"),
+        ("{", "not an episode"),
+    ],
+)
+def test_other_lines_are_refused_by_their_number(row, said, tmp_path):
+    file = lines(tmp_path, {"prompt": "a", "completion": "b"}, row)
+    refusal(lambda: read_trl(file), "line 2 of", said)
+
+
+@pytest.mark.quick
+def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, tmp_path):
+    config, workdir = get_config(), tmp_path / "run"
+    for form in FORMATS:
+        config.export.transcripts = form
+        export.check(config)
+        export.run(config, workdir)
+        assert rows(workdir / f"trl/{form}.jsonl")
+    config.export.to = str(tmp_path / "mine.jsonl")
+    Path(config.export.to).write_text("mine")
+    with pytest.raises(UserError, match="exists already.*--config.export.to"):
+        export.check(config)
+
+
+@pytest.mark.skipif(not os.environ.get("TRL_PYTHON"), reason="TRL_PYTHON does not name a Python with TRL")
+def test_trl_trains_on_what_is_written(store, tmp_path):
+    for form in FORMATS:
+        write_trl(store, tmp_path / f"{form}.jsonl", form)
+    command = [os.environ["TRL_PYTHON"], str(Path(__file__).with_name("trl_trainers.py")), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "learnt by turns": ["abide", "crane", "crane", "hello", "other", "zesty"]
+    }
