@@ -49,7 +49,7 @@ STAGES = {
     "audit": {"annotate", "evaluate"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
-    "export": {"annotate", "collect", "evaluate", "report", "train_policy", "train_reward"},
+    "export": {"annotate", "collect", "evaluate", "report", "train_language", "train_policy", "train_reward"},
     "benchmark": set(),
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
