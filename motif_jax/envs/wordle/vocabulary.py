@@ -1,9 +1,10 @@
 """The words of a game, the colours of a guess, and the words that fit them.
 
 A letter of a guess is green if the hidden word has it at the same place, yellow if the word has it elsewhere, and black
-otherwise. Unlike in the usual game, letters are not counted: each further copy of a letter of the word is yellow. The
-colours of a guess are one number in base 3, with a digit per letter (0 black, 1 yellow, 2 green). A set of words is an
-integer with a bit per word: the words that fit all guesses are the intersection of one such set per guess.
+otherwise. As published, and unlike in the usual game, letters are not counted: each further copy of a letter of the
+word is yellow. With `counted`, only as many copies are green or yellow as the word has, from left to right. The colours
+of a guess are one number in base 3, with a digit per letter (0 black, 1 yellow, 2 green). A set of words is an integer
+with a bit per word: the words that fit all guesses are the intersection of one such set per guess.
 """
 
 from __future__ import annotations
@@ -40,13 +41,11 @@ def is_guess(text: str) -> bool:
 class Vocabulary:
     """The words that can be hidden."""
 
-    def __init__(self, words: tuple[str, ...]):
-        """Takes words of five letters a-z, each once."""
-        self.words = words
+    def __init__(self, words: tuple[str, ...], counted: bool = False):
+        """Takes words of five letters a-z, each once; `counted`: see the module docstring."""
+        self.words, self.counted = words, counted
         self.everything = (1 << len(words)) - 1
         self._letters = np.frombuffer("".join(words).encode(), np.uint8).reshape(-1, LENGTH)  # [V, 5]
-        self._has = np.zeros((len(words), 128), bool)  # [V, character]
-        self._has[np.arange(len(words))[:, None], self._letters] = True
         # Caches shared by all games. The limits keep the memory of large lists below a few hundred MB.
         self.colours = functools.lru_cache(4096)(self._colours)
         self.colours_if = functools.lru_cache(1024)(self._colours_if)
@@ -56,16 +55,23 @@ class Vocabulary:
 
     def _colours(self, guess: str) -> np.ndarray:
         """Returns the colours of a guess for each hidden word. [V] uint8"""
-        letters = np.frombuffer(guess.encode(), np.uint8)  # [5]
-        green = self._letters == letters
-        digits = np.where(green, 2, self._has[:, letters])  # [V, 5]
-        return (digits @ PLACES).astype(np.uint8)
+        return self._code(np.frombuffer(guess.encode(), np.uint8)[None], self._letters)
 
     def _colours_if(self, hidden: int) -> np.ndarray:
         """Returns the colours of each word as a guess, given the index of the hidden word. [V] uint8"""
-        green = self._letters == self._letters[hidden]
-        digits = np.where(green, 2, self._has[hidden][self._letters])  # [V, 5]
-        return (digits @ PLACES).astype(np.uint8)
+        return self._code(self._letters, self._letters[hidden][None])
+
+    def _code(self, guesses: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+        """Returns the colours of guesses as numbers. [V or 1, 5] letters of guesses and hidden words -> [V] uint8"""
+        green = guesses == hidden
+        same = guesses[:, :, None] == hidden[:, None, :]  # [V, places of the guess, places of the hidden word]
+        if self.counted:
+            left = (same & ~green[:, None, :]).sum(2)  # copies of the letter that are not green
+            alike = (guesses[:, :, None] == guesses[:, None, :]) & ~green[:, None, :]
+            yellow = np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
+        else:
+            yellow = same.any(2)
+        return (np.where(green, 2, yellow) @ PLACES).astype(np.uint8)
 
     def _fitting(self, guess: str, colours: int) -> int:
         """Returns the set of hidden words for which a guess gets these colours."""
@@ -93,7 +99,7 @@ class Vocabulary:
         return tuple(index for index, score in zip(members, scores, strict=True) if score >= best)
 
 
-def load_vocabulary(source: str) -> Vocabulary:
+def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
     """Loads one of our word lists by name, or a file with a word per line; raises UserError for an invalid list.
 
     As in the published lists, lines of other lengths are skipped, and duplicates count once.
@@ -117,4 +123,4 @@ def load_vocabulary(source: str) -> Vocabulary:
             f"the word list {source!r} has {len(found):,} words of five letters, but a game needs 2 to "
             f"{MOST_WORDS:,} ({FLAG})"
         )
-    return Vocabulary(tuple(found))
+    return Vocabulary(tuple(found), counted)

@@ -1,13 +1,14 @@
 """Wordle as a world (`envs/world.py`): `--config.env.world=wordle`.
 
-Options: `words`, one of our lists by name (`vocabulary.LISTS`) or a file with a word per line.
+Options: `words`, one of our lists by name (`vocabulary.LISTS`) or a file with a word per line; `counted`, whether a
+letter is green or yellow only as often as the hidden word has it, as in the usual game.
 """
 
 from __future__ import annotations
 
 import functools
 
-from motif_jax.config.table import Text
+from motif_jax.config.table import Flag, Text
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.wordle.game import WordleGame
 from motif_jax.envs.wordle.players import MAKERS
@@ -26,15 +27,16 @@ class WordleWorld(TextWorld):
     heard = len(PATTERNS[0])
     makers = MAKERS
 
-    def __init__(self, max_episode_steps: int = 5000, words: str = "small"):
+    def __init__(self, max_episode_steps: int = 5000, words: str = "small", counted: bool = False):
         super().__init__(max_episode_steps)
         Text(longest=4000).check("words", FLAG, words)
-        self._words = words
+        Flag().check("counted", FLAG, counted)
+        self._words, self._counted = words, counted
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
         """The words, read on first use."""
-        return load_vocabulary(self._words)
+        return load_vocabulary(self._words, self._counted)
 
     def check(self) -> None:
         """See `World.check`."""

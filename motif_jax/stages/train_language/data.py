@@ -206,7 +206,7 @@ def tweeted_games(files: list[Path], world: WordleWorld, seed: int) -> Iterator[
         raise UserError(f"no tweet in {', '.join(repr(str(file)) for file in files)} shows a game ({FLAG})")
     words, rng = world.vocabulary, np.random.default_rng((seed, 2))
     for number, (tweet, drawn) in enumerate(retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))):
-        game = world.game_with(Vocabulary((words.words[drawn.hidden],)))
+        game = world.game_with(Vocabulary((words.words[drawn.hidden],), words.counted))
         game.begin(game_seed(seed, SeedStream.COLLECT, number), number)
         for guess in drawn.guesses:
             if game.end == EndStatus.RUNNING:  # --config.env.max_episode_steps may end it

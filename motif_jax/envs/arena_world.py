@@ -1,0 +1,135 @@
+"""A game for one player of TextArena as a world, given its id. Install it with `pip install textarena`.
+
+    class Guess(ArenaWorld):
+        id = "GuessTheNumber-v0"
+        moves = tuple(f"[{number}]" for number in range(1, 21))
+
+`--config.env.world=module:Guess` then plays it (docs/own-game.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.text_game import Answer, TextGame
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.structs import EndStatus, Turn, UserError
+
+RAW = "-raw"  # TextArena's suffix for games without wrappers, whose observations are lists of new messages
+PLAYER = 0
+
+
+class ArenaWorld(TextWorld):
+    """A game of TextArena; the attributes for subclasses are marked below."""
+
+    # ---- set by a subclass
+    id: str  # of `textarena.make`
+    moves: Sequence[str]  # what random play writes
+    about: str = ""  # description of the game for a language model; "": made from its id
+    written, heard = 256, 2048  # maximum bytes of the agent's and of the game's texts
+    enough: float = 1.0  # an episode that ends with this reward has succeeded
+
+    # ---- the same for all subclasses
+    figures = {}  # noqa: RUF012  (the base class declares it)
+    makers = {}  # noqa: RUF012
+
+    def __init__(self, max_episode_steps: int = 5000, **options: Any):
+        """Takes the time limit in steps, and options for the game."""
+        super().__init__(max_episode_steps)
+        self.options = options
+        self.name = getattr(type(self), "name", self.id)
+        self.about = self.about or f"the game {self.name}"
+
+    def check(self) -> None:
+        """See `World.check`: begins a game."""
+        if not getattr(self, "moves", ()):
+            raise UserError(f"the world {self.name!r} needs `moves`, the texts of random play ({WORLD_FLAG})")
+        ArenaGame(self).begin(game_seed(0, SeedStream.TRAIN, 0), 0)
+
+    def game(self, shown: bool = True) -> ArenaGame:
+        """See `World.game`."""
+        return ArenaGame(self)
+
+
+class ArenaGame(TextGame):
+    """One game. TextArena draws from Python's global generator, of which each game has a state of its own."""
+
+    def __init__(self, world: ArenaWorld):
+        """Makes the environment; raises UserError if TextArena does not have it."""
+        try:
+            import textarena
+            from textarena.envs.registration import ENV_REGISTRY
+        except ImportError as error:
+            how = f"pip install textarena ({WORLD_FLAG})"
+            raise UserError(f"the world {world.name!r} needs TextArena: {how}") from error
+        if world.id + RAW not in ENV_REGISTRY:
+            near = difflib.get_close_matches(world.id, [name.removesuffix(RAW) for name in ENV_REGISTRY], n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"TextArena has no game {world.id!r}{hint} ({WORLD_FLAG})")
+        super().__init__(world.written, world.heard, world.time_limit)
+        self._moves, self._enough = world.moves, world.enough
+        self._env = textarena.make(world.id + RAW, **world.options)
+        self._draws = random.getstate()
+
+    def open(self) -> str:
+        """See `TextGame`: the game's prompt."""
+        self._seed = self.random.getrandbits(31)
+        return self._begin()
+
+    def answer(self, text: str) -> Answer:
+        """See `TextGame`; at the end the game says why."""
+        with self._own_draws():
+            done, _ = self._env.step(action=text)
+            said = self._said()
+            if not done:
+                return Answer(said, 0.0)
+            rewards, told = self._env.close()
+        reward, reason = float(rewards[PLAYER]), str(told[PLAYER].get("reason", ""))
+        end = EndStatus.TASK_SUCCESSFUL if reward >= self._enough else EndStatus.ENDED
+        return Answer("\n".join(filter(None, (said, reason))), reward, end, "" if reward >= self._enough else reason)
+
+    def draw(self, chance: float) -> str:
+        """See `TextGame`."""
+        return self._moves[int(chance * len(self._moves))]
+
+    @property
+    def hidden(self) -> int:
+        """See `TextState`: the seed, from which `restore` plays the episode again."""
+        return self._seed
+
+    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
+        """See `TextGame`."""
+        self._seed = hidden
+        self._begin()
+        with self._own_draws():
+            for turn in turns:
+                if turn.is_action:
+                    self._env.step(action=turn.text)
+                    self._said()
+
+    def _begin(self) -> str:
+        with self._own_draws():
+            random.seed(self._seed)
+            self._env.reset(num_players=1, seed=self._seed)
+            return self._said()
+
+    def _said(self) -> str:
+        """The game's new messages."""
+        _, messages = self._env.get_observation()
+        return "\n".join(str(text) for speaker, text, _ in messages if speaker != PLAYER)
+
+    @contextlib.contextmanager
+    def _own_draws(self) -> Iterator[None]:
+        before = random.getstate()
+        random.setstate(self._draws)
+        try:
+            yield
+        finally:
+            self._draws = random.getstate()
+            random.setstate(before)

@@ -1,0 +1,27 @@
+"""Worlds of TextArena as users write them."""
+
+from motif_jax.envs.arena_world import ArenaWorld
+
+
+class Guess(ArenaWorld):
+    id = "GuessTheNumber-v0"
+    moves = tuple(f"[{number}]" for number in range(1, 21))
+
+
+class Hanoi(ArenaWorld):
+    id = "TowerOfHanoi-v0"
+    moves = tuple(f"[{one} {other}]" for one in "ABC" for other in "ABC" if one != other)
+
+
+class ForTwo(ArenaWorld):
+    id = "TicTacToe-v0"
+    moves = ("[4]",)
+
+
+class NoMoves(ArenaWorld):
+    id = "GuessTheNumber-v0"
+
+
+class Misspelt(ArenaWorld):
+    id = "GuesTheNumber-v0"
+    moves = ("[1]",)
