@@ -128,6 +128,18 @@ install_vllm() {
   printf '%s' "$wanted" > "$stamp"
 }
 
+# install_clients: installs verifiers and OpenEnv with everything pinned, integrations/ and this project, unless that has been done.
+install_clients() {
+  local stamp wanted
+  stamp="$VIRTUAL_ENV/.motif_jax"
+  wanted="clients $PWD $(cat setup.cfg pyproject.toml integrations/*/pyproject.toml launch/clients.txt | cksum)"
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
+  say "installing the clients of integrations/ (a minute or two the first time)"
+  pip_install -c launch/clients.txt -e ".[babyai]" -e integrations/openenv -e integrations/verifiers \
+    pytest pytest-timeout pytest-xdist || pip_failed "the clients"
+  printf '%s' "$wanted" > "$stamp"
+}
+
 if [ "${UNPINNED:-}" ]; then unset VIRTUAL_ENV; fi # never into somebody's own environment
 if [ -z "${VIRTUAL_ENV:-}" ]; then
   VENV=${VENV:-.venv${UNPINNED:+-unpinned}}

@@ -5,6 +5,7 @@
 #   bash launch/test.sh --all        every test but vLLM's: peers, hostile input, kills, lost hosts, every recipe
 #   bash launch/test.sh --quick      the quick tests alone, without the checks
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
+#   bash launch/test.sh --with-clients  the tests of integrations/ with verifiers and OpenEnv, in .venv-clients
 #   bash launch/test.sh -k pool      other arguments go to pytest
 #
 # PYTEST_TIMEOUT=7200 in the environment gives each test two hours instead of half an hour, on a machine that is very busy.
@@ -13,7 +14,7 @@ arguments=()
 which=journeys
 for argument in "$@"; do
   case $argument in
-    --all | --quick | --with-vllm) which=${argument#--} ;;
+    --all | --quick | --with-vllm | --with-clients) which=${argument#--} ;;
     *) arguments+=("$argument") ;;
   esac
 done
@@ -26,6 +27,16 @@ if [ "$which" = with-vllm ]; then
   install_vllm
   say "pytest with vLLM, with $(python --version)"
   exec python -m pytest -m vllm tests/annotation/vllm_test.py "${arguments[@]}"
+fi
+
+if [ "$which" = with-clients ]; then
+  unset VIRTUAL_ENV # as above
+  PYTHON=${PYTHON:-python3.11 python3.12 python3.13 python3}
+  VENV=${VENV:-.venv-clients}
+  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  install_clients
+  say "pytest with other people's clients, with $(python --version)"
+  exec python -m pytest -m clients tests/integrations "${arguments[@]}"
 fi
 
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"

@@ -56,6 +56,7 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
     "motif_jax.envs.gym_world": "worlds of a user's own",
     "motif_jax.envs.arena_world": "the same, of TextArena",
+    "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
 }
 ROOT_OF_ALL = {"motif_jax.structs", "motif_jax.console"}  # what the rooms below all others import from the root

@@ -7,9 +7,10 @@
 With `best` > 0, f is the share s = z / best of the reward of the best captions instead, for rewards that pay a moment
 without a message 0:
 
-    f = s where |s| >= 0.8, s / n^beta where 0.1 <= |s| < 0.8, else 0
+    f = s where |s| >= 0.8, else s / n^beta where s >= 0.1 or s <= -0.15, else 0
 
-So an aim of the goal pays as much the second time, and the smallest steps towards it pay nothing.
+So an aim of the goal pays as much the second time, and the smallest steps towards it pay nothing. Small fines are left
+out as well: they make agents unlearn a key, such as the one for going down, before they find the place to use it.
 
 Plain arithmetic: works on NumPy and on JAX arrays.
 """
@@ -31,7 +32,8 @@ class Mix(NamedTuple):
     best: float = 0.0  # normalised reward of the best captions; 0: rewards, rather than shares, are paid
 
 
-LEAST, AIM = 0.1, 0.8  # shares below the first pay nothing, from the second on repetitions pay in full
+LEAST, LEAST_FINE = 0.1, -0.15  # shares between these pay nothing
+AIM = 0.8  # from this size on, repetitions pay in full
 
 
 def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
@@ -44,8 +46,8 @@ def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
     """
     if mix.best:
         share = z / mix.best
-        size = abs(share)
-        return (size >= LEAST) * share / counts ** (mix.count_exponent * (size < AIM))
+        pays = (share >= LEAST) | (share <= LEAST_FINE)
+        return pays * share / counts ** (mix.count_exponent * (abs(share) < AIM))
     return (z > mix.threshold) * z / counts**mix.count_exponent
 
 

@@ -1,0 +1,88 @@
+"""Any world as a conversation, for clients that read and write texts (integrations/).
+
+    talk = Conversation({"world": "wordle"})    # values of the config section `env`
+    talk.begin(seed=7)                          # the same seed begins the same episode
+    talk.say("crane")                           # Heard(text="<b><y><b><b><g>", reward=-1.0, done=False)
+
+Worlds that are played by writing hear every text. In other worlds, a text must be the name of an action; otherwise the
+game stands still, and the answer lists the names. Such worlds show their prompt, or else their screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from motif_jax.config.table import shown
+from motif_jax.envs.own_code import reported
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.text_game import TextGame
+from motif_jax.envs.world import is_text, to_text
+from motif_jax.envs.worlds import check_world
+from motif_jax.screens import screen_text
+from motif_jax.structs import EndStatus, UserError
+
+LONGEST = 100_000  # characters of a client's text
+
+
+class Heard(NamedTuple):
+    """What the world says."""
+
+    text: str
+    reward: float  # of the agent's last text
+    done: bool  # whether the episode has ended
+
+
+class Conversation:
+    """One game; see the module docstring."""
+
+    def __init__(self, env: Mapping[str, Any]):
+        """Makes the game; raises UserError for values that cannot work."""
+        self._env, self._world = dict(env), check_world(env)
+        self._actions = {name.lower(): number for number, name in enumerate(self._world.action_names)}
+        with reported(self._env):
+            self._game: Any = self._world.game()
+        self._begun = False
+
+    @property
+    def about(self) -> str:
+        """Describes the game and, if they are chosen from a list, its actions."""
+        return f"You play {self._world.about}. {self._choice}".strip()
+
+    def begin(self, seed: int, episode: int = 0) -> Heard:
+        """Begins an episode."""
+        if not (isinstance(seed, int) and 0 <= seed < 2**31):
+            raise UserError(f"a seed is a whole number from 0 to 2,147,483,647, not {shown(seed)}")
+        with reported(self._env):
+            self._game.reset(game_seed(seed, SeedStream.TRAIN, episode), episode)
+        self._begun = True
+        return Heard(self._text(), 0.0, False)
+
+    def say(self, text: str) -> Heard:
+        """Plays the agent's text."""
+        if not self._begun or self._game.end != EndStatus.RUNNING:
+            raise UserError("no episode is running: begin one")
+        if not isinstance(text, str) or len(text) > LONGEST or any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UserError(f"the agent writes a text of at most {LONGEST:,} Unicode characters, not {shown(text)}")
+        action: Any = text if is_text(self._world.action) else self._actions.get(text.strip().lower())
+        if action is None:
+            return Heard(f"{shown(text)} is not an action. {self._choice}", 0.0, False)
+        with reported(self._env):
+            reward = float(self._game.step(action))
+        return Heard(self._text(), reward, self._game.end != EndStatus.RUNNING)
+
+    def close(self) -> None:
+        """Frees the game."""
+        self._game.close()
+
+    @property
+    def _choice(self) -> str:
+        names = ", ".join(self._world.action_names)
+        return f"Answer with one of: {names}." if names else ""
+
+    def _text(self) -> str:
+        if isinstance(self._game, TextGame):
+            return self._game.heard
+        if "prompt" in self._world.specs:
+            return to_text(self._game.seen["prompt"])
+        return "\n".join(line.rstrip() for line in screen_text(self._game.screen().chars).split("\n")).strip("\n")

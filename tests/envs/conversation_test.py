@@ -1,0 +1,90 @@
+"""Worlds as conversations: the same rewards as the games themselves, and a sentence for what cannot be played."""
+
+import random
+
+import numpy as np
+import pytest
+
+from motif_jax.envs.conversation import LONGEST, Conversation
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.worlds import make_world
+from motif_jax.structs import EndStatus, UserError
+
+WORDS = "crane", "stone", "abide", "is it an animal?", "zzzzz", ""
+WORLDS = [
+    {"world": "nethack"},
+    {"world": "babyai", "babyai": {"level": "GoToLocal", "rewording": "synonyms"}},
+    {"world": "treasure"},
+    {"world": "wordle"},
+    {"world": "guessing"},
+]
+
+
+def answers(env, count=60):
+    world, draw = make_world(env), random.Random(3)
+    return [draw.choice(world.action_names or WORDS) for _ in range(count)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("env", WORLDS, ids=lambda env: env["world"])
+def test_rewards_are_those_of_the_game(env):
+    """The slow way: the game itself, by the numbers of the actions."""
+    talk, world, rewards = Conversation(env), make_world(env), []
+    game = world.game()
+    for seed in (5, 6):
+        assert not talk.begin(seed).done
+        game.reset(game_seed(seed, SeedStream.TRAIN, 0), 0)
+        for text in answers(env):
+            heard = talk.say(f" {text.upper()} " if world.action_names else text)
+            expected = game.step(world.action_names.index(text) if world.action_names else text)
+            assert (heard.reward, heard.done) == (expected, game.end != EndStatus.RUNNING)
+            assert heard.text.isprintable() or "\n" in heard.text
+            rewards.append(heard.reward)
+            if heard.done:
+                break
+    assert np.isfinite(rewards).all()
+    talk.close()
+    game.close()
+
+
+@pytest.mark.quick
+def test_the_same_seed_is_the_same_episode():
+    first, second = (Conversation({"world": "babyai"}) for _ in range(2))
+    texts = [first.begin(seed).text for seed in range(6)]
+    assert texts == [second.begin(seed).text for seed in range(6)]
+    assert len(set(texts)) > 2
+
+
+@pytest.mark.quick
+def test_a_text_that_names_no_action_leaves_the_game_as_it_is():
+    talk = Conversation({"world": "treasure"})
+    before = talk.begin(1)
+    heard = talk.say("fly")
+    assert heard.text.startswith("'fly' is not an action. Answer with one of: ")
+    assert heard[1:] == (0.0, False)
+    left, other = talk.say("west"), Conversation({"world": "treasure"})
+    assert other.begin(1) == before
+    assert other.say("west") == left
+    assert "Answer with one of" in talk.about
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("seed", [-1, 2**31, 1.5, "7", None])
+def test_seeds_are_whole_numbers(seed):
+    with pytest.raises(UserError, match="a seed is a whole number from 0"):
+        Conversation({"world": "wordle"}).begin(seed)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("text", [7, None, "a" * (LONGEST + 1), "\ud800"])
+def test_other_answers_are_refused(text):
+    talk = Conversation({"world": "wordle"})
+    with pytest.raises(UserError, match="no episode is running"):
+        talk.say("crane")
+    talk.begin(1)
+    with pytest.raises(UserError, match="a text of at most 100,000 Unicode characters"):
+        talk.say(text)
+    while not talk.say("zzzzz").done:
+        pass
+    with pytest.raises(UserError, match="no episode is running"):
+        talk.say("crane")
