@@ -2,7 +2,7 @@
 # Checks and tests: lint, types, then pytest.
 #
 #   bash launch/test.sh              lint, types, the quick tests and the journeys: about ten minutes on two cores
-#   bash launch/test.sh --all        every test but vLLM's: peers, hostile input, kills, lost hosts, every recipe
+#   bash launch/test.sh --all        every test but vLLM's and the clients': peers, hostile input, kills, lost hosts, every recipe
 #   bash launch/test.sh --quick      the quick tests alone, without the checks
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh --with-clients  the tests of integrations/ with verifiers and OpenEnv, in .venv-clients

@@ -5,8 +5,8 @@
     talk.say("crane")                           # Heard(text="<b><y><b><b><g>", reward=-1.0, done=False)
 
 Worlds that are played by writing hear every text. In other worlds, a text must be the name of an action; otherwise the
-game stands still, and the answer lists the names. PATIENCE such texts in a row end the episode. Such worlds show their
-prompt, or else their screen.
+game stands still, and the answer lists the names. MOST_UNKNOWN such texts in a row end the episode. Such worlds show
+their prompt, or else their screen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from motif_jax.screens import screen_text
 from motif_jax.structs import EndStatus, UserError
 
 LONGEST = 100_000  # characters of a client's text
-PATIENCE = 20  # texts in a row that name no action; the last one ends the episode, as some clients never give up
+MOST_UNKNOWN = 20  # texts in a row that name no action; the last one ends the episode, as some clients never give up
 
 
 class Heard(NamedTuple):
@@ -44,7 +44,7 @@ class Conversation:
         self._actions = {name.lower(): number for number, name in enumerate(self._world.action_names)}
         with reported(self._env):
             self._game: Any = self._world.game()
-        self._running, self._vain = False, 0
+        self._running, self._unknown = False, 0
 
     @property
     def about(self) -> str:
@@ -57,7 +57,7 @@ class Conversation:
             raise UserError(f"a seed is a whole number from 0 to 2,147,483,647, not {shown(seed)}")
         with reported(self._env):
             self._game.reset(game_seed(seed, SeedStream.TRAIN, episode), episode)
-        self._running, self._vain = True, 0
+        self._running, self._unknown = True, 0
         return Heard(self._text(), 0.0, False)
 
     def say(self, text: str) -> Heard:
@@ -68,12 +68,12 @@ class Conversation:
             raise UserError(f"the agent writes a text of at most {LONGEST:,} Unicode characters, not {shown(text)}")
         action: Any = text if is_text(self._world.action) else self._actions.get(text.strip().lower())
         if action is None:
-            self._vain += 1
-            self._running = self._vain < PATIENCE
+            self._unknown += 1
+            self._running = self._unknown < MOST_UNKNOWN
             return Heard(f"{shown(text)} is not an action. {self._choice}", 0.0, not self._running)
         with reported(self._env):
             reward = float(self._game.step(action))
-        self._running, self._vain = self._game.end == EndStatus.RUNNING, 0
+        self._running, self._unknown = self._game.end == EndStatus.RUNNING, 0
         return Heard(self._text(), reward, not self._running)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from motif_jax.envs.conversation import LONGEST, PATIENCE, Conversation
+from motif_jax.envs.conversation import LONGEST, MOST_UNKNOWN, Conversation
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
@@ -73,9 +73,9 @@ def test_nonsense_without_end_ends_the_episode():
     talk = Conversation({"world": "treasure"})
     talk.begin(1)
     for _ in range(2):
-        assert not any(talk.say("fly").done for _ in range(PATIENCE - 1))
+        assert not any(talk.say("fly").done for _ in range(MOST_UNKNOWN - 1))
         assert not talk.say("west").done
-    assert [talk.say("fly").done for _ in range(PATIENCE)] == [False] * (PATIENCE - 1) + [True]
+    assert [talk.say("fly").done for _ in range(MOST_UNKNOWN)] == [False] * (MOST_UNKNOWN - 1) + [True]
     with pytest.raises(UserError, match="no episode is running"):
         talk.say("west")
     assert not talk.begin(1).done
