@@ -5,12 +5,14 @@
     r = extrinsic * clip(scale * r_game) + intrinsic * f
 
 With `best` > 0, f is the share s = z / best of the reward of the best captions instead, for rewards that pay a moment
-without a message 0:
+without a message 0. Shares of at most 0.1 in size pay nothing, and pay grows from 0 at that limit:
 
-    f = s where |s| >= 0.8, else s / n^beta where s >= 0.1 or s <= -0.15, else 0
+    g = (s - s clipped to [-0.1, 0.1]) / 0.9
+    f = g where |s| >= 0.8, else g / n^beta
 
 So an aim of the goal pays as much the second time, and the smallest steps towards it pay nothing. Small fines are left
-out as well: they make agents unlearn a key, such as the one for going down, before they find the place to use it.
+out as well: they make agents unlearn a key, such as the one for going down, before they find the place to use it. Pay
+must not jump at the limit, because the rewards of two seeds may lie on either side of it.
 
 Plain arithmetic: works on NumPy and on JAX arrays.
 """
@@ -32,7 +34,7 @@ class Mix(NamedTuple):
     best: float = 0.0  # normalised reward of the best captions; 0: rewards, rather than shares, are paid
 
 
-LEAST, LEAST_FINE = 0.1, -0.15  # shares between these pay nothing
+LEAST = 0.1  # shares up to this size pay nothing
 AIM = 0.8  # from this size on, repetitions pay in full
 
 
@@ -46,8 +48,8 @@ def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
     """
     if mix.best:
         share = z / mix.best
-        pays = (share >= LEAST) | (share <= LEAST_FINE)
-        return pays * share / counts ** (mix.count_exponent * (abs(share) < AIM))
+        paid = (share - share.clip(-LEAST, LEAST)) / (1 - LEAST)
+        return paid / counts ** (mix.count_exponent * (abs(share) < AIM))
     return (z > mix.threshold) * z / counts**mix.count_exponent
 
 

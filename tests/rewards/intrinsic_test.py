@@ -36,8 +36,10 @@ def test_the_games_reward_is_scaled_then_clipped(library):
 
 @pytest.mark.parametrize("library", [np, jnp])
 def test_shares_of_the_best_reward_are_paid(library):
-    z = library.asarray([2.0, 1.6, 1.0, 0.2, 0.1, 0.0, -1.0, -4.0, -0.28, -0.32], dtype="float32")
-    twice = library.full(10, 2, dtype="int32")
+    z = library.asarray([2.0, 1.6, 1.0, 0.2, 0.1, 0.0, -1.0, -4.0, -0.202], dtype="float32")
+    twice = library.full(9, 2, dtype="int32")
     paid = intrinsic_reward(z, twice, Mix(threshold=0.5, count_exponent=3.0, best=2.0))
-    # The aim and what comes near it (0.8) pay in full again; smaller shares an eighth; between -0.15 and 0.1 nothing.
-    assert np.asarray(paid) == pytest.approx([1, 0.8, 0.5 / 8, 0.1 / 8, 0, 0, -0.5 / 8, -2, 0, -0.16 / 8])
+    # The shares are 1, 0.8, 0.5, 0.1, 0.05, 0, -0.5, -2 and -0.101. The aim and what comes near it pay in full again,
+    # smaller shares an eighth, those up to 0.1 nothing, and what is barely above that next to nothing.
+    expected = [1, 0.7 / 0.9, 0.4 / 0.9 / 8, 0, 0, 0, -0.4 / 0.9 / 8, -1.9 / 0.9, -0.001 / 0.9 / 8]
+    assert np.asarray(paid) == pytest.approx(expected, abs=1e-6)

@@ -33,8 +33,11 @@ def start(*arguments) -> subprocess.Popen:
 
 def make_impatient(host: subprocess.Popen) -> None:
     """From now on a silence of four seconds is long enough for this host to take the other for lost."""
-    host.stdin.write("\n")
-    host.stdin.flush()
+    try:
+        host.stdin.write("\n")
+        host.stdin.flush()
+    except BrokenPipeError:
+        raise AssertionError(f"it has ended: {ended([host])}") from None
 
 
 def flags(workdir, **values) -> list[str]:

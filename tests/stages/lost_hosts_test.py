@@ -1,5 +1,6 @@
 """A host dies or hangs: the others end with one sentence, a checkpoint and a status of their own. Real processes."""
 
+import itertools
 import json
 import os
 import re
@@ -63,14 +64,18 @@ def test_a_host_that_dies_or_hangs_before_training_is_told_of():
     for victim, number in cases:
         where = address()
         runs.append([start("lose", where, me, victim) for me in range(2)])
-    for (victim, number), hosts in zip(cases, runs, strict=True):
-        for host in hosts:  # on a busy machine, one of them may know of the meeting seconds before the other
-            assert host.stdout.readline() == "met\n"
-        hosts[victim].send_signal(number)
-        if number == signal.SIGINT:  # whoever is interrupted does not wait for the others
-            ((status, _, _),) = ended([hosts[victim]])
-            assert status == 128 + signal.SIGINT
-        assert what_the_other_says(hosts, victim)[0] == "nothing was learnt since it started"
+    try:
+        for (victim, number), hosts in zip(cases, runs, strict=True):
+            for host in hosts:  # on a busy machine, one of them may know of the meeting seconds before the other
+                assert host.stdout.readline() == "met\n"
+            hosts[victim].send_signal(number)
+            if number == signal.SIGINT:  # whoever is interrupted does not wait for the others
+                ((status, _, _),) = ended([hosts[victim]])
+                assert status == 128 + signal.SIGINT
+            assert what_the_other_says(hosts, victim)[0] == "nothing was learnt since it started"
+    finally:
+        for host in itertools.chain.from_iterable(runs):
+            host.kill()
 
 
 @pytest.mark.slow
