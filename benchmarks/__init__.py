@@ -45,6 +45,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "annotation": "benchmarks.reward:measure_annotation",
     "reward": "benchmarks.reward:measure",
     "online": "benchmarks.online:measure",
+    "questions": "benchmarks.questions:measure",
     "policy": "benchmarks.policy:measure",
     "options": "benchmarks.options:measure",
     "language": "benchmarks.language:measure",
@@ -66,7 +67,7 @@ def chosen(config: ConfigDict) -> dict[str, None]:
 
 def loads_jax(config: ConfigDict) -> bool:
     """Whether one of the measurements uses JAX."""
-    return bool(({"reward", "offline"} | TRAINING) & chosen(config).keys())
+    return bool(({"reward", "offline", "questions"} | TRAINING) & chosen(config).keys())
 
 
 def check(config: ConfigDict) -> None:

@@ -4,8 +4,8 @@
   python -m benchmarks --parts=games,reward            some parts of: games, reward, policy, language
   python -m benchmarks --parts=offline --config=FILE --workdir=DIR --config.benchmark.repeats=5
 
---parts also takes single measurements: env, texts, annotation, online, offline, numerics, profile, train. Other flags
-are those of `python -m motif_jax.launch`.
+--parts also takes single measurements: env, texts, annotation, online, questions, offline, numerics, profile, train.
+Other flags are those of `python -m motif_jax.launch`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ EVENTS = (
     "You kill the newt!", "You see here a dagger.", "It's a wall.", "You descend the stairs.", "$ - 12 gold pieces.",
     "You die...", "The jackal bites!", "", "You find a hidden door.", "You hear a door open.",
 )  # fmt: skip
+MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 
 
 def write_dataset(path: Path, pairs: Sequence[tuple[Moment, Moment]]) -> Path:

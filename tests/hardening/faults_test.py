@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 from conftest import ROOT, get_config
-from small_dataset import EVENTS, random_pairs, write_dataset
+from small_dataset import MANY, random_pairs, write_dataset
 from trials import KILLS, LANES, Same, Trial
 from victims import Victims
 
@@ -20,8 +20,6 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, train_policy
 from motif_jax.system.files import read_json, read_lines
-
-MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 
 
 @pytest.fixture(scope="module")

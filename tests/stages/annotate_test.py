@@ -16,7 +16,7 @@ import pytest
 from chat_server import ChatServer
 from conftest import LONG_S, ROOT, get_config, wait_for
 from nethack_texts import NETHACK
-from small_dataset import EVENTS, random_pairs, write_dataset
+from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax.annotation import judge
 from motif_jax.annotation.annotator import Question
@@ -38,7 +38,6 @@ from motif_jax.system.files import read_json
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
-MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 STAGE = ("--config=configs/motif.py", "--stage=annotate")
 
 

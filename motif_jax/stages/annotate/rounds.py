@@ -1,9 +1,10 @@
-"""The order disagreement: in rounds, the questions are asked about which a small reward's heads disagree most.
+"""The order disagreement: in rounds, the questions are asked about which NETWORKS small rewards disagree most.
 
-The first round is random. After each round, a small reward of HEADS heads learns from the answers so far, and the next
-round has the questions with the largest standard deviation of P(second is better) among heads. The file `order.json`
-of the annotation has the questions in the order in which they are asked. It is written before a round is asked, and a
-round depends on the answers of earlier rounds only, so a killed job goes on as if nothing had happened.
+The first round is random. After each round, the small rewards learn from the answers so far, and the next round has the
+questions with the largest standard deviation of P(second is better) among them. They begin with different parameters
+and share nothing: heads of one network agree even where all are wrong. The file `order.json` of the annotation has the
+questions in the order in which they are asked. It is written before a round is asked, and a round depends on the
+answers of earlier rounds only, so a killed job goes on as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from motif_jax.preferences.shards import ORDER, TRY, Shard
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json
 
-HEADS = 5
-OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False, "heads": HEADS}
+NETWORKS = 4
+OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
 LEARNING_RATE, BATCH_SIZE = 1e-3, 128
-MOST_STEPS, MOST_EPOCHS = 2000, 20  # of a round's training
+MOST_STEPS, MOST_EPOCHS = 1000, 60  # of each network's training in a round
 
 
 class QuestionRounds:
@@ -55,7 +56,8 @@ class QuestionRounds:
         known = self.order[~np.isnan(target[self.order])]
         if len(known):
             table, ids = self._dataset.captions()
-            doubt = disagreement(table.messages, np.asarray(ids)[self._rows], target, known, self._seed)
+            shown = np.asarray(ids)[self._rows]
+            doubt = disagreement(small_rewards(table.messages, shown, target, known, self._seed), shown)
             others = others[np.argsort(-doubt[others], kind="stable")]
         self.order = np.concatenate([self.order, others[:count]])
         write_json(self._file, {"facts": self._facts, "numbers": self.order.tolist()})
@@ -75,8 +77,24 @@ class QuestionRounds:
             raise UserError(f"{str(self._file)!r} is damaged ({error}): {TRY}") from None
 
 
-def disagreement(messages: np.ndarray, ids: np.ndarray, target: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:
-    """Trains a small reward, and returns the standard deviation of P(second is better) among its heads.
+def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The standard deviation of P(second is better) among rewards, for each question.
+
+    Args:
+      rewards: each reward of each message. [E, U]
+      ids: the message of every step of each question. [Q, 2, L]
+
+    Returns:
+      [Q]
+    """
+    of_sides = rewards[:, ids].mean(-1)  # [E, Q, 2]
+    return (1 / (1 + np.exp(of_sides[..., 0] - of_sides[..., 1]))).std(0)
+
+
+def small_rewards(
+    messages: np.ndarray, ids: np.ndarray, target: np.ndarray, known: np.ndarray, seed: int
+) -> np.ndarray:
+    """Trains NETWORKS small rewards, and returns the reward of each message by each of them.
 
     Args:
       messages: the dataset's messages. [U, 256]
@@ -86,30 +104,29 @@ def disagreement(messages: np.ndarray, ids: np.ndarray, target: np.ndarray, know
       seed: of the training.
 
     Returns:
-      [Q]
+      [E, U]
     """
-    import jax
     import jax.numpy as jnp
     import optax
 
     from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
     from motif_jax.rewards.batches import epoch_order, make_batches, without_padding
-    from motif_jax.rewards.heads import draw_weights
     from motif_jax.rewards.model import make_reward_model, make_value, value_captions
     from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 
-    drawn = draw_weights(ids, HEADS, seed)
-    mesh = make_mesh(1)
-    apply, params = make_reward_model(OPTIONS, seed)
-    optimizer = optax.adam(LEARNING_RATE)
-    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
-    state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+    mesh, optimizer = make_mesh(1), optax.adam(LEARNING_RATE)
     table, items = replicate(jnp.asarray(without_padding(messages)), mesh), 0
-    for epoch in range(int(np.clip(MOST_STEPS * BATCH_SIZE // len(known), 1, MOST_EPOCHS))):
-        rows = epoch_order(known, seed, epoch)
-        batches = make_batches(rows, ids, target, BATCH_SIZE, 1, None, items, None, drawn)
-        items, placed = batches.captions.shape[-1], shard(batches, mesh, axis=1)
-        for step in range(len(batches.captions)):
-            state = update(state, table, np.int32(step), placed)
-    rewards = value_captions(make_value(apply), state.params, table)[:, ids].mean(-1)  # [E, Q, 2]
-    return np.asarray(jax.nn.sigmoid(rewards[..., 1] - rewards[..., 0])).std(0)
+    apply, _ = make_reward_model(OPTIONS, seed)
+    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    value, found = make_value(apply), []
+    for network in range(NETWORKS):
+        _, params = make_reward_model(OPTIONS, seed + network)
+        state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+        for epoch in range(int(np.clip(MOST_STEPS * BATCH_SIZE // len(known), 1, MOST_EPOCHS))):
+            rows = epoch_order(known, seed + network, epoch)
+            batches = make_batches(rows, ids, target, BATCH_SIZE, 1, None, items)
+            items, placed = batches.captions.shape[-1], shard(batches, mesh, axis=1)
+            for step in range(len(batches.captions)):
+                state = update(state, table, np.int32(step), placed)
+        found.append(np.asarray(value_captions(value, state.params, table)))
+    return np.stack(found)

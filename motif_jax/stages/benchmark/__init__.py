@@ -19,8 +19,8 @@ from motif_jax.stages import Stage
 from motif_jax.structs import UserError
 
 PARTS = (
-    "env", "annotation", "reward", "policy", "pipeline", "options", "texts", "online", "language", "offline",
-    "numerics", "profile", "train",
+    "env", "annotation", "reward", "policy", "pipeline", "options", "texts", "online", "questions", "language",
+    "offline", "numerics", "profile", "train",
 )  # fmt: skip
 
 
