@@ -1,13 +1,17 @@
 """Protocols: the rules of the games in evaluation, for comparison with published results.
 
-    task        the games of config.env (default)
-    NAME=VALUE  the same with other values of config.env.babyai: a variation, to test generalisation
-    challenge   the NetHack Challenge (arXiv 2203.11889), NLE's NetHackChallenge: a random character per episode, one
-                million steps, and an end after 10,000 steps without game time. The return is the change of the score.
-                The Challenge ranks by ascensions, then by the median score, then by the mean.
+    task            the games of config.env (default)
+    NAME=VALUE      the same with other values of config.env.babyai: a variation, to test generalisation
+    challenge       the NetHack Challenge (arXiv 2203.11889), NLE's NetHackChallenge: a random character per episode,
+                    one million steps, and an end after 10,000 steps without game time. The return is the change of the
+                    score. The Challenge ranks by ascensions, then by the median score, then by the mean.
+    balrog_nethack  BALROG's (arXiv 2411.13543): as challenge, with 100,000 steps, and an end after 150 steps without
+                    game time. The published figure is the mean `progression`.
+    balrog_babyai   BALROG's: five tasks of BabyAI-Text, whose rooms have no objects but those of the mission. The
+                    published figure is the mean success, in percent.
 
-The policy keeps its actions and its handling of questions and pages; a step is one of its actions, while the Challenge
-counts each key. All protocols have the same figures, including BALROG's progression.
+In NetHack the policy keeps its actions and its handling of questions and pages; a step is one of its actions, while
+these protocols count each key. All protocols have the same figures, including BALROG's progression.
 
 Variations are separated by `;`, and the values of one by `+`:
 
@@ -33,22 +37,35 @@ FLAG = "--config.evaluate.protocol"
 TASK = "task"
 VARIATIONS_FLAG = "--config.evaluate.variations"
 OF_GAMES = ("level", "language", "actions", "rewording", "window")  # values that can vary
+_CHALLENGE = {
+    "task": "score", "character": ANY_CHARACTER, "max_episode_steps": 1_000_000, "no_progress_steps": 10_000,
+    "penalty_mode": "constant", "penalty_step": 0.0,
+}  # fmt: skip
 CHANGED: dict[str, dict[str, Any]] = {  # changed values of config.env, by protocol
     TASK: {},
-    "challenge": {
-        "task": "score", "character": ANY_CHARACTER, "max_episode_steps": 1_000_000, "no_progress_steps": 10_000,
-        "penalty_mode": "constant", "penalty_step": 0.0,
-    },
-}  # fmt: skip
+    "challenge": _CHALLENGE,
+    "balrog_nethack": _CHALLENGE | {"max_episode_steps": 100_000, "no_progress_steps": 150},
+    "balrog_babyai": {SECTION: {"level": "MixedTrainLocalN0"}},
+}
 
-TITLES = {"challenge": "the NetHack Challenge"}  # in sentences
+TITLES = {  # in sentences
+    "challenge": "the NetHack Challenge",
+    "balrog_nethack": "BALROG's NetHack",
+    "balrog_babyai": "BALROG's BabyAI",
+}
 
 
 def check_protocol(config: ConfigDict) -> None:
     """Raises UserError if the protocol does not belong to the game that `config.env` names."""
     env, protocol = config.env, config.evaluate.protocol
-    if CHANGED.get(protocol) and (env.world != "nethack" or env.task in GAMES or ":" in env.task):
-        raise UserError(f"the protocol {protocol!r} is for NetHack, not for {title(env)!r} ({FLAG}, --config.env)")
+    if not CHANGED.get(protocol):
+        return
+    if SECTION in CHANGED[protocol]:
+        game, fits = "BabyAI", env.world == SECTION
+    else:
+        game, fits = "NetHack", env.world == "nethack" and env.task not in GAMES and ":" not in env.task
+    if not fits:
+        raise UserError(f"the protocol {protocol!r} is for {game}, not for {title(env)!r} ({FLAG}, --config.env)")
 
 
 def by_protocol(config: ConfigDict) -> ConfigDict:

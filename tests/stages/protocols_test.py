@@ -1,4 +1,4 @@
-"""The rules of the NetHack Challenge: NLE's own, beside NLE's own environment."""
+"""The rules of the NetHack Challenge: NLE's own, beside NLE's own environment. And those of BALROG."""
 
 import inspect
 import types
@@ -156,5 +156,31 @@ def test_another_game_has_no_challenge():
     for stage in (evaluate, visualize):
         with pytest.raises(UserError, match=r"'challenge' is for NetHack, not for 'toy' \(--config.eval"):
             stage.check(challenge_config("toy"))
+    for protocol, game in (("balrog_nethack", "NetHack"), ("balrog_babyai", "BabyAI")):
+        with pytest.raises(UserError, match=f"'{protocol}' is for {game}, not for 'toy'"):
+            evaluate.check(challenge_config("toy", protocol=protocol))
+    with pytest.raises(UserError, match="'balrog_babyai' is for BabyAI, not for 'score'"):
+        evaluate.check(challenge_config(protocol="balrog_babyai"))
     assert make_world(challenge_config().env).settings.no_progress_steps == 0
     assert LEVEL == 18
+
+
+@pytest.mark.quick
+def test_balrogs_nethack_differs_from_the_challenge_in_two_limits():
+    challenge, balrog = (by_protocol(challenge_config(protocol=name)).env for name in ("challenge", "balrog_nethack"))
+    assert (balrog.max_episode_steps, balrog.no_progress_steps) == (100_000, 150)
+    challenge.update(max_episode_steps=100_000, no_progress_steps=150)
+    assert flatten(challenge.to_dict()) == flatten(balrog.to_dict())
+
+
+def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
+    pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
+    config = get_config()
+    config.env.world = "babyai"
+    config.evaluate.update({"policy": "bot", "beside": "random", "protocol": "balrog_babyai", "episodes": 50})
+    config.evaluate.update({"num_workers": 0, "games_per_worker": 10, "replays": "best"})
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    bot, random = (read_json(tmp_path / f"evaluate/{name}-balrog_babyai/summary.json") for name in ("bot", "random"))
+    assert bot["figures"]["success"]["mean"] > 0.9 > 0.6 > random["figures"]["success"]["mean"]
+    assert sum(name.startswith("success_") for name in bot["figures"]) == 5, "each family of missions"

@@ -1,14 +1,14 @@
 """Levels: BabyAI-Text's, made here from MiniGrid's rooms, and all of MiniGrid's own.
 
 A level has one or several families of missions, each with its own environment. The missions of BabyAI-Text's levels,
-with the number of objects:
+with the number of objects that they need beside 8 others, in a room of 8 x 8 cells:
 
-    goto       "go to X"                      9 objects in a room of 8 x 8 cells
-    pickup     "pick up X"                    9
-    open       "open the door"                8, and the key of a locked door to a second room
-    putnext    "put X next to Y"              10
-    sequence   "pick up X, then go to Y", or "go to Y after you pick up X"   10
-    pickups    "pick up X, then pick up Y", or "pick up Y after you pick up X"   10
+    goto       "go to X"                      1
+    pickup     "pick up X"                    1
+    open       "open the door"                the key of a locked door to a second room
+    putnext    "put X next to Y"              2
+    sequence   "pick up X, then go to Y", or "go to Y after you pick up X"   2
+    pickups    "pick up X, then pick up Y", or "pick up Y after you pick up X"   2
 
 Some pairs of a colour and a noun are held out: missions of training levels never name them, missions of the test level
 name only them. Every object can be reached without moving another.
@@ -40,7 +40,7 @@ from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, short_
 from motif_jax.structs import UserError
 
 LEVEL_FLAG = "--config.env.babyai.level"
-THINGS = {"goto": 9, "pickup": 9, "open": 8, "putnext": 10, "sequence": 10, "pickups": 10}
+NEEDED = {"goto": 1, "pickup": 1, "open": 0, "putnext": 2, "sequence": 2, "pickups": 2}  # objects, without a key
 HELD_OUT = ("yellow box", "red key", "green ball", "red door", "grey door")
 DOOR_COLOURS = {"train": ("yellow", "green", "blue", "purple"), "test": ("red", "grey")}
 ORDERS = ("before", "after")
@@ -56,17 +56,17 @@ class LocalLevel(RoomGridLevel):
 
     instrs: Instr
 
-    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, things: int = 0):
+    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, others: int = 8):
         """Makes the environment.
 
         Args:
-          family: a key of THINGS.
+          family: a key of NEEDED.
           pairs: the pairs of a colour and a noun that missions name: "train", "test", or "all".
           orders: the possible orders of the two parts of a sequence, a subset of ORDERS.
-          things: number of objects in the room, without a key and a door; 0: the number in THINGS.
+          others: number of objects in the room that the mission does not need.
         """
         self._family, self._pairs, self._orders = family, pairs, orders
-        self._things = things or THINGS[family]
+        self._things = NEEDED[family] + others
         super().__init__(room_size=8, num_rows=1, num_cols=2 if family == "open" else 1)
 
     def gen_mission(self) -> None:
@@ -146,8 +146,8 @@ def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
     return reached.issuperset(things)
 
 
-def _mixed(pairs: str) -> tuple[Maker, ...]:
-    return tuple(lambda family=family: LocalLevel(family, pairs) for family in FAMILIES)
+def _mixed(pairs: str, others: int = 8) -> tuple[Maker, ...]:
+    return tuple(lambda family=family: LocalLevel(family, pairs, others=others) for family in FAMILIES)
 
 
 def _sequence(*orders: str) -> tuple[Maker, ...]:
@@ -157,11 +157,12 @@ def _sequence(*orders: str) -> tuple[Maker, ...]:
 LEVELS: dict[str, tuple[Maker, ...]] = {  # in addition to MiniGrid's: an environment per family
     "MixedTrainLocal": _mixed("train"),
     "MixedTestLocal": _mixed("test"),
+    "MixedTrainLocalN0": _mixed("train", others=0),
     "PickUpSeqGoToLocal": _sequence(*ORDERS),
     "PickUpThenGoToLocal": _sequence("before"),
     "GoToAfterPickUpLocal": _sequence("after"),
     "PickUpSeqPickUpLocal": (lambda: LocalLevel("pickups", "train"),),
-    "GoToLocalS8N16": (lambda: LocalLevel("goto", "all", things=16),),
+    "GoToLocalS8N16": (lambda: LocalLevel("goto", "all", others=15),),
 }
 
 

@@ -89,7 +89,7 @@ class Evaluate:
     policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
     beside: str = value("random", PATHS, "other players in the same games, with commas: a scripted one, WORKDIR, @STEP")
     protocol: str = value(
-        TASK, Text(tuple(CHANGED)), "task: the games of env; challenge: the NetHack Challenge's, with all characters"
+        TASK, Text(tuple(CHANGED)), "whose games: task: those of env; challenge: the NetHack Challenge's; BALROG's"
     )
     variations: str = value(
         "", Text(longest=4000), "more games of babyai: rewording=synonyms;level=GoToFrench+actions=french"
