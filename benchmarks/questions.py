@@ -38,8 +38,8 @@ from motif_jax.structs import UserError
 SEEDS = 5
 HELD_OUT = 2_000
 SET_ASIDE = 0.2  # share of the captions
-AT_ONCE, MOST = 500, 3_000  # questions in a round, and in all rounds
-SHOWN = 500, 1_000, 2_000
+AT_ONCE, MOST = 750, 3_000  # questions in a round, and in all rounds
+SHOWN = 750, 1_500, 3_000
 LATEST = 20  # rounds in which new captions come
 ONLINE = 50  # questions in a round of ONI
 POINT = 0.01

@@ -2,10 +2,11 @@
 
     python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
 
-The argument is a world, then a recipe: wordle, dialogue (questions about a picture) or comments; ilql, bc, filtered_bc,
-utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, or one of them and
-+joint, as in ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and cloning's loss
-as a mean over all tokens. The published runs cloned and learnt values at the same time, as ilql+joint does.
+The argument is a world, then a recipe: wordle, dialogue (questions about a picture), comments or maze; ilql, bc,
+filtered_bc, utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, or
+one of them and +joint, as in ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and
+cloning's loss as a mean over all tokens. The published runs cloned and learnt values at the same time, as ilql+joint
+does.
 
 Downloads are not needed: scripted players make the transcripts, and the language model starts from random weights. The
 paper's dialogues and comments started from GPT-2: --config.language.model=DIRECTORY
@@ -21,7 +22,7 @@ from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.stages.train_values import TABLES, unused_values
 from motif_jax.structs import UserError
 
-WORLDS = ("wordle", "dialogue", "comments")
+WORLDS = ("wordle", "dialogue", "comments", "maze")
 
 # ---- published hyperparameters
 CLONING = {  # of train_language, and of the recipes that clone
@@ -55,6 +56,8 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
         Text(names()).check("recipe", "--config", word)
     if len(recipes) > 1:
         raise UserError(f"{argument!r} names {len(recipes)} recipes: choose one (--config)")
+    if reference and world not in CLONING:
+        raise UserError(f"ILQL's authors published no configs for the world {world!r} (--config)")
     config = defaults()
     recipe = recipe_of(recipes[0])
     config.stages = ("collect", "train_language", "train_values", "evaluate", "report")
@@ -71,7 +74,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.evaluate.games_per_worker = 256  # the model writes for many games at a time
     config.decoding.batch_size = 128
 
-    {"wordle": wordle, "dialogue": dialogue, "comments": comments}[world](config)
+    {"wordle": wordle, "dialogue": dialogue, "comments": comments, "maze": maze}[world](config)
     if reference:
         as_published(config, world, recipes[0])
     set_back_unused(config)
@@ -157,3 +160,23 @@ def comments(config: ConfigDict) -> None:
     config.language.width, config.language.layers, config.language.heads = 256, 4, 8  # small; the paper's was GPT-2
     config.train_language.max_length = config.train_values.max_length = 128  # for a post and its comment
     config.evaluate.beside = "kind,rude"
+
+
+def maze(config: ConfigDict) -> None:
+    """LMRL-Gym's maze, from random walks: on average they end after 100 moves, elsewhere; a shortest way has 8."""
+    config.env.world = "maze"
+    config.collect.collector = "random"
+    config.collect.transcripts = 5_000
+    config.language.width, config.language.layers, config.language.heads = 128, 2, 4
+    config.transcripts.template = "marks"  # the shortest
+    for section in (config.train_language, config.train_values):
+        section.max_length = 1_300  # the longest walk
+        section.batch_size = 16
+        section.num_epochs = 2
+        section.warmup_steps = 50
+        section.validation_share = 0.02
+    config.train_language.learning_rate = config.train_values.learning_rate = 1e-3
+    config.train_values.expectile = 0.9  # most recorded moves lead nowhere
+    config.train_values.polyak = 0.5  # see ilql_quickstart.py
+    config.decoding.max_tokens = 3  # a move
+    config.evaluate.beside = "random,optimal"

@@ -19,7 +19,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config = larger["get_config"](argument)
     config.cpu_devices = 2  # XLA divides small programs badly among cores, and batches well
     config.env.options = '{"words": "small"}' if config.env.world == "wordle" else "{}"
-    config.collect.transcripts = 50_000  # fewer than ilql.py's, for a run of minutes
+    config.collect.transcripts = min(config.collect.transcripts, 50_000)  # for a run of minutes
     if config.env.world == "wordle":
         config.collect.collector = "repeat*0.6+candidate*0.4"  # each turn by one of the two
         config.train_language.max_length = config.train_values.max_length = 74  # the longest game

@@ -7,6 +7,7 @@ from motif_jax.config.table import flatten
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.policies.decoding import decodings_of, describe_unused
 from motif_jax.stages.train_values import TABLES, unused_values
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 WORLDS = ("wordle", "dialogue", "comments")
@@ -88,3 +89,9 @@ def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
         for name in unused_values(recipe, config.train_values):
             assert config.train_values[name] == TABLES["train_values"][name].default, (word, name)
         assert describe_unused(recipe, decodings_of(config.decoding)) == []
+
+
+def test_a_world_without_published_configs_has_no_reference():
+    assert get_config("ilql.py", "maze,ilql").env.world == "maze"
+    with pytest.raises(UserError, match=r"published no configs for the world 'maze' \(--config\)"):
+        get_config("ilql.py", "maze,ilql,reference")

@@ -30,14 +30,14 @@ class WorldSection:
     world: str = value(
         "nethack",
         Text(),
-        "nethack, toy, treasure, babyai, wordle, guessing, comments; module:Class (docs/games.md)",
+        "nethack, toy, treasure, babyai, wordle, guessing, comments, maze; module:Class (docs/games.md)",
         decides=True,
     )
     options: str = value("{}", Text(longest=4000), "options of text worlds and of module:Class, as JSON", decides=True)
 
 
 TABLE: Table = table_of(WorldSection) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
-WRITTEN = ("wordle", "guessing", "comments")  # worlds that are played by writing
+WRITTEN = ("wordle", "guessing", "comments", "maze")  # worlds that are played by writing
 TINY = {"toy": ToyWorld, "treasure": TreasureWorld}  # worlds whose only setting is `max_episode_steps`
 WORLDS = ("nethack", *TINY, "babyai", *WRITTEN)
 OPTIONS_FLAG = "--config.env.options"
@@ -124,6 +124,10 @@ def _text_world(name: str) -> Any:
             from motif_jax.envs.comments.world import CommentsWorld
 
             return CommentsWorld
+        case "maze":
+            from motif_jax.envs.maze.world import MazeWorld
+
+            return MazeWorld
     raise NotImplementedError(f"_text_world does not import the world {name!r}")
 
 

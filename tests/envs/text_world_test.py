@@ -26,7 +26,10 @@ from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 from motif_jax.transcripts.store import TranscriptWriter
 
 pytestmark = pytest.mark.quick
-OF = {"wordle": "repeat*0.6+candidate*0.4:3,optimal:1", "guessing": "asker+checker", "comments": "kind:1,rude:2"}
+OF = {
+    "wordle": "repeat*0.6+candidate*0.4:3,optimal:1", "guessing": "asker+checker", "comments": "kind:1,rude:2",
+    "maze": "optimal*0.8+random*0.2",
+}  # fmt: skip
 assert OF.keys() == {*WRITTEN}
 
 
@@ -258,7 +261,7 @@ def settings(world: str):
 @pytest.mark.parametrize("world", WRITTEN)
 def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     config = settings(world)
-    config.evaluate.policy = {"wordle": "optimal", "guessing": "asker", "comments": "kind"}[world]
+    config.evaluate.policy = {"wordle": "optimal", "guessing": "asker", "comments": "kind", "maze": "optimal"}[world]
     evaluate.check(config)
     evaluate.run(config, tmp_path)
     folder = tmp_path / "evaluate" / config.evaluate.policy

@@ -23,7 +23,7 @@ from motif_jax.system.files import read_json, write_json
 NETWORKS = 4
 OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
 LEARNING_RATE, BATCH_SIZE = 1e-3, 128
-MOST_STEPS, MOST_EPOCHS = 1000, 60  # of each network's training in a round
+MOST_STEPS, MOST_EPOCHS = 600, 60  # of each network's training in a round
 
 
 class QuestionRounds:
