@@ -168,7 +168,6 @@ def maze(config: ConfigDict) -> None:
     config.collect.collector = "random"
     config.collect.transcripts = 5_000
     config.language.width, config.language.layers, config.language.heads = 128, 2, 4
-    config.transcripts.template = "marks"  # the shortest
     for section in (config.train_language, config.train_values):
         section.max_length = 1_300  # the longest walk
         section.batch_size = 16

@@ -48,6 +48,8 @@ case $which in
     selected=()
     install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
     install_peer rlax "rlax==0.1.9"
+    install_peer textarena "textarena==0.7.4"
+    install_peer minatar "minatar==1.0.15"
     if python -c 'import torch' 2>/dev/null; then # it would bring PyTorch's build for GPUs otherwise, which is very large
       install_peer stable_baselines3 "stable-baselines3==2.9.2"
     fi

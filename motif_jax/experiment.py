@@ -32,6 +32,8 @@ def check(config: ConfigDict, names: list[str]) -> list[Stage]:
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}"
             raise UserError(f"unknown stage {name!r} (--stage): {hint}")
     stages = [find_stage(name) for name in names]
+    if any(stage.loads_jax(config) for stage in stages):
+        divide_cpu(config.cpu_devices)  # now, as the user's code, which the checks import, may load JAX
     for stage in stages:
         stage.check(config)
     return stages
@@ -41,8 +43,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
     names = names or list(config.stages)
     stages = check(config, names)
-    if check_start(config, workdir, stages):
-        divide_cpu(config.cpu_devices)
+    check_start(config, workdir, stages)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -83,14 +84,12 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
             print_line(f"{name}: would run")
 
 
-def check_start(config: ConfigDict, workdir: Path, stages: list[Stage]) -> bool:
-    """Whether a stage needs JAX; raises UserError if JAX cannot start, or if stages cannot work in this workdir."""
+def check_start(config: ConfigDict, workdir: Path, stages: list[Stage]) -> None:
+    """Raises UserError if JAX is needed and cannot start, or if stages cannot work in this workdir."""
     _read_record(workdir / "config.json")
-    needed = any(stage.loads_jax(config) for stage in stages)
-    if needed:
+    if any(stage.loads_jax(config) for stage in stages):
         check_name(workdir)
         check_jax_starts()
-    return needed
 
 
 def check_artefacts(config: ConfigDict, workdir: Path, stage: Stage) -> None:

@@ -15,8 +15,10 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from motif_jax.config.table import Whole
+from motif_jax.envs.gym_games import SEEDS
 from motif_jax.envs.own_code import WORLD_FLAG
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import EndStatus, Turn, UserError
@@ -43,14 +45,25 @@ class ArenaWorld(TextWorld):
         """Takes the time limit in steps, and options for the game."""
         super().__init__(max_episode_steps)
         self.options = options
+        if not isinstance(getattr(self, "id", None), str):
+            raise UserError(f"the world {type(self).__name__!r} needs `id`, the name of a game ({WORLD_FLAG})")
         self.name = getattr(type(self), "name", self.id)
         self.about = self.about or f"the game {self.name}"
 
     def check(self) -> None:
         """See `World.check`: begins a game."""
-        if not getattr(self, "moves", ()):
-            raise UserError(f"the world {self.name!r} needs `moves`, the texts of random play ({WORLD_FLAG})")
-        ArenaGame(self).begin(game_seed(0, SeedStream.TRAIN, 0), 0)
+        moves = getattr(self, "moves", ())
+        if not (isinstance(moves, list | tuple) and moves and all(isinstance(move, str) for move in moves)):
+            raise UserError(f"the world {self.name!r} needs `moves`, a list of texts, for random play ({WORLD_FLAG})")
+        for name in ("written", "heard"):
+            Whole(1, 2**20).check(name, WORLD_FLAG, getattr(self, name))
+        game = ArenaGame(self)
+        game.begin(game_seed(0, SeedStream.TRAIN, 0), 0)
+        if (size := len(game.opening.encode())) > self.heard:
+            raise UserError(
+                f"the world {self.name!r} begins with a text of {size:,} bytes, and `heard` has room for "
+                f"{self.heard:,}: set it to a larger number ({WORLD_FLAG})"
+            )
 
     def game(self, shown: bool = True) -> ArenaGame:
         """See `World.game`."""
@@ -69,18 +82,34 @@ class ArenaGame(TextGame):
             how = f"pip install textarena ({WORLD_FLAG})"
             raise UserError(f"the world {world.name!r} needs TextArena: {how}") from error
         if world.id + RAW not in ENV_REGISTRY:
-            near = difflib.get_close_matches(world.id, [name.removesuffix(RAW) for name in ENV_REGISTRY], n=1)
+            known = [name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(RAW)]
+            near = difflib.get_close_matches(world.id, known, n=1)
             hint = f": did you mean {near[0]!r}?" if near else ""
             raise UserError(f"TextArena has no game {world.id!r}{hint} ({WORLD_FLAG})")
         super().__init__(world.written, world.heard, world.time_limit)
         self._moves, self._enough = world.moves, world.enough
-        self._env = textarena.make(world.id + RAW, **world.options)
         self._draws = random.getstate()
+        try:
+            with self._own_draws():
+                self._env = textarena.make(world.id + RAW, **world.options)
+        except TypeError as error:
+            if not world.options:
+                raise
+            raise UserError(
+                f"TextArena's {world.id!r} cannot be made with the options {', '.join(world.options)}: {error} "
+                "(--config.env.options)"
+            ) from error
+        self._id, self.opening = world.id, ""
+
+    def begin(self, seed: GameSeed, episode: int) -> None:
+        """See `TextGame`."""
+        self._seed = seed.core % SEEDS
+        super().begin(seed, episode)
 
     def open(self) -> str:
         """See `TextGame`: the game's prompt."""
-        self._seed = self.random.getrandbits(31)
-        return self._begin()
+        self.opening = self._begin()
+        return self.opening
 
     def answer(self, text: str) -> Answer:
         """See `TextGame`; at the end the game says why."""
@@ -90,9 +119,14 @@ class ArenaGame(TextGame):
             if not done:
                 return Answer(said, 0.0)
             rewards, told = self._env.close()
-        reward, reason = float(rewards[PLAYER]), str(told[PLAYER].get("reason", ""))
+        reward = rewards.get(PLAYER) if rewards else None
+        if not isinstance(reward, int | float):
+            raise UserError(f"TextArena's {self._id!r} ended without a reward, but with {reward!r:.50} ({WORLD_FLAG})")
+        reason = str(told[PLAYER].get("reason") or "")
         end = EndStatus.TASK_SUCCESSFUL if reward >= self._enough else EndStatus.ENDED
-        return Answer("\n".join(filter(None, (said, reason))), reward, end, "" if reward >= self._enough else reason)
+        return Answer(
+            "\n".join(filter(None, (said, reason))), float(reward), end, "" if reward >= self._enough else reason
+        )
 
     def draw(self, chance: float) -> str:
         """See `TextGame`."""

@@ -23,10 +23,13 @@ from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, Us
 from motif_jax.system.errors import find_refusal
 
 PACKAGE = str(Path(__file__).parent.parent)
-CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py"))  # of the user's code
+CALLERS = tuple(  # of the user's code
+    str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py", "arena_world.py")
+)
 WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
 LONGEST = 10_000  # characters of a traceback, from its end
+LONGEST_SENTENCE = 500  # characters of an error's message, in one line
 
 
 def owner(env: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -70,6 +73,7 @@ def failure(who: str, flag: str, error: BaseException, more: str = "") -> UserCo
     lines = traceback.format_exception(type(error), error, _own_frames(error) or error.__traceback__)
     said = traceback.format_exception_only(error)  # the message, then notes, such as JAX's
     what = said[-1 if isinstance(error, SyntaxError) else 0].strip()
+    what = " ".join(line.strip() for line in what.splitlines() if line.strip(" *"))[:LONGEST_SENTENCE]
     return UserCodeError(f"{who} failed with {what} ({flag}){more}", "".join(lines)[-LONGEST:])
 
 

@@ -44,16 +44,21 @@ class OwnEncoder(nnx.Module):
         with calls(path):
             self.encoder = made(dict(specs), dtype=dtype, rngs=rngs)
         before = self._variables()
-        seen = {name: jnp.asarray(np.zeros((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
+        seen = {name: jnp.asarray(np.ones((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
         with calls(path):
             features = self.encoder(seen)
-        self.features = self._check(features)
+        self.features = self._check(features, ROWS)
         after = self._variables()
-        if changed := [name for name in {**before, **after} if before.get(name) is not after.get(name)]:
+        if changed := [name for name in {**before, **after} if not np.array_equal(before.get(name), after.get(name))]:
             raise self._error(
-                f"its call changes {changed[0]!r}, which is not kept, as the updates of nnx.BatchNorm or nnx.Dropout: "
-                "use nnx.LayerNorm, or none"
+                f"its call changes {changed[0]!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout: "
+                "use nnx.LayerNorm"
             )
+        graph, state = nnx.split(self.encoder)
+        more = {name: jax.ShapeDtypeStruct((ROWS + 1, *spec.shape), spec.dtype) for name, spec in specs.items()}
+        with calls(path):  # as training compiles it, and with another number of rows
+            features = jax.eval_shape(lambda state, seen: nnx.merge(graph, state)(seen), state, more)
+        self._check(features, ROWS + 1)
 
     def prepare(self) -> None:
         """Returns None: all computations depend on the observations."""
@@ -66,19 +71,24 @@ class OwnEncoder(nnx.Module):
 
     def _variables(self) -> dict[str, Any]:
         """The arrays of the encoder by name; raises UserError if training cannot keep one of them."""
-        found = {".".join(map(str, path)): leaf[...] for path, leaf in nnx.to_flat_state(nnx.state(self.encoder))}
-        for name, leaf in found.items():
-            if not (isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.number)):
-                raise self._error(f"its variable {name!r} is no array of numbers (jax.Array)")
+        found = {}
+        for path, leaf in nnx.to_flat_state(nnx.state(self.encoder)):
+            name, array = ".".join(map(str, path)), leaf.get_raw_value()
+            if not (isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jnp.number)):
+                raise self._error(f"its variable {name!r} is not an array of numbers (jax.Array)")
+            floats = jnp.issubdtype(array.dtype, jnp.floating)
+            if floats != (array.dtype == jnp.float32) or (isinstance(leaf, nnx.Param) and not floats):
+                raise self._error(f"its variable {name!r} has the type {array.dtype}, and parameters need float32")
+            found[name] = array
         return found
 
-    def _check(self, features: Any) -> int:
+    def _check(self, features: Any, rows: int) -> int:
         shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", type(features).__name__)
-        floats = isinstance(features, jax.Array) and jnp.issubdtype(dtype, jnp.floating)
-        if not floats or shape is None or len(shape) != 2 or shape[0] != ROWS or not shape[1]:
+        floats = isinstance(features, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(dtype, jnp.floating)
+        if not floats or shape is None or len(shape) != 2 or shape[0] != rows or not shape[1]:
             raise self._error(
-                f"for {ROWS} rows of observations it gave shape {shape} and type {dtype}, instead of floating-point "
-                f"numbers of shape ({ROWS}, features)"
+                f"for {rows} rows of observations it gave shape {shape} and type {dtype}, instead of floating-point "
+                f"numbers of shape ({rows}, features)"
             )
         return shape[1]
 
@@ -87,7 +97,7 @@ class OwnEncoder(nnx.Module):
 
 
 def find_encoder(path: str) -> Any:
-    """Imports the class of `module:Class`; raises UserError if it is no Flax NNX module."""
+    """Imports the class of `module:Class`; raises UserError if it is not a Flax NNX module."""
     found = load_class(path, "network", FLAG)
     if not (isinstance(found, type) and issubclass(found, nnx.Module)):
         raise UserError(f"cannot use the network {path!r}: it is not a subclass of flax.nnx.Module ({FLAG})")

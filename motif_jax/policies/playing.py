@@ -180,7 +180,7 @@ def load_policy(
     seed: int = 0,
     option: str | None = None,
     mixture: str | Mapping[str, float] | None = None,
-    trusted: Iterable[str] = (),
+    trusted: str | Iterable[str] = (),
 ) -> Policy:
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
@@ -200,5 +200,5 @@ def load_policy(
     if isinstance(mixture, Mapping):
         mixture = "+".join(f"{name}={weight}" for name, weight in mixture.items())
     option = option if mixture is None else mixture
-    model, facts, sources = read_policy(path, str(which), trusted)
+    model, facts, sources = read_policy(path, str(which), [trusted] if isinstance(trusted, str) else trusted)
     return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed, option)

@@ -1,13 +1,16 @@
 """Reads and writes transcripts in the formats of TRL's trainers, one JSON object per line.
 
-    messages     {"messages": [{"role": ..., "content": ...}, ...], "rewards": [...]}
+    messages     {"messages": [{"role": ..., "content": ...}, ...], "rewards": [...], "done": ...}
     turns        {"prompt": [...], "completion": [{"role": "assistant", ...}]}     one line per turn of the agent
     preferences  {"prompt": [...], "chosen": [...], "rejected": [...]}
 
-The agent is the assistant. A prompt, and the texts after it, may be strings as well. A line of `messages` may have the
-agent's rewards, a list with one number for each of its turns, or `reward`, a number for the last one; TRL's trainers
-ignore other columns. Of two texts of a preference, the last turn of the chosen one has the reward 1 and that of the
-rejected one -1.
+The agent is the assistant. Where the world says nothing before a text of the agent, the user's message is empty, as TRL
+refuses empty prompts, and chat templates refuse two messages of the assistant in a row; such messages are not read. A
+prompt, and the texts after it, may be strings as well.
+
+Columns that TRL's trainers ignore: `rewards`, a number for each turn of the agent, or `reward`, for the last one;
+`done`, whether the episode ended by itself (by default it did). A completion with the label true has the reward 1, with
+false -1; so have the last turns of the chosen and the rejected text of a preference.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import shown
-from motif_jax.structs import Episode, Turn
+from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.system.files import write_whole
 from motif_jax.transcripts.imports import FLAG, MOST_TURNS, check_number, checked_text, read_lines
 from motif_jax.transcripts.store import Transcripts
@@ -40,18 +43,34 @@ def _episodes(row: Any) -> tuple[Episode, ...]:
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")
     if "messages" in row:
-        return (_episode(_messages(row["messages"], WORLD), _rewards(row)),)
+        return (_episode(_messages(row["messages"], WORLD), row),)
     prompt = _messages(row["prompt"], WORLD) if "prompt" in row else []
     if "completion" in row:
-        return (_episode([*prompt, *_messages(row["completion"], AGENT)], _rewards(row)),)
+        return (_episode([*prompt, *_completion(row["completion"])], row),)
     if "chosen" in row and "rejected" in row:
         pair = (("chosen", 1.0), ("rejected", -1.0))
-        return tuple(_episode([*prompt, *_messages(row[name], AGENT)], {"reward": reward}) for name, reward in pair)
+        return tuple(_episode([*prompt, *_completion(row[name])], {"reward": reward}) for name, reward in pair)
     raise ValueError("it has neither messages, nor a prompt with a completion, nor a chosen and a rejected text")
 
 
-def _rewards(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("reward", "rewards") if row.get(name) is not None}
+def _rewards(row: dict[str, Any], count: int) -> list[Any]:
+    """The rewards of the agent's turns, unchecked."""
+    if row.get("rewards") is not None:
+        rewards: list[Any] = row["rewards"]
+        return rewards
+    last = row.get("reward")
+    if last is None and "label" in row:
+        if not isinstance(row["label"], bool):
+            raise ValueError(f"its label is {shown(row['label'])}, neither true nor false")
+        last = 1.0 if row["label"] else -1.0
+    return [0.0] * (count - 1) + [0.0 if last is None else last]
+
+
+def _completion(value: Any) -> list[Message]:
+    found = _messages(value, AGENT)
+    if not any(message["role"] == AGENT for message in found):
+        raise ValueError("the assistant says nothing in a completion")
+    return found
 
 
 def _messages(value: Any, role: str) -> list[Message]:
@@ -62,18 +81,21 @@ def _messages(value: Any, role: str) -> list[Message]:
         raise ValueError(f"{shown(value)} is neither a text nor a list of at most {MOST_TURNS:,} messages")
     for message in value:
         if not isinstance(message, dict) or message.get("role") not in ROLES:
-            raise ValueError(f"a message is {shown(message)}, without a role of {', '.join(ROLES)}")
+            raise ValueError(f"a message is {shown(message)}, whose role is none of {', '.join(ROLES)}")
         if not isinstance(message.get("content"), str):
-            raise ValueError(f"the content of a message is {shown(message.get('content'))}, which is no text")
+            raise ValueError(f"the content of a message is {shown(message.get('content'))}, instead of a text")
     return value
 
 
-def _episode(messages: Sequence[Message], given: dict[str, Any]) -> Episode:
-    """The episode of a conversation; `given` has the `rewards` of all turns of the agent, the last one's, or none."""
+def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
+    """The episode of a conversation; `row` may have the columns that TRL ignores."""
+    messages = [message for message in messages if message["content"] or message["role"] == AGENT]
     count = sum(message["role"] == AGENT for message in messages)
     if not count:
         raise ValueError("the assistant says nothing")
-    rewards = given.get("rewards", [0.0] * (count - 1) + [given.get("reward", 0.0)])
+    rewards, done = _rewards(row, count), row.get("done", True)
+    if not isinstance(done, bool):
+        raise ValueError(f"done is {shown(done)}, neither true nor false")
     if not isinstance(rewards, list) or len(rewards) != count:
         raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
     for reward in rewards:
@@ -83,7 +105,7 @@ def _episode(messages: Sequence[Message], given: dict[str, Any]) -> Episode:
         Turn(checked_text(message["content"]), float(next(left)) if message["role"] == AGENT else None)
         for message in messages
     )
-    return Episode(tuple(turns), terminal=True)
+    return Episode(tuple(turns), terminal=done)
 
 
 def write_trl(transcripts: Transcripts, file: Path, form: str) -> int:
@@ -96,6 +118,13 @@ def write_trl(transcripts: Transcripts, file: Path, form: str) -> int:
         for row in rows(transcripts):
             opened.write((json.dumps(row) + "\n").encode())
             count += 1
+        if not count:
+            raise UserError(
+                "no two episodes begin alike and have different returns, so there are no preferences to write "
+                "(--config.export.transcripts)"
+                if form == "preferences"
+                else "the agent says nothing in these transcripts (--config.export.transcripts)"
+            )
 
     write_whole(file, write)
     return count
@@ -103,16 +132,17 @@ def write_trl(transcripts: Transcripts, file: Path, form: str) -> int:
 
 def _written_messages(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     for episode in _all(transcripts):
-        rewards = [turn.reward for turn in episode.turns if turn.is_action]
-        yield {"messages": [_message(turn) for turn in episode.turns], "rewards": rewards}
+        if rewards := [turn.reward for turn in episode.turns if turn.is_action]:
+            yield {"messages": _conversation(episode.turns), "rewards": rewards, "done": episode.terminal}
 
 
 def _written_turns(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     for episode in _all(transcripts):
-        messages = [_message(turn) for turn in episode.turns]
-        for place, turn in enumerate(episode.turns):
-            if turn.is_action:
-                yield {"prompt": messages[:place], "completion": messages[place : place + 1], "reward": turn.reward}
+        places = [place for place, turn in enumerate(episode.turns) if turn.is_action]
+        for place in places:
+            *prompt, said = _conversation(episode.turns[: place + 1])
+            done = episode.terminal and place == places[-1]
+            yield {"prompt": prompt, "completion": [said], "reward": episode.turns[place].reward, "done": done}
 
 
 def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
@@ -141,8 +171,8 @@ def _preference(better: Sequence[Turn], worse: Sequence[Turn]) -> Iterator[dict[
     for place, (good, bad) in enumerate(zip(better, worse, strict=False)):
         if (good.text, good.is_action) != (bad.text, bad.is_action):
             if good.is_action and bad.is_action:
-                prompt = [_message(turn) for turn in better[:place]]
-                yield {"prompt": prompt, "chosen": [_message(good)], "rejected": [_message(bad)]}
+                *prompt, said = _conversation(better[: place + 1])
+                yield {"prompt": prompt, "chosen": [said], "rejected": [{"role": AGENT, "content": bad.text}]}
             return
 
 
@@ -150,5 +180,11 @@ def _all(transcripts: Transcripts) -> Iterator[Episode]:
     return (transcripts.episode(index) for index in range(len(transcripts)))
 
 
-def _message(turn: Turn) -> Message:
-    return {"role": AGENT if turn.is_action else WORLD, "content": turn.text}
+def _conversation(turns: Sequence[Turn]) -> list[Message]:
+    """Messages in which the assistant only speaks after the user."""
+    found: list[Message] = []
+    for turn in turns:
+        if turn.is_action and (not found or found[-1]["role"] == AGENT):
+            found.append({"role": WORLD, "content": ""})
+        found.append({"role": AGENT if turn.is_action else WORLD, "content": turn.text})
+    return found

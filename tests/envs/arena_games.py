@@ -25,3 +25,20 @@ class NoMoves(ArenaWorld):
 class Misspelt(ArenaWorld):
     id = "GuesTheNumber-v0"
     moves = ("[1]",)
+
+
+class OneMove(ArenaWorld):
+    id = "GuessTheNumber-v0"
+    moves = "[1]"
+
+
+class NoId(ArenaWorld):
+    moves = ("[1]",)
+
+
+class Short(Guess):
+    heard = 100
+
+
+class Deaf(Guess):
+    heard = "many"

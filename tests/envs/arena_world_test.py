@@ -89,7 +89,11 @@ def test_a_moment_is_continued_from_its_state():
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("NoMoves", UserError, "needs `moves`, the texts of random play"),
+        ("NoMoves", UserError, "needs `moves`, a list of texts"),
+        ("OneMove", UserError, "needs `moves`, a list of texts"),
+        ("NoId", UserError, "needs `id`, the name of a game"),
+        ("Short", UserError, r"begins with a text of [\d,]+ bytes, and `heard` has room for 100"),
+        ("Deaf", UserError, "heard must be a whole number"),
         ("Misspelt", UserError, "TextArena has no game 'GuesTheNumber-v0': did you mean 'GuessTheNumber-v0'"),
         ("ForTwo", UserCodeError, "number of players has to be 2"),
     ],
@@ -97,6 +101,20 @@ def test_a_moment_is_continued_from_its_state():
 def test_what_cannot_be_played_is_refused_before_the_first_stage(name, error, said):
     with pytest.raises(error, match=f"{said}.*--config.env.world"):
         world_of(name)
+
+
+def test_options_that_a_game_does_not_take_are_named():
+    with pytest.raises(UserError, match=r"cannot be made with the options max_turn: .*\(--config.env.options\)"):
+        world_of("Guess", options='{"max_turn": 5}')
+
+
+def test_training_and_evaluation_have_other_games():
+    game, seeds = world_of("Guess").game(), {}
+    for stream in (SeedStream.TRAIN, SeedStream.EVALUATE):
+        for episode in range(50):
+            game.begin(game_seed(0, stream, episode), episode)
+            seeds.setdefault(stream, set()).add(game.hidden % 2)
+    assert seeds == {SeedStream.TRAIN: {0}, SeedStream.EVALUATE: {1}}
 
 
 def wordle_of(words: tuple[str, ...]):

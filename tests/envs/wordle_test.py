@@ -113,10 +113,34 @@ def test_the_colours_of_repeated_letters_are_not_counted():
     assert colours("crane")[1] == ALL_GREEN
 
 
-def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess():
-    for hidden in range(len(REPEATS.words)):
-        wanted = [REPEATS.colours(guess)[hidden] for guess in REPEATS.words]
-        assert REPEATS.colours_if(hidden).tolist() == wanted
+def counted_by_crossing_out(guess, hidden):
+    """Green letters are crossed out of the hidden word, then each other letter takes one that is left."""
+    left, colours = [other for letter, other in zip(guess, hidden, strict=True) if letter != other], []
+    for letter, other in zip(guess, hidden, strict=True):
+        if letter == other:
+            colours.append("<g>")
+        elif letter in left:
+            left.remove(letter)
+            colours.append("<y>")
+        else:
+            colours.append("<b>")
+    return "".join(colours)
+
+
+def test_counted_colours_are_those_of_crossing_letters_out():
+    rng = random.Random(3)
+    words = tuple(dict.fromkeys("".join(rng.choices("abc", k=5)) for _ in range(60)))
+    vocabulary = Vocabulary(words, counted=True)
+    for text in words:
+        found = [PATTERNS[colours] for colours in vocabulary.colours(text)]
+        assert found == [counted_by_crossing_out(text, hidden) for hidden in words]
+
+
+@pytest.mark.parametrize("vocabulary", [REPEATS, Vocabulary(REPEATS.words, counted=True)])
+def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess(vocabulary):
+    for hidden in range(len(vocabulary.words)):
+        wanted = [vocabulary.colours(guess)[hidden] for guess in vocabulary.words]
+        assert vocabulary.colours_if(hidden).tolist() == wanted
 
 
 @pytest.mark.parametrize("words", [SMALL, REPEATS])

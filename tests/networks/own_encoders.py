@@ -58,5 +58,45 @@ class Exits(Encoder):
         sys.exit(0)
 
 
+class TwoRows(Encoder):
+    def __call__(self, observations):
+        return super().__call__(observations)[:2]
+
+
+class TwoHalves(Encoder):
+    def __call__(self, observations):
+        return super().__call__(observations).reshape(2, -1)
+
+
+class Decides(Encoder):
+    def __call__(self, observations):
+        found = super().__call__(observations)
+        return found if found.sum() > 0 else -found
+
+
+class Keeps(Encoder):
+    def __call__(self, observations):
+        self.sow(nnx.Intermediate, "seen", 1)
+        return super().__call__(observations)
+
+
+class WholeParameter(Encoder):
+    def __init__(self, specs, *, dtype, rngs):
+        super().__init__(specs, dtype=dtype, rngs=rngs)
+        self.count = nnx.Param(jnp.ones(32, int))
+
+
+class ShortParameter(Encoder):
+    def __init__(self, specs, *, dtype, rngs):
+        super().__init__(specs, dtype=dtype, rngs=rngs)
+        self.scale = nnx.Param(jnp.ones(32, jnp.bfloat16))
+
+
+class Compiled(Encoder):
+    @nnx.jit
+    def __call__(self, observations):
+        return super().__call__(observations)
+
+
 class NoModule:
     pass

@@ -43,21 +43,33 @@ def test_its_features_are_followed_by_memory_and_heads(dtype):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Dropout", r"its variable 'dropout\.rngs\.key' is no array of numbers"),
-        ("BatchNorm", r"its call changes 'norm\.mean', which is not kept.*nnx\.LayerNorm"),
+        ("Dropout", r"its variable 'dropout\.rngs\.key' is not an array of numbers"),
+        ("BatchNorm", r"its call changes 'norm\.mean', and changes are lost.*nnx\.LayerNorm"),
         ("OneNumber", r"shape \(2,\) and type float32, instead of .* shape \(2, features\)"),
         ("Pair", r"shape None and type tuple"),
         ("Integers", r"shape \(2, 32\) and type int32, instead of floating-point"),
+        ("TwoRows", r"for 3 rows of observations it gave shape \(2, 32\)"),
+        ("TwoHalves", r"for 3 rows of observations it gave shape \(2, 48\)"),
+        ("Decides", r"failed with .*TracerBoolConversionError"),
+        ("Keeps", r"its variable 'seen' is not an array of numbers"),
+        ("WholeParameter", r"its variable 'count' has the type int32, and parameters need float32"),
+        ("ShortParameter", r"its variable 'scale' has the type bfloat16, and parameters need float32"),
         ("Raises", r"failed with KeyError: 'nothing'"),
         ("Exits", r"failed with SystemExit: 0"),
         ("NoModule", r"not a subclass of flax\.nnx\.Module"),
         ("Encodr", r"no class 'Encodr': did you mean 'Encoder'"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
 def test_what_cannot_work_is_refused_by_name(name, said):
     with pytest.raises((UserError, UserCodeError), match=f"own_encoders:{name}.*{said}") as raised:
         network(f"own_encoders:{name}")
     assert "--config.policy.network" in str(raised.value)
+
+
+@pytest.mark.quick
+def test_a_call_that_is_compiled_changes_nothing():
+    assert network("own_encoders:Compiled").encoder.features == 32
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +91,7 @@ def trained(tmp_path_factory):
 
 def choose(path):
     """The probabilities of a loaded policy."""
-    policy = motif_jax.load_policy(path, trusted=[MINE])
+    policy = motif_jax.load_policy(path, trusted=MINE)
     policy.begin(4)
     return policy(observations(4, specs=dict(sorted(policy._specs.items())))).probabilities
 

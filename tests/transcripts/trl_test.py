@@ -43,7 +43,11 @@ def test_messages_are_read_back_as_they_were(store, tmp_path):
     file = tmp_path / "all.jsonl"
     assert write_trl(store, file, "messages") == 4
     assert list(read_trl(file)) == EPISODES
-    assert rows(file)[2] == {"messages": [say("user", "Talk."), say("assistant", "hello")], "rewards": [2.0]}
+    assert rows(file)[2] == {
+        "messages": [say("user", "Talk."), say("assistant", "hello")],
+        "rewards": [2.0],
+        "done": True,
+    }
 
 
 @pytest.mark.quick
@@ -69,6 +73,39 @@ def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tm
 
 
 @pytest.mark.quick
+def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
+    """In Wordle the agent begins, and texts that are not five letters get no answer."""
+    wordle = Episode((Turn("crane", -1.0), Turn("<b>"), Turn("no", -1.0), Turn("abide", 0.0)), terminal=False)
+    other = Episode((Turn("other", -3.0),), terminal=True)
+    writer = TranscriptWriter()
+    for episode in (wordle, other, Episode((Turn("nobody speaks"),), terminal=True)):
+        writer.add(episode)
+    store = writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "messages") == 2  # not the one without the agent
+    assert list(read_trl(file)) == [wordle, other]
+    for form in FORMATS:
+        write_trl(store, file, form)
+        for row in rows(file):
+            said = row.get("messages") or [*row["prompt"], *row.get("completion", row.get("chosen"))]
+            assert [one["role"] == "assistant" for one in said] == [bool(place % 2) for place in range(len(said))]
+    write_trl(store, file, "turns")
+    assert [row["done"] for row in rows(file)] == [False, False, False, True]
+    labels = lines(tmp_path, *({"prompt": "a", "completion": "b", "label": label} for label in (True, False)))
+    assert [episode.turns[-1].reward for episode in read_trl(labels)] == [1.0, -1.0]
+
+
+@pytest.mark.quick
+def test_no_preferences_are_a_sentence_and_not_an_empty_file(tmp_path):
+    writer = TranscriptWriter()
+    writer.add(EPISODES[2])
+    store = writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
+    with pytest.raises(UserError, match="so there are no preferences"):
+        write_trl(store, tmp_path / "all.jsonl", "preferences")
+    assert not (tmp_path / "all.jsonl").exists()
+
+
+@pytest.mark.quick
 def test_texts_and_implicit_prompts_are_read(tmp_path):
     file = lines(
         tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
@@ -90,8 +127,8 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
         ({"messages": "hello"}, "the assistant says nothing"),
         ({"messages": []}, "the assistant says nothing"),
         ({"messages": 7}, "7 is neither a text nor a list"),
-        ({"messages": [{"role": "king", "content": "x"}]}, "without a role of system"),
-        ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "which is no text"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "whose role is none of system"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "instead of a text"),
         (
             {"messages": [{"role": "assistant", "content": "x"}], "rewards": [1, 2]},
             "its rewards are [1, 2], for 1 turns",
@@ -99,6 +136,9 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
         ({"messages": [{"role": "assistant", "content": "x"}], "reward": "much"}, "a reward is 'much'"),
         ({"messages": [{"role": "assistant", "content": "\ud800"}]}, "UTF-8 cannot write"),
         ({"prompt": "x", "chosen": "y"}, "neither messages, nor"),
+        ({"prompt": "x", "completion": "y", "done": 1}, "done is 1, neither"),
+        ({"prompt": "x", "completion": "y", "label": 3}, "its label is 3, neither"),
+        ({"prompt": "x", "chosen": [{"role": "user", "content": "y"}], "rejected": "z"}, "nothing in a completion"),
         ("{", "not an episode"),
     ],
 )
@@ -118,6 +158,9 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
     config.export.to = str(tmp_path / "mine.jsonl")
     Path(config.export.to).write_text("mine")
     with pytest.raises(UserError, match="exists already.*--config.export.to"):
+        export.check(config)
+    config.export.to = str(tmp_path / "mine.jsonl/more/x.jsonl")
+    with pytest.raises(UserError, match="mine.jsonl' is a file, not a directory.*--config.export.to"):
         export.check(config)
 
 

@@ -46,6 +46,8 @@ class Vocabulary:
         self.words, self.counted = words, counted
         self.everything = (1 << len(words)) - 1
         self._letters = np.frombuffer("".join(words).encode(), np.uint8).reshape(-1, LENGTH)  # [V, 5]
+        self._has = np.zeros((len(words), 128), bool)  # [V, character]
+        self._has[np.arange(len(words))[:, None], self._letters] = True
         # Caches shared by all games. The limits keep the memory of large lists below a few hundred MB.
         self.colours = functools.lru_cache(4096)(self._colours)
         self.colours_if = functools.lru_cache(1024)(self._colours_if)
@@ -55,23 +57,17 @@ class Vocabulary:
 
     def _colours(self, guess: str) -> np.ndarray:
         """Returns the colours of a guess for each hidden word. [V] uint8"""
-        return self._code(np.frombuffer(guess.encode(), np.uint8)[None], self._letters)
+        letters = np.frombuffer(guess.encode(), np.uint8)  # [5]
+        if self.counted:
+            return _numbers(*_counted_colours(letters[None], self._letters))
+        return _numbers(self._letters == letters, self._has[:, letters])
 
     def _colours_if(self, hidden: int) -> np.ndarray:
         """Returns the colours of each word as a guess, given the index of the hidden word. [V] uint8"""
-        return self._code(self._letters, self._letters[hidden][None])
-
-    def _code(self, guesses: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-        """Returns the colours of guesses as numbers. [V or 1, 5] letters of guesses and hidden words -> [V] uint8"""
-        green = guesses == hidden
-        same = guesses[:, :, None] == hidden[:, None, :]  # [V, places of the guess, places of the hidden word]
+        letters = self._letters[hidden]
         if self.counted:
-            left = (same & ~green[:, None, :]).sum(2)  # copies of the letter that are not green
-            alike = (guesses[:, :, None] == guesses[:, None, :]) & ~green[:, None, :]
-            yellow = np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
-        else:
-            yellow = same.any(2)
-        return (np.where(green, 2, yellow) @ PLACES).astype(np.uint8)
+            return _numbers(*_counted_colours(self._letters, letters[None]))
+        return _numbers(self._letters == letters, self._has[hidden][self._letters])
 
     def _fitting(self, guess: str, colours: int) -> int:
         """Returns the set of hidden words for which a guess gets these colours."""
@@ -97,6 +93,23 @@ class Vocabulary:
             scores.append(float(np.log(len(members)) - (sizes * np.log(sizes)).sum() / len(members)))
         best = max(scores) - TIE
         return tuple(index for index, score in zip(members, scores, strict=True) if score >= best)
+
+
+def _counted_colours(guesses: np.ndarray, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which letters of guesses are green, and which yellow, only as often as hidden words have them.
+
+    [V or 1, 5] letters of guesses and of hidden words -> [V, 5] each
+    """
+    green = guesses == hidden
+    same = guesses[:, :, None] == hidden[:, None, :]  # [V, places of the guess, places of the hidden word]
+    left = (same & ~green[:, None, :]).sum(2)  # copies of the letter that are not green
+    alike = (guesses[:, :, None] == guesses[:, None, :]) & ~green[:, None, :]
+    return green, np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
+
+
+def _numbers(green: np.ndarray, yellow: np.ndarray) -> np.ndarray:
+    """Returns colours as numbers. [V, 5] -> [V] uint8"""
+    return (np.where(green, 2, yellow) @ PLACES).astype(np.uint8)
 
 
 def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:

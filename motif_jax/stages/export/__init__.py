@@ -64,14 +64,21 @@ def check(config: ConfigDict) -> None:
 
 def check_free(directory: Path) -> None:
     """Raises UserError if the directory has anything other than a release."""
-    if directory.exists() and not directory.is_dir():
-        raise UserError(f"{str(directory)!r} is a file, not a directory ({FLAG}.to)")
+    check_place(directory)
     if directory.is_dir() and any(directory.iterdir()) and not is_release(directory):
         raise UserError(f"{str(directory)!r} has other files: name a new directory ({FLAG}.to)")
 
 
+def check_place(directory: Path) -> None:
+    """Raises UserError if the path, or what exists of it, is not a directory."""
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"{str(there)!r} is a file, not a directory ({FLAG}.to)")
+
+
 def check_no_file(file: Path) -> None:
     """Raises UserError if the file exists."""
+    check_place(file.parent)
     if os.path.lexists(file):
         raise UserError(f"{str(file)!r} exists already: name a new file ({FLAG}.to)")
 
