@@ -14,7 +14,7 @@ questions.saved, .online.saved  questions that `disagreement` saves, in percent 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,7 +96,7 @@ Curve = Iterator[tuple[int, float]]  # questions so far, agreement; the last one
 Play = Callable[[Asked, str, int], Curve]
 
 
-def add_orders(rows: Rows, name: str, asked: list[Asked], orders: dict[str, Play], instead_of: str) -> None:
+def add_orders(rows: Rows, name: str, asked: list[Asked], orders: Mapping[str, Play], instead_of: str) -> None:
     """Rows of some orders, and of what `disagreement` saves."""
     needed: dict[str, np.ndarray] = {}
     for order, play in orders.items():

@@ -49,7 +49,8 @@ class OwnEncoder(nnx.Module):
             features = self.encoder(seen)
         self.features = self._check(features, ROWS)
         after = self._variables()
-        if changed := [name for name in {**before, **after} if not np.array_equal(before.get(name), after.get(name))]:
+        same = {name for name in before.keys() & after.keys() if np.array_equal(before[name], after[name])}
+        if changed := [name for name in {**before, **after} if name not in same]:
             raise self._error(
                 f"its call changes {changed[0]!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout: "
                 "use nnx.LayerNorm"
