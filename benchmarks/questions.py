@@ -6,9 +6,9 @@ captions that were set aside, whose better one has the higher mean reward. A row
 two rounds, by a straight line) the agreement is, and stays, within one point of the one that all answers lead to: the
 mean over SEEDS, with its 95 % t interval.
 
-questions.needed.ORDER          orders of `annotate.order`; the reward is that of rounds.py
-questions.online.ORDER          orders of `policy.online.order`; a caption is compared with the neutral moment when it
-                                is first seen, and ONI's ranking learns. LATEST, the rounds in which captions come
+questions.needed.ORDER          orders of `annotate.order`; the rewards are those of rounds.py
+questions.online.needed.ORDER   orders of `policy.online.order`: captions come in LATEST rounds, wait in ONI's queue to
+                                be compared with the neutral moment, and ONI's ranking learns from the answers
 questions.saved, .online.saved  questions that `disagreement` saves, in percent of those of the order it replaces
 """
 
@@ -41,7 +41,7 @@ SET_ASIDE = 0.2  # share of the captions
 AT_ONCE, MOST = 750, 3_000  # questions in a round, and in all rounds
 SHOWN = 750, 1_500, 3_000
 LATEST = 20  # rounds in which new captions come
-ONLINE = 50  # questions in a round of ONI
+ONLINE, TESTED = 50, 5  # questions in a round of ONI; rounds from one test to the next
 POINT = 0.01
 T_OF_SEEDS = 2.776  # 97.5 % quantile of Student's t with SEEDS - 1 degrees of freedom
 
@@ -163,5 +163,7 @@ def online(asked: Asked, order: str, seed: int) -> Curve:
             store.take(question, preference(second - first, asked.temperature), 1)
         kind.learn(store, len(chosen), HostMoments())
         count += len(chosen)
+        if (step + 1) % TESTED and len(store.waiting):
+            continue
         rewards = kind.score(kind.view(store), asked.messages, np.full(len(asked.messages), -1))
         yield count, asked.agreement(rewards)

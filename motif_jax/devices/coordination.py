@@ -163,13 +163,27 @@ class Relay:
         self._held.append(near)
         for end in (near, far):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=_pass_on, args=(far, near), name="relay", daemon=True).start()
+        threading.Thread(target=self._answer, args=(far, near), name="relay", daemon=True).start()
         _pass_on(near, far)
         with contextlib.suppress(OSError):  # already disconnected
             far.shutdown(socket.SHUT_RDWR)
 
+    def _answer(self, far: socket.socket, near: socket.socket) -> None:
+        """Passes the server's bytes on; if none came, it was not the service yet, and the client must try again at once.
 
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # either end is gone
+        Host 0 opens the port for a moment, to see whether it is free, before the service does.
+        """
+        if not _pass_on(far, near):
+            self._held.remove(near)
+            with contextlib.suppress(OSError):
+                near.shutdown(socket.SHUT_RDWR)
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> bool:
+    """Passes bytes on until either end is gone; returns whether there were any."""
+    passed = False
+    with contextlib.suppress(OSError):
         while data := source.recv(2**16):
+            passed = True
             target.sendall(data)
+    return passed

@@ -1,5 +1,6 @@
-"""When a host counts as lost: by looks that have shown no heartbeat. No time passes in these tests."""
+"""When a host counts as lost: by looks that have shown no heartbeat. And what a relay passes on."""
 
+import socket
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,3 +89,23 @@ def test_hosts_wait_for_each_other_before_their_first_collective_operation_and_o
         host_arrays.from_every_host(np.zeros(1, np.int32))
     coordination.wait_for_every_host.cache_clear()
     assert calls == ["barrier", "gather", "gather"]
+
+
+def test_a_connection_that_is_closed_without_a_byte_is_passed_on_and_one_that_breaks_later_is_not():
+    """Host 0 opens its port for a moment before the service does; a client that was left waiting lost 20 seconds."""
+    server = socket.create_server(("127.0.0.1", 0))
+    name, port = coordination.Relay(*server.getsockname()).address.split(":")
+    client = socket.create_connection((name, int(port)))
+    server.accept()[0].close()
+    assert client.recv(1) == b""
+    client = socket.create_connection((name, int(port)))
+    far, _ = server.accept()
+    far.sendall(b"settings")
+    assert client.recv(8) == b"settings"
+    client.sendall(b"hello")
+    assert far.recv(5) == b"hello"
+    far.close()
+    server.close()
+    client.settimeout(1.0)
+    with pytest.raises(TimeoutError):  # the service is gone, and the client does not notice
+        client.recv(1)

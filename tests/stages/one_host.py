@@ -125,7 +125,7 @@ if __name__ == "__main__":
     compiler._cache_write = keep_compiled
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
     coordination.BEAT_S, coordination.SILENT_BEATS = 0.2, 10**6  # a busy machine makes nobody lost
-    hosts.START_TIMEOUT_S = 3600.0  # nor too late: neither for the meeting, nor, in XLA, for the devices
+    hosts.START_TIMEOUT_S = 900.0  # nor too late: neither for the meeting, nor, in XLA, for the devices
     jax.config.update("jax_cpu_get_local_topology_timeout_minutes", 60)
     jax.config.update("jax_cpu_get_global_topology_timeout_minutes", 60)
     threading.Thread(target=wait_for_line, daemon=True).start()
