@@ -96,6 +96,7 @@ class Watch:
         self._on_lost = on_lost
         self._silence = HostSilence({*range(count)} - {self._me})
         self._ended = threading.Event()
+        self._looks = 0
         for run in (self._beat, self._judge):
             threading.Thread(target=run, name="heartbeats", daemon=True).start()
 
@@ -108,8 +109,10 @@ class Watch:
 
         Returns if no host is lost. Otherwise it does not return, because `on_lost` ends the process.
         """
-        if self._ended.wait(BEAT_S * (SILENT_BEATS + 5)):
-            threading.Event().wait()  # until `on_lost` has ended the process
+        before = self._looks
+        while self._looks < before + SILENT_BEATS + 5:
+            if self._ended.wait(BEAT_S):
+                threading.Event().wait()  # until `on_lost` has ended the process
 
     def _beat(self) -> None:
         """Sends and reads heartbeats; a separate thread judges, because a call does not return if host 0 is stopped."""
@@ -123,6 +126,7 @@ class Watch:
             except (RuntimeError, ValueError):  # host 0 is gone, and with it the heartbeats of all hosts
                 found = {}
             self._silence.look({int(key.removeprefix(_KEY)): beat for key, beat in found.items()})
+            self._looks += 1
 
     def _judge(self) -> None:
         while not self._ended.wait(BEAT_S):
@@ -169,7 +173,7 @@ class Relay:
             far.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, far: socket.socket, near: socket.socket) -> None:
-        """Passes the server's bytes on; if none came, it was not the service yet, and the client must try again at once.
+        """Passes the server's bytes on; if none came, it was not the service yet, and the client must try again.
 
         Host 0 opens the port for a moment, to see whether it is free, before the service does.
         """
