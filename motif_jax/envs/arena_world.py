@@ -123,10 +123,10 @@ class ArenaGame(TextGame):
         if not isinstance(reward, int | float):
             raise UserError(f"TextArena's {self._id!r} ended without a reward, but with {reward!r:.50} ({WORLD_FLAG})")
         reason = str(told[PLAYER].get("reason") or "")
-        end = EndStatus.TASK_SUCCESSFUL if reward >= self._enough else EndStatus.ENDED
-        return Answer(
-            "\n".join(filter(None, (said, reason))), float(reward), end, "" if reward >= self._enough else reason
-        )
+        said = "\n".join(filter(None, (said, reason)))
+        if reward >= self._enough:
+            return Answer(said, float(reward), EndStatus.TASK_SUCCESSFUL)
+        return Answer(said, float(reward), EndStatus.ENDED, reason)
 
     def draw(self, chance: float) -> str:
         """See `TextGame`."""
