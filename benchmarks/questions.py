@@ -14,6 +14,7 @@ questions.saved, .online.saved  questions that `disagreement` saves, in percent 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,12 +146,17 @@ def in_rounds(asked: Asked, order: str, seed: int) -> Curve:
 
 def online(asked: Asked, order: str, seed: int) -> Curve:
     """Questions as ONI asks them, when captions are first seen; a fifth of the captions is never seen."""
-    kind = Anchored(Teaching("lt_cnn_small", 1e-3, 256, 32, 1, 25_000, seed, 5))
+    kind = Anchored(
+        Teaching(
+            message="lt_cnn_small", learning_rate=1e-3, batch_size=256, lessons_early=32, lessons_late=1,
+            switch_at=25_000, seed=seed, heads=5,
+        )
+    )  # fmt: skip
     store = Store(pairs=True, capacity=10**6, anchored=True)
     worth_of = dict(zip(map(bytes, asked.messages), asked.worth.tolist(), strict=True))
     nothing, count = np.zeros(0, np.int64), 0
     chunks = np.array_split(np.random.default_rng([seed, 93]).permutation(asked.pairs), LATEST)
-    for step in range(10**6):
+    for step in itertools.count():
         if step < LATEST:
             captions, times = np.unique(chunks[step], return_counts=True)
             store.compare_with_neutral(store.see(Seen(nothing, nothing, asked.messages[captions], times), step), step)
