@@ -6,7 +6,6 @@ policy lag.
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import numpy as np
 
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.world import WAIT
+from motif_jax.envs.world import waited
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Timers
 
@@ -47,9 +46,7 @@ def make_batch(
         if not hold:
             for full in fulls:
                 pool.release(full)
-    actions = arrays["action"]
-    waits = int(np.count_nonzero(actions == WAIT)) if actions.ndim == 2 else 0
-    steps = math.prod(actions.shape[:2]) - waits
+    steps = int(np.count_nonzero(~waited(arrays["action"])))
     with timers("place"):
         placed = place(arrays)
     return RolloutBatch(placed, fulls, episodes, steps)

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from motif_jax.envs.action_space import ActionSpace, space_of
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import Vector, World, to_row
@@ -29,14 +30,16 @@ class ScriptedPlayer(Protocol):
 class RandomPlayer:
     """Chooses all actions with equal probability."""
 
-    def __init__(self, num_actions: int):
-        self._num_actions = num_actions
+    def __init__(self, num_actions: int, space: ActionSpace | None = None):
+        """`space`: of actions that are several choices or numbers."""
+        self._num_actions, self._space = num_actions, space
 
     def begin(self, rng: random.Random) -> None:
         self._random = rng.random
 
-    def choose(self, game: Any) -> int:
-        return int(self._random() * self._num_actions)
+    def choose(self, game: Any) -> Any:
+        chance = self._random()
+        return self._space.draw(chance) if self._space else int(chance * self._num_actions)
 
 
 def _make_explorer() -> ScriptedPlayer:
@@ -122,4 +125,6 @@ def parse_scripted(text: str, world: World) -> dict[str, float]:
 def _make(name: str, world: World) -> ScriptedPlayer:
     if isinstance(world, TextWorld):
         return world.scripted(name)
-    return RandomPlayer(len(world.action_names)) if name == "random" else OF_WORLD[world.name][name]()
+    if name == "random":
+        return RandomPlayer(len(world.action_names), space_of(world))
+    return OF_WORLD[world.name][name]()

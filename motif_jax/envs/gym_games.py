@@ -13,7 +13,7 @@ import numpy as np
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.gym_answers import RESET, STEP, AnswerChecks
-from motif_jax.envs.gym_spaces import Field
+from motif_jax.envs.gym_spaces import Field, Parts
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
 from motif_jax.structs import EndStatus, EpisodeInfo
@@ -80,6 +80,8 @@ class Playable(Protocol):
     @property
     def action_names(self) -> tuple[str, ...]: ...
     @property
+    def action_parts(self) -> Parts | None: ...
+    @property
     def time_limit(self) -> int: ...
     def make(self) -> Any: ...
     def make_shown(self) -> Any: ...
@@ -109,7 +111,7 @@ class GymWorldGame:
             self._env = self._answers.environment(world.make() if env is None else env)
         self._draws = None if env is None else getattr(env, "render_mode", None)
         self._state = self._env.unwrapped
-        self.num_actions = len(world.action_names)  # used by scripted players
+        self.num_actions, self._parts = len(world.action_names), world.action_parts
         self.seen: dict[str, np.ndarray] = {}  # current observations by name
 
     def _make_shown(self) -> Any:
@@ -131,10 +133,11 @@ class GymWorldGame:
         self._counts: dict[bytes, int] = {}
         self._look("reset()", observation)
 
-    def step(self, action: int) -> float:
+    def step(self, action: Any) -> float:
         """Plays one action; returns its reward."""
-        answers = self._answers
-        observation, given, terminated, truncated, _ = answers.parts("step()", STEP, self._env.step(int(action)))
+        answers, parts = self._answers, self._parts
+        played = self._env.step(parts.convert(action) if parts else int(action))
+        observation, given, terminated, truncated, _ = answers.parts("step()", STEP, played)
         reward = answers.reward(given)
         terminated = answers.flag("step()", "terminated", terminated)
         truncated = answers.flag("step()", "truncated", truncated)
@@ -156,9 +159,9 @@ class GymWorldGame:
         own = self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
 
-    def draw(self, chance: float) -> int:
+    def draw(self, chance: float) -> Any:
         """Returns the action for a number in [0, 1), all equally likely."""
-        return int(chance * self.num_actions)
+        return self._parts.space.draw(chance) if self._parts else int(chance * self.num_actions)
 
     def screen(self) -> Screen:
         """Draws the caption, and below it the world's screen or the environment's text."""

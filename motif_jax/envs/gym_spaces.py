@@ -1,4 +1,4 @@
-"""Converts gymnasium's spaces to specs of observations, and its observations to arrays of these specs."""
+"""Converts gymnasium's spaces and values to specs and arrays, and recorded actions to its actions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
+from motif_jax.envs.action_space import ActionSpace
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import CAPTIONS
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
@@ -41,6 +42,44 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
                 f"give: it gives {', '.join(found)} ({WORLD_FLAG})"
             )
     return found
+
+
+class Parts(NamedTuple):
+    """How a space of actions with several parts is recorded."""
+
+    space: ActionSpace
+    convert: Callable[[Any], Any]  # a recorded action -> the environment's
+
+
+def parts_of(space: spaces.Space, world: str) -> Parts | None:
+    """Returns the parts of a space of actions; None if it is Discrete. Raises UserError for other spaces."""
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return None
+    count = int(np.prod(space.shape)) if space.shape else 0
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary) and count:
+        sizes = getattr(space, "nvec", np.full(count, 2))  # without it: a MultiBinary
+        start, whole = getattr(space, "start", 0), space
+
+        def chosen(action: Any) -> np.ndarray:
+            return (np.reshape(action, whole.shape) + start).astype(whole.dtype)
+
+        return Parts(ActionSpace(tuple(sizes.ravel().tolist())), chosen)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and count:
+        low, high, box = space.low, space.high, space
+        if not (np.isfinite([low, high]).all() and (low < high).all()):
+            raise UserError(
+                f"the actions of the world {world!r} must have finite bounds, not {space}: set them with a wrapper, "
+                f"such as gymnasium.wrappers.RescaleAction ({WORLD_FLAG})"
+            )
+
+        def scaled(action: Any) -> np.ndarray:
+            return np.clip(np.reshape(action, box.shape).astype(box.dtype), low, high)  # float32 may round up
+
+        return Parts(ActionSpace((), *(tuple(np.float32(one).ravel().tolist()) for one in (low, high))), scaled)
+    raise UserError(
+        f"the action space of the world {world!r} must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box of "
+        f"fractions, not {space}: convert it with a wrapper ({WORLD_FLAG})"
+    )
 
 
 def _collect(

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
 
 from motif_jax.config.table import Whole, shown
+from motif_jax.envs.action_space import ActionSpace, space_from
 from motif_jax.envs.drawing import ScreenRow
 from motif_jax.envs.gym_answers import AnswerChecks
 from motif_jax.envs.gym_games import GymWorldGame, quiet
-from motif_jax.envs.gym_spaces import Field, fields_of
+from motif_jax.envs.gym_spaces import Field, Parts, fields_of, parts_of
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialWorld
@@ -53,7 +53,6 @@ class GymWorld(SequentialWorld):
     # `reads` (the policy's observations) and `action_names` may be set too; see the properties below.
 
     # ---- the same for all subclasses
-    action = CHOICE
     pairs = ("message",)
     players = ("random",)
 
@@ -97,8 +96,8 @@ class GymWorld(SequentialWorld):
     # ---- the World interface
 
     @functools.cached_property
-    def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...]]:
-        """The fields of observations and the names of actions, from a temporary environment."""
+    def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], Parts | None]:
+        """The fields of observations, and names or parts of actions, from a temporary environment."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
         answers = AnswerChecks(self.name)
@@ -118,7 +117,9 @@ class GymWorld(SequentialWorld):
             self._render_mode = self._find_render_mode(env)
             fields = fields_of(env.observation_space, self.kinds, self.name)
             given: Any = type(self).action_names
-            return fields, _names_of(env, () if isinstance(given, property) else given, self.name, answers)
+            parts = parts_of(env.action_space, self.name)
+            names = () if parts or isinstance(given, property) else given
+            return fields, () if parts else _names_of(env, names, self.name, answers), parts
         finally:
             env.close()
 
@@ -152,8 +153,23 @@ class GymWorld(SequentialWorld):
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """The names of the actions; by default the environment's own."""
+        """The names of the actions, by default the environment's own; () if they are several choices or numbers."""
         return self._spaces[1]
+
+    @property
+    def action_parts(self) -> Parts | None:
+        """The parts of an action of several choices or numbers; None for single choices."""
+        return self._spaces[2]
+
+    @property
+    def action_space(self) -> ActionSpace | None:
+        """See `action_space.space_of`."""
+        return self.action_parts.space if self.action_parts else None
+
+    @property
+    def action(self) -> ArraySpec:
+        """See `World.action`."""
+        return self.action_parts.space.spec if self.action_parts else CHOICE
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -170,7 +186,7 @@ class GymWorld(SequentialWorld):
         game = self.game(shown=False)  # playing does not need rendering
         try:
             game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
-            game.step(0)
+            game.step(game.draw(0.0))
             game.info()
             game.screen()
         finally:
@@ -181,23 +197,20 @@ class GymWorld(SequentialWorld):
         return GymWorldGame(self, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
-        """See `World.plays`: the class, the number of actions and the observations must match."""
+        """See `World.plays`: the class, the actions and the observations must match."""
         if trained_world(facts) != self.class_name:
             return f"was trained in the world {trained_world(facts)!r}, not {self.class_name!r}"
         actions = facts["model"]["num_actions"]
-        if actions != len(self.action_names):
+        if space_from(facts["model"]) != self.action_space:
+            return f"has actions of other parts than the world {self.name!r}"
+        if not self.action_space and actions != len(self.action_names):
             return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
         return unreadable(facts["model"].get("reads", {}), self.specs)
 
 
 def _names_of(env: gymnasium.Env, given: Any, world: str, answers: AnswerChecks) -> tuple[str, ...]:
-    """Returns the names of the actions; raises UserError for other spaces than Discrete, or a wrong number of names."""
-    space = env.action_space
-    if not isinstance(space, spaces.Discrete) or space.start != 0:
-        raise UserError(
-            f"the action space of the world {world!r} must be Discrete and start at 0, not {space}: convert it with a "
-            f"wrapper ({WORLD_FLAG})"
-        )
+    """Returns the names of the actions of a Discrete space; raises UserError for a wrong number of names."""
+    space: Any = env.action_space
     inner: Any = env.unwrapped
     own = getattr(inner, "actions", None)
     if given:

@@ -146,6 +146,14 @@ def to_text(row: Any) -> str:
     return bytes(row).replace(b"\0", b"").decode("utf-8", "replace")
 
 
+def waited(actions: np.ndarray) -> np.ndarray:
+    """Whether the game stood still in each step; texts, and actions of several parts, never let it wait.
+
+    [T, B, ...] -> [T, B] bool
+    """
+    return actions == WAIT if actions.ndim == 2 else np.zeros(actions.shape[:2], bool)
+
+
 def step_specs(action: ArraySpec = CHOICE) -> dict[str, ArraySpec]:
     """Returns the specs that are recorded in every step, in addition to observations."""
     return {

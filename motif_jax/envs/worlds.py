@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
+from motif_jax.envs.action_space import ActionSpace, space_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.envs.nethack.game_settings import GameSettings
@@ -19,7 +20,7 @@ from motif_jax.envs.nethack.world import NetHackWorld
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
 from motif_jax.envs.toy import ToyWorld
 from motif_jax.envs.treasure.world import TreasureWorld
-from motif_jax.envs.world import CAPTIONS, World
+from motif_jax.envs.world import CAPTIONS, World, is_text
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 
@@ -187,6 +188,14 @@ def _check_interface(world: World, name: str) -> None:
             raise UserError(
                 f"the world {name!r} lists {unknown[0]!r} in {listed!r}, but not in its specs ({WORLD_FLAG})"
             )
+    space = space_of(world)
+    if space is None and (is_text(world.action) or not world.action.shape):
+        return
+    if not isinstance(space, ActionSpace) or space.spec != world.action:
+        raise UserError(
+            f"the world {name!r} has actions of shape {world.action.shape} and type {world.action.dtype}, so its "
+            f"'action_space' must be an ActionSpace with this spec, not {shown(space)} ({WORLD_FLAG})"
+        )
 
 
 def essential(env: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from motif_jax.actors.recorder import MOST_PICTURES, RecordedFrames, caption_of, unpacked
 from motif_jax.captions import decode
 from motif_jax.console import print_line
+from motif_jax.envs.action_space import spell
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import Game, is_text, to_text
@@ -29,7 +30,7 @@ from motif_jax.system.files import LARGEST_ARRAY, read_arrays, write_whole
 class Track(NamedTuple):
     """Data kept for each step of an episode. [T] each"""
 
-    action: np.ndarray  # int32; texts: [T, bytes] uint8 (`world.to_row`)
+    action: np.ndarray  # int32; texts: [T, bytes] uint8 (`world.to_row`); several choices or numbers: [T, D]
     value: np.ndarray  # the policy's value estimate. float32, like the rest; NaN if missing
     probability: np.ndarray  # of the action
     z: np.ndarray  # normalised learnt reward
@@ -194,7 +195,9 @@ def replay_of(
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
     action, names = track.action, list(world.action_names)
     if is_text(world.action):
-        action, names = number_texts(track.action)
+        action, names = numbered([printable(to_text(row)) for row in track.action.tolist()])
+    elif track.action.ndim > 1:
+        action, names = numbered([spell(row) for row in track.action])
     facts |= {"action_names": names, "figures": dict(row)}
     return Replay(
         {**about, **facts}, action=action, z=track.z, intrinsic=track.intrinsic, value=track.value,
@@ -202,9 +205,8 @@ def replay_of(
     )  # fmt: skip
 
 
-def number_texts(actions: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Texts in the format of a replay: an index per step, [T] int32, and the distinct texts, made printable."""
-    texts = [printable(to_text(row)) for row in actions.tolist()]
+def numbered(texts: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Actions in the format of a replay: an index per step, [T] int32, and the distinct texts."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     return np.array([numbers[text] for text in texts], np.int32), list(numbers)
 
@@ -222,8 +224,8 @@ def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
     for name in COLUMNS:
         dtype = np.int32 if name == "action" else np.float32
         parts = [getattr(tracks[number], name) for number in numbers]
-        texts = name == "action" and parts and parts[0].ndim > 1
-        arrays[name] = np.concatenate(parts if texts else [np.zeros(0, dtype), *parts])
+        several = name == "action" and parts and parts[0].ndim > 1
+        arrays[name] = np.concatenate(parts if several else [np.zeros(0, dtype), *parts])
     write_whole(file, lambda out: np.savez_compressed(out, **arrays))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from motif_jax.actors.recorder import caption_of, file_of
 from motif_jax.captions import WIDTH
 from motif_jax.envs.own_code import owner, reported
-from motif_jax.envs.world import World, is_text
+from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
 from motif_jax.structs import EpisodeInfo
@@ -76,7 +76,7 @@ def _make(world: World) -> Any:
 
 
 def _draw(world: World, game: Any, rng: random.Random) -> Any:
-    return game.draw(rng.random()) if is_text(world.action) else rng.randrange(len(world.action_names))
+    return game.draw(rng.random()) if world.action.shape else rng.randrange(len(world.action_names))
 
 
 class Recordings:

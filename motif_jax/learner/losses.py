@@ -14,7 +14,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -36,20 +36,41 @@ class Head(NamedTuple):
     counts: jax.Array | None = None  # steps at which it took effect, [T, B] bool; None: all
     scale: jax.Array | None = None  # weight of its exploration term; None: 1
 
-    def of_taken(self, log: jax.Array) -> jax.Array:
-        """Log probabilities of what was chosen, 0 at steps without effect. [T, B]"""
+    @property
+    def log_pi(self) -> jax.Array:
+        """The policy's log probabilities of what was chosen, 0 at steps without effect. [T, B]"""
+        return self._of_taken(self.log_all)
+
+    @property
+    def log_mu(self) -> jax.Array:
+        """Those of the acting policy. [T, B]"""
+        return self._of_taken(self.log_old)
+
+    def _of_taken(self, log: jax.Array) -> jax.Array:
         found = jnp.take_along_axis(log, self.taken[..., None], -1)[..., 0]
         return found if self.counts is None else jnp.where(self.counts, found, 0.0)
 
-    def weigh(self, weight: jax.Array) -> jax.Array:
-        """The weight of its exploration term. [T, B]"""
+    def entropy(self, weight: jax.Array) -> jax.Array:
+        """This device's part of the mean entropy."""
+        return entropy(self.log_all, self._weigh(weight))
+
+    def symmetric_kl(self, weight: jax.Array) -> jax.Array:
+        """This device's part of the mean divergence from and to the uniform policy."""
+        return symmetric_kl(self.log_all, self._weigh(weight))
+
+    def divergence(self, weight: jax.Array) -> jax.Array:
+        """This device's part of the mean KL(mu || pi)."""
+        terms = (jnp.exp(self.log_old) * (self.log_old - self.log_all)).sum(-1)
+        return part_of_mean(terms, self._weigh(weight))
+
+    def _weigh(self, weight: jax.Array) -> jax.Array:
         return weight if self.counts is None else jnp.where(self.counts, weight, 0.0)
 
 
 class LossInputs(NamedTuple):
     """Inputs of the terms. The default shape is [T, B]. The policy is the trained one."""
 
-    heads: tuple[Head, ...]  # the choices of each step
+    heads: tuple[Any, ...]  # the choices of each step: `Head`, or `numbers.NumbersHead`
     log_pi: jax.Array  # log probability of the choices that took effect
     log_mu: jax.Array  # that of the acting policy
     ratio: jax.Array  # pi / mu, clamped to RATIO_RANGE for APPO and to FINITE_RANGE for PPO
@@ -80,12 +101,12 @@ def sum_of_terms(
         lowest = 1 - clip if settings.algorithm == "ppo" else 1 / (1 + clip)  # appo's bound is that of sample-factory
         policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, lowest, 1 + clip)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
-    entropies = [entropy(head.log_all, head.weigh(inputs.weight)) for head in inputs.heads]
+    entropies = [head.entropy(inputs.weight) for head in inputs.heads]
     mean_entropy = _sum(entropies)
     exploration_losses = (
         [-entropy for entropy in entropies]
         if settings.exploration == "entropy"
-        else [symmetric_kl(head.log_all, head.weigh(inputs.weight)) for head in inputs.heads]
+        else [head.symmetric_kl(inputs.weight) for head in inputs.heads]
     )
     scales = [head.scale for head in inputs.heads]
     exploration_loss = _sum(
@@ -107,13 +128,8 @@ def _sum(terms: Iterable[jax.Array]) -> jax.Array:
 def distances(inputs: LossInputs, clip_ratio: float) -> dict[str, jax.Array]:
     """Returns this device's part of mean distances between the policy and the acting one. [] each"""
     outside = jnp.abs(inputs.log_pi - inputs.log_mu) > math.log1p(clip_ratio)
-
-    def divergence(head: Head) -> jax.Array:
-        terms = (jnp.exp(head.log_old) * (head.log_old - head.log_all)).sum(-1)
-        return part_of_mean(terms, head.weigh(inputs.weight))
-
     return {
-        "kl": _sum([divergence(head) for head in inputs.heads]),
+        "kl": _sum([head.divergence(inputs.weight) for head in inputs.heads]),
         "ratio_deviation": part_of_mean(jnp.abs(1 - inputs.ratio), inputs.weight),
         "fraction_clipped": part_of_mean(outside, inputs.weight),
     }

@@ -35,8 +35,8 @@ class Rollouts(NamedTuple):
     observations: dict[str, jax.Array]  # of the policy. [T + 1, B, ...]
     first: jax.Array  # the observation is an episode's first. [T + 1, B] bool
     core: jax.Array  # recurrent state before the first step. [1, B, H]; H = 0 for a policy without one
-    action: jax.Array  # [T, B] int32
-    logits: jax.Array  # of the acting policy. [T, B, A] float32
+    action: jax.Array  # [T, B] int32; several choices or numbers (ActionSpace): [T, B, D]
+    logits: jax.Array  # outputs of the acting policy. [T, B, A] float32
     value: jax.Array  # its values. [T, B]
     version: jax.Array  # number of updates of the acting policy. [T, B] int32
     reward: jax.Array  # the game's raw reward. [T, B]

@@ -19,11 +19,14 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import total
+from motif_jax.envs.action_space import ActionSpace
 from motif_jax.learner import losses
+from motif_jax.learner.numbers import NumbersHead
 from motif_jax.learner.options import Control
 from motif_jax.learner.samples import Rollouts, Samples, Unroll, cuts_steps, minibatch, normalised, with_targets
 from motif_jax.learner.settings import CHOICES, Settings
 from motif_jax.learner.vtrace import next_values, vtrace
+from motif_jax.networks.actions import gaussian, split, unsquash
 
 Metrics = dict[str, jax.Array]
 
@@ -82,7 +85,11 @@ def descend(
 
 
 def make_policy_update(
-    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, control: Control | None = None
+    unroll: Unroll,
+    shape_rewards: ShapeRewards,
+    settings: Settings,
+    control: Control | None = None,
+    space: ActionSpace | None = None,
 ) -> Callable[..., Any]:
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
@@ -91,6 +98,7 @@ def make_policy_update(
       shape_rewards: computes the training rewards.
       settings: of the learner.
       control: of the options, for a policy that has them.
+      space: of actions that are several choices or numbers.
 
     Returns:
       `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one
@@ -117,12 +125,13 @@ def make_policy_update(
         chex.assert_equal_shape([logits[:steps], batch.logits])
         chex.assert_type([logits, values], jnp.float32)
         value = values[:steps]  # [T, B]
+        heads: tuple[losses.Head | NumbersHead, ...]
         if control:
             heads = control.chosen(logits[:steps], batch, of_controller)
         else:
-            heads = (losses.Head(jax.nn.log_softmax(logits[:steps]), jax.nn.log_softmax(batch.logits), batch.action),)
-        log_pi = functools.reduce(operator.add, [head.of_taken(head.log_all) for head in heads])
-        log_mu = functools.reduce(operator.add, [head.of_taken(head.log_old) for head in heads])
+            heads = taken(space, logits[:steps], batch)
+        log_pi = functools.reduce(operator.add, [head.log_pi for head in heads])
+        log_mu = functools.reduce(operator.add, [head.log_mu for head in heads])
         ratio = losses.clamped_ratio(log_pi, log_mu, limits) if limits else jnp.exp(log_pi - log_mu)
 
         if made is not None:
@@ -191,6 +200,16 @@ def make_policy_update(
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
 
     return update
+
+
+def taken(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[losses.Head | NumbersHead, ...]:
+    """The action of each step, under the policy with these logits and under the acting one."""
+    if space is None:
+        return (losses.Head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
+    if not space.sizes:
+        return (NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
+    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
+    return tuple(losses.Head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), action) for new, old, action in parts)
 
 
 def check(rollouts: Rollouts, settings: Settings) -> None:

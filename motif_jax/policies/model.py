@@ -15,6 +15,7 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release, usable
+from motif_jax.envs.action_space import ActionSpace, space_from
 from motif_jax.envs.own_code import owner
 from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record, is_own
@@ -48,12 +49,13 @@ class Model(NamedTuple):
     unroll: Callable[..., tuple[jax.Array, jax.Array]]  # (params, frozen, observations, first, core): update.Unroll
     reads: tuple[str, ...]  # names of the observations
     core_size: int  # size of the recurrent state per game; 0 for a network without one
-    num_actions: int
+    num_actions: int  # outputs for an action
     frozen: Any = ()  # parameters that are not trained
     rules: Rules = ()  # sharding of the parameters, where the default of `mesh.shardings` does not fit
     # on the host: the world's observations -> the inputs of `step` and `unroll`
     encode: Callable[[Observations], Observations] = unchanged
     options: OptionHeads | None = None  # of a policy with options
+    space: ActionSpace | None = None  # of actions that are several choices or numbers
 
 
 def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
@@ -61,8 +63,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
     Args:
       options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
-        observations by name; for a policy with options, `options` (`Plan.record`); for `language` and `drrn`, see
-        language_policy.py and drrn.py.
+        observations by name; for a policy with options, `options` (`Plan.record`); for actions of several choices or
+        numbers, `action_space` (`ActionSpace.record`); for `language` and `drrn`, see language_policy.py and drrn.py.
       seed: for the initial parameters; None: those of a checkpoint will replace them.
     """
     if options["network"] == LANGUAGE:
@@ -92,7 +94,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         return nnx.merge(graph, params, frozen).prepare()
 
     reads, core_size = network.reads, network.core_size
-    return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads)
+    space = space_from(options)
+    return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
 
 
 def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:

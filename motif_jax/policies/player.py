@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from motif_jax.envs.action_space import ActionSpace
 from motif_jax.envs.world import WAIT
+from motif_jax.networks.actions import draw
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
@@ -75,7 +77,7 @@ class PolicyPlayer:
             weights = jax.tree.unflatten(self._structure, leaves)
             if heads:
                 return play_turn(model.step, heads, only, greedy, weights, *inputs)
-            return play_step(model.step, greedy, weights, *inputs)
+            return play_step(model.step, model.space, greedy, weights, *inputs)
 
         self._step = jax.jit(step, donate_argnums=1)
 
@@ -157,6 +159,7 @@ def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:
 
 def play_step(
     step: Callable,
+    space: ActionSpace | None,
     greedy: bool,
     weights: tuple[Any, Any, Any],
     cores: jax.Array,
@@ -173,11 +176,12 @@ def play_step(
     before = cores[games]
     params, frozen, prepared = weights
     logits, values, after = step(params, frozen, observations, first, before, prepared)
-    if greedy:
-        actions = logits.argmax(-1)
+    key = jax.random.fold_in(key, call)
+    if space:
+        actions = draw(space, key, logits, greedy)
     else:
-        actions = jax.random.categorical(jax.random.fold_in(key, call), logits)
-    return cores.at[games].set(after), before, actions.astype(jnp.int32), logits, values
+        actions = (logits.argmax(-1) if greedy else jax.random.categorical(key, logits)).astype(jnp.int32)
+    return cores.at[games].set(after), before, actions, logits, values
 
 
 class OptionMemory(NamedTuple):

@@ -24,6 +24,7 @@ import numpy as np
 
 from motif_jax.envs.world import plain_shape, select_specs
 from motif_jax.envs.worlds import make_world
+from motif_jax.networks.actions import draw
 from motif_jax.networks.kinds import BEHAVIOUR, FIXED, from_record
 from motif_jax.policies.model import probabilities, read_policy
 from motif_jax.rewards.learnt import Reward
@@ -34,8 +35,8 @@ from motif_jax.structs import UserError
 class Act(NamedTuple):
     """The policy's answer to the observations of one game, or of B games."""
 
-    action: int | np.ndarray  # [] or [B]
-    probabilities: np.ndarray  # of all actions. [A] or [B, A]
+    action: int | np.ndarray  # [] or [B]; several choices or numbers: [D] or [B, D]
+    probabilities: np.ndarray | None  # of all actions, [A] or [B, A]; None for several choices or numbers
     value: float | np.ndarray  # expected sum of discounted rewards. [] or [B]
     option: str | list[str] = ""  # which option or mixture chose the action, of a policy with options
 
@@ -62,7 +63,7 @@ class Policy:
         self._rng = np.random.default_rng(seed)
         plan = options.get("options", {})
         self.options: tuple[str, ...] = tuple(plan.get("names", ()))
-        self._heads = model.options
+        self._heads, self._space = model.options, model.space
         self._only = None if option is None else find_behaviour(option, plan)
         self._mixture = self._only if isinstance(self._only, tuple) else None
         self._names = [named(self.options, self._mixture)] if self._mixture else behaviours_of(plan)
@@ -116,12 +117,23 @@ class Policy:
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
             self._decide(seen, greedy)
+        if self._space:
+            return self._act_in_parts(seen, greedy)
         (odds, *_), values = self._look(seen, np.ones_like(self._first))
         actions = self._draw(odds, greedy)
         names = [self._names[number] for number in self._charge] if self._heads else ""
         if self._games is None:
             return Act(int(actions[0]), odds[0], float(values[0]), names[0] if names else "")
         return Act(actions, odds, np.asarray(values), names)
+
+    def _act_in_parts(self, seen: Mapping[str, np.ndarray], greedy: bool) -> Act:
+        outputs, values, self._core = self._step(
+            *self._weights, self._encode(seen), self._first, self._core, self._prepared
+        )
+        self._first = np.zeros_like(self._first)
+        key = jax.random.key(self._rng.integers(2**31))
+        actions, values = (np.asarray(array) for array in (draw(self._space, key, outputs, greedy), values))
+        return Act(actions[0], None, float(values[0])) if self._games is None else Act(actions, None, values)
 
     def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Probabilities of all choices, and values, of all games; the memory of those in `which` [B] goes on."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from motif_jax.envs.world import WAIT, select_specs
+from motif_jax.envs.world import select_specs, waited
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -62,7 +62,7 @@ class CountBonus(RewardSource):
         steps, games = rollouts["reward"].shape
         shown = rollouts[self._of] if self._is_event else rollouts[self._of][1:]
         ended = rollouts["terminated"] | rollouts["truncated"]
-        left_out = rollouts["action"] == WAIT  # a game that waits shows the same moment again
+        left_out = waited(rollouts["action"])  # a game that waits shows the same moment again
         left_out |= False if self._is_event else ended
         counts = np.zeros((steps, games), np.int64)
         for column, game in enumerate(rollouts["game"][0].tolist()):

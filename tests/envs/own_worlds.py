@@ -204,6 +204,10 @@ class Words(Corridor):
     name, figures = "words", {"ending": str}
 
 
+class Many(Corridor):
+    name, action = "many", ArraySpec((2,), "int32")
+
+
 class Guided(Corridor):
     name, players = "guided", ("random", "guide")
 

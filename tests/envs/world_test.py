@@ -214,6 +214,8 @@ def test_an_episode_of_ones_own_world_becomes_a_replay():
     ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py asks for"),
     ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* be called otherwise than episode, steps"),
     ({"world": "own_worlds:Words"}, r"has the figure 'ending' of type <class 'str'>: it must be bool, int or float"),
+    ({"world": "own_worlds:Many"}, r"has actions of shape \(2,\) and type int32, so its "
+     "'action_space' must be an ActionSpace with this spec, not None"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
      r"type float32, as its spec says, but shape \(3,\) and type float64 were written \(--config.env.world\)"),
     ({"world": "own_worlds:SpeaksNumbers"}, r"the observation 'message' of the world 'numbers' must be of shape "

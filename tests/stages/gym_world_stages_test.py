@@ -10,7 +10,7 @@ from conftest import ROOT, get_config
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import collect, evaluate, train_policy
+from motif_jax.stages import collect, evaluate, export, report, train_policy
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_lines
 
@@ -85,3 +85,36 @@ def test_pairs_are_collected_with_captions_alone(tmp_path):
     collect.run(config, tmp_path)
     table, _ = PairDataset(tmp_path / "dataset").captions()
     assert {table.text(number) for number in range(len(table))} == {"The pole leans left.", "The pole leans right."}
+
+
+@pytest.mark.parametrize("actions", ["numbers", "choices"])
+def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_path, actions):
+    config = cart_config(train_for_env_steps=24_576, batch_size=512, learning_rate=3e-3, games_per_worker=32)
+    config.env.world, config.env.options = "own_control:AimWorld", f'{{"actions": "{actions}"}}'
+    config.evaluate.update({"episodes": 60, "num_workers": 0, "replays": "best", "games_per_worker": 4})
+    config.export.to = str(tmp_path / "released")
+    for stage in (train_policy, evaluate, report, export):
+        stage.check(config)
+        stage.run(config, tmp_path)
+    agent, random = (
+        np.mean(
+            [row["episode_return"] for row in read_lines(next((tmp_path / "evaluate").glob(name)) / "episodes.jsonl")]
+        )
+        for name in ("policy-*", "random")
+    )
+    assert agent > random / 3  # returns are negative
+    policy, again = load_policy(tmp_path), load_policy(tmp_path / "released")
+    shown = {"observation": np.float32([0.5, 0.05])}
+    act = policy(shown, greedy=True)
+    assert act.probabilities is None
+    assert act.action.shape == (2,)
+    np.testing.assert_array_equal(again(shown, greedy=True).action, act.action)
+    policy.begin(3)
+    assert policy({"observation": np.zeros((3, 2), np.float32)}).action.shape == (3, 2)
+
+
+def test_a_policy_of_single_choices_is_refused_for_several():
+    config = cart_config(options="a=game,b=learnt", controller="game")
+    config.env.world = "own_control:AimWorld"
+    with pytest.raises(UserError, match="a policy with options chooses one action by its number, but actions of the"):
+        train_policy.check(config)

@@ -81,7 +81,7 @@ def policy_model(network, dtype, plan=None):
 )
 def test_the_policy_step_lowers(network, dtype):
     model = policy_model(network, dtype)
-    step = jax.jit(functools.partial(play_step, model.step, False), donate_argnums=1)
+    step = jax.jit(functools.partial(play_step, model.step, None, False), donate_argnums=1)
     weights = model.params, model.frozen, jax.jit(model.prepare)(model.params, model.frozen)
     cores, key = np.zeros((B + 1, model.core_size), np.float32), jax.random.key(0)
     lower(

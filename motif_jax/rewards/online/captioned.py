@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.envs.world import WAIT
+from motif_jax.envs.world import waited
 from motif_jax.rewards.source import Arrays, Facts, RewardSource
 
 
@@ -29,7 +29,7 @@ class Captioned(RewardSource):
         """See `RewardSource`: the worth of each step's message, and its counts."""
         steps = len(rollouts["reward"])
         messages, counts = rollouts[self.message][:steps], rollouts[self._count][:steps]
-        played = rollouts["action"] != WAIT  # a game that waits shows its message again
+        played = ~waited(rollouts["action"])  # a game that waits shows its message again
         worth = np.zeros(counts.shape, np.float32)
         worth[played] = self.worth(messages[played])
         return {"worth": worth, "counts": counts}

@@ -242,14 +242,14 @@ def play(
 def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepArrays:
     """The arrays of a batch that a Track keeps, and the rewards of each other source. [T, B] each, except `first`.
 
-    Unknown values are NaN. The first `num_actions` logits are those of actions.
+    Unknown values are NaN. The first `num_actions` logits are those of actions, unless these have several parts.
     """
     action = arrays["action"]
     nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
     steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
     steps |= {CHARGE: arrays[CHARGE]} if CHARGE in arrays else {}
     steps |= {"probability": arrays.get("probability", nothing), "z": nothing, "intrinsic": nothing}
-    if "logits" in arrays:
+    if "logits" in arrays and num_actions:
         odds = probabilities(arrays["logits"][..., :num_actions])
         steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0]
         if odds.shape[-1] <= FEW:

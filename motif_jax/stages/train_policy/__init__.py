@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
 from motif_jax.config.table import Tables, check_values
+from motif_jax.envs.action_space import space_of
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
@@ -29,6 +30,7 @@ from motif_jax.stages.train_policy.section import (
     RESCUED,
     TABLES,
     check_batch,
+    check_parts,
     check_q_learning,
     finished,
 )
@@ -88,6 +90,8 @@ def check(config: ConfigDict) -> None:
         check_language(section.language)
     check_q_learning(section)
     plan = find_plan(config)
+    if space_of(world):
+        check_parts(section, world.name, bool(plan))
     if plan:
         check_plan(section, plan)
     choices = chosen_from(section, plan)

@@ -193,6 +193,16 @@ def check_batch(section: ConfigDict, num_devices: int, hosts: int) -> int:
     return section.batch_size // (length * hosts * games)
 
 
+def check_parts(section: ConfigDict, world: str, options: bool) -> None:
+    """Raises UserError for a policy that cannot take actions of several choices or numbers."""
+    if section.network in (LANGUAGE, DRRN) or options:
+        what = "a policy with options" if options else f"the network {section.network!r}"
+        raise UserError(
+            f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or "
+            "numbers: use the network general, film or your own, without options (--config.policy.network, .options)"
+        )
+
+
 def check_q_learning(section: ConfigDict) -> None:
     """Raises UserError if DRRN and Q-learning are not used together, or for a bad size of the replay buffer."""
     if (section.network == DRRN) != (section.algorithm == Q_LEARNING):

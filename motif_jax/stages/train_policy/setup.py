@@ -18,8 +18,9 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shard, shardings
+from motif_jax.envs.action_space import space_of
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.world import WAIT, World
+from motif_jax.envs.world import World, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.options import Control
 from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, make_replay
@@ -93,8 +94,11 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
         return make_language_policy(config, world, workdir)
     if section.network == DRRN:
         return make_drrn_policy(config, world)
-    options: dict[str, Any] = {"network": section.network, "num_actions": len(world.action_names)}
-    options["dtype"] = section.dtype
+    space = space_of(world)
+    actions = space.outputs if space else len(world.action_names)
+    options: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
+    if space:
+        options["action_space"] = space.record()
     if plan := find_plan(config):
         options["options"] = plan.record()
     if section.network in BY_SPECS or is_own(section.network):
@@ -123,7 +127,7 @@ def make_learner(
     """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
     if learner.algorithm == Q_LEARNING:
         return make_q_learner(config, model, world, mesh, learner, shape_rewards)
-    update = make_policy_update(model.unroll, shape_rewards, learner, make_control(config, model))
+    update = make_policy_update(model.unroll, shape_rewards, learner, make_control(config, model), model.space)
     return lambda params: init_state(params, learner), update
 
 
@@ -278,7 +282,7 @@ def make_place(
         moments = sources.moments(arrays)
         rewards = sources.shape(moments)
         sources.check(rewards, arrays["reward"].shape)
-        played = arrays["action"] != WAIT
+        played = ~waited(arrays["action"])
         if plan:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
         paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None

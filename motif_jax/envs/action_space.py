@@ -1,0 +1,62 @@
+"""Actions that are several choices, or several numbers, instead of a single choice.
+
+A world with such actions has the attribute `action_space`, and `action = action_space.spec`. Recorded actions are what
+the game takes: numbers within their bounds, or the numbers of choices from 0 on.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.structs import ArraySpec
+
+DECIMALS = 2  # of numbers in replays
+
+
+class ActionSpace(NamedTuple):
+    """Either `sizes`, or `low` and `high`."""
+
+    sizes: tuple[int, ...] = ()  # number of values of each choice
+    low: tuple[float, ...] = ()  # bounds of each number
+    high: tuple[float, ...] = ()
+
+    @property
+    def spec(self) -> ArraySpec:
+        """The spec of one action."""
+        return ArraySpec((len(self.sizes),), "int32") if self.sizes else ArraySpec((len(self.low),), "float32")
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a network puts out for an action: logits, or mean and scale of each number."""
+        return sum(self.sizes) if self.sizes else 2 * len(self.low)
+
+    def record(self) -> dict[str, list[float]]:
+        """For the facts of checkpoints; `ActionSpace(**record)` is the space."""
+        return {name: list(values) for name, values in self._asdict().items() if values}
+
+    def draw(self, chance: float) -> list[Any]:
+        """A uniformly distributed action, for a number in [0, 1)."""
+        draw = random.Random(chance).random
+        if self.sizes:
+            return [int(draw() * size) for size in self.sizes]
+        return [float(np.float32(low + (high - low) * draw())) for low, high in zip(self.low, self.high, strict=True)]
+
+
+def space_of(world: Any) -> ActionSpace | None:
+    """A world's space of actions; None if its actions are single choices or texts."""
+    return getattr(world, "action_space", None)
+
+
+def space_from(facts: Any) -> ActionSpace | None:
+    """The space that the facts of a model name, if any."""
+    record = facts.get("action_space")
+    return ActionSpace(**{name: tuple(values) for name, values in record.items()}) if record else None
+
+
+def spell(action: np.ndarray) -> str:
+    """One action as text, such as "2, 0" or "-0.50, 1.00"."""
+    whole = np.issubdtype(action.dtype, np.integer)
+    return ", ".join(str(number) if whole else f"{number:.{DECIMALS}f}" for number in action.tolist())

@@ -1,0 +1,62 @@
+"""From a network's outputs to actions of several choices or numbers (envs/action_space.py).
+
+Each number x between `low` and `high` is a squashed Gaussian: x = low + (high - low) (1 + tanh u) / 2 with
+u ~ N(mean, scale). The network puts out all means, then what the logarithms of the scales are computed from.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from motif_jax.envs.action_space import ActionSpace
+
+LARGEST = 7.0  # |u|: closer to its bounds, a float32 does not tell one number from the next
+LOG_SCALE = 3.0  # bound of the logarithm of a scale
+
+
+class Gaussian(NamedTuple):
+    """The distribution of u. [..., D] each"""
+
+    mean: jax.Array
+    log_scale: jax.Array
+
+
+def gaussian(outputs: jax.Array) -> Gaussian:
+    """[..., 2 D] -> [..., D] each"""
+    mean, given = jnp.split(outputs, 2, -1)
+    return Gaussian(mean, LOG_SCALE * jnp.tanh(given / LOG_SCALE))  # a smooth bound, so that its gradient is never 0
+
+
+def split(space: ActionSpace, logits: jax.Array) -> list[jax.Array]:
+    """The logits of each choice. [..., sum of sizes]"""
+    return jnp.split(logits, list(itertools.accumulate(space.sizes))[:-1], -1)
+
+
+def squash(space: ActionSpace, u: jax.Array) -> jax.Array:
+    """Numbers within their bounds. [..., D]"""
+    low, high = jnp.array(space.low), jnp.array(space.high)
+    return jnp.clip(low + (high - low) * (1 + jnp.tanh(u)) / 2, low, high)
+
+
+def unsquash(space: ActionSpace, action: jax.Array) -> jax.Array:
+    """The u of recorded numbers. [..., D]"""
+    low, high = jnp.array(space.low), jnp.array(space.high)
+    inside = jnp.clip(2 * (action - low) / (high - low) - 1, -1, 1)
+    return jnp.clip(jnp.arctanh(inside), -LARGEST, LARGEST)  # arctanh(1) is infinite
+
+
+def draw(space: ActionSpace, key: jax.Array, outputs: jax.Array, greedy: bool) -> jax.Array:
+    """Draws an action from the outputs, or takes the most probable choices and the means. [..., outputs]"""
+    if space.sizes:
+        drawn = [
+            logits.argmax(-1) if greedy else jax.random.categorical(jax.random.fold_in(key, number), logits)
+            for number, logits in enumerate(split(space, outputs))
+        ]
+        return jnp.stack(drawn, -1).astype(jnp.int32)
+    mean, log_scale = gaussian(outputs)
+    u = mean if greedy else mean + jnp.exp(log_scale) * jax.random.normal(key, mean.shape)
+    return squash(space, u)

@@ -1,0 +1,79 @@
+"""Actions of several choices or numbers: recorded, drawn, given to the environment; spaces that are refused."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from own_control import ACTIONS, AimWorld, WithSpace
+
+from motif_jax.envs.action_space import ActionSpace, space_from, space_of, spell
+from motif_jax.envs.gym_spaces import parts_of
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.structs import ArraySpec, UserError
+
+pytestmark = pytest.mark.quick
+SPACES = {
+    "numbers": ActionSpace((), (-1.0, 0.0), (1.0, float(np.float32(0.1)))),
+    "choices": ActionSpace((3, 2)),
+    "switches": ActionSpace((2, 2)),
+}
+
+
+@pytest.mark.parametrize("actions", SPACES)
+def test_a_world_records_what_its_game_can_take(actions):
+    world = AimWorld(actions=actions)
+    space = space_of(world)
+    assert space == SPACES[actions] == space_from({"action_space": space.record()})
+    assert world.action == space.spec == ArraySpec((2,), "float32" if actions == "numbers" else "int32")
+    assert space.outputs == {"numbers": 4, "choices": 5, "switches": 4}[actions]
+    assert world.action_names == ()
+    world.check()
+    game = world.game(shown=False)
+    chances = np.random.default_rng(0).random(300)
+    drawn = [game.draw(chance) for chance in chances]
+    assert drawn == [game.draw(chance) for chance in chances]
+    convert = parts_of(ACTIONS[actions], "").convert
+    for number, action in enumerate(drawn):
+        recorded = np.array(action, world.action.dtype)
+        assert ACTIONS[actions].contains(convert(recorded))
+        game.reset(game_seed(0, SeedStream.TRAIN, number), number)
+        assert game.step(recorded.tolist()) <= 0
+    low, high = np.min(drawn, 0), np.max(drawn, 0)
+    if actions == "numbers":
+        np.testing.assert_allclose([low, high], [space.low, space.high], atol=0.05)
+        assert ACTIONS[actions].contains(convert(np.float32(space.high)))  # 0.1 is more in float32 than in float64
+    else:
+        assert (low == 0).all()
+        assert (high == np.array(space.sizes) - 1).all()
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (spaces.Box(-np.inf, np.inf, (2,)), "must have finite bounds, not Box(-inf, inf, (2,), float32)"),
+        (spaces.Box(1, 1, (2,)), "must have finite bounds"),
+        (spaces.Box(0, 9, (2,), np.int64), "must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box"),
+        (spaces.Box(0, 1, (0,)), "must be Discrete from 0 on"),
+        (spaces.Discrete(3, start=1), "must be Discrete from 0 on"),
+        (spaces.Tuple([spaces.Discrete(2)]), "must be Discrete from 0 on"),
+    ],
+)
+def test_other_spaces_are_refused(space, said):
+    world = WithSpace()
+    world.space = space
+    with pytest.raises(UserError) as error:
+        world.check()
+    assert said in str(error.value)
+    assert "(--config.env.world)" in str(error.value)
+
+
+def test_a_policy_with_actions_of_other_parts_cannot_play():
+    world = AimWorld(actions="choices")
+    facts = {"config": {"env": {"world": world.class_name}}, "model": {"num_actions": 5}}
+    assert world.plays(facts) == "has actions of other parts than the world 'own_control:AimWorld'"
+    facts["model"]["action_space"] = SPACES["choices"].record()
+    assert world.plays(facts) == ""
+
+
+def test_actions_in_words():
+    assert spell(np.int32([2, 0])) == "2, 0"
+    assert spell(np.float32([0.1, -1])) == "0.10, -1.00"

@@ -1,0 +1,128 @@
+"""The terms of the loss for actions that are numbers, against numerical integrals; for several choices, against one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from linear_policy import assert_same, make_params, make_rollouts, shape_rewards, unroll
+from losses_test import mean
+from scipy import stats
+
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.envs.action_space import ActionSpace
+from motif_jax.learner.numbers import NumbersHead, entropies, log_density
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.update import init_state, make_policy_update
+from motif_jax.networks.actions import Gaussian, gaussian, squash, unsquash
+
+RNG = np.random.default_rng(0)
+SHAPE = 9, 8, 3  # the batch of losses_test
+NEW, OLD = (Gaussian(*map(np.float32, (RNG.normal(size=SHAPE), RNG.uniform(-2, 1, SHAPE)))) for _ in range(2))
+U = RNG.normal(size=SHAPE).astype(np.float32)
+GRID = np.linspace(-40, 40, 400_001)  # of u
+SLOPE = 1 / np.cosh(GRID) ** 2  # of tanh
+
+
+def integral(values: np.ndarray) -> float:
+    """Over u."""
+    return float(values.sum() * (GRID[1] - GRID[0]))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("at", "log_scale"), [(0.0, 0.0), (0.7, -1.5), (-2.0, 0.3), (0.3, 1.0)])
+def test_entropy_and_divergence_are_those_of_the_squashed_density(at, log_scale):
+    p = stats.norm.pdf(GRID, at, np.exp(log_scale))
+    log_squashed = stats.norm.logpdf(GRID, at, np.exp(log_scale)) - np.log(SLOPE)  # by the change of variables
+    entropy = -integral(p * log_squashed)
+    one = Gaussian(*(jnp.full((9, 8, 1), number, jnp.float32) for number in (at, log_scale)))
+    assert np.asarray(entropies(one)) == pytest.approx(entropy, abs=4e-3)
+    kl = integral(p * (log_squashed + np.log(2))) - integral(SLOPE / 2 * (log_squashed + np.log(2)))
+    assert mean(NumbersHead(one, one, U).symmetric_kl) == pytest.approx(kl / 2, rel=5e-3)
+
+
+@pytest.mark.quick
+def test_ratios_do_not_depend_on_the_squashing_and_divergence_is_that_of_gaussians():
+    head = NumbersHead(NEW, OLD, U)
+    scale = np.exp(NEW.log_scale), np.exp(OLD.log_scale)
+    expected = [stats.norm.logpdf(U, one.mean, s).sum(-1) for one, s in zip((NEW, OLD), scale, strict=True)]
+    np.testing.assert_allclose(head.log_pi, expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(head.log_mu, expected[1], rtol=1e-4, atol=1e-5)
+    many = RNG.normal(size=(400_000, 1))
+    one = Gaussian(np.float32([0.5]), np.float32([-0.5])), Gaussian(np.float32([0.1]), np.float32([0.2]))
+    drawn = np.float32(one[1].mean + np.exp(one[1].log_scale) * many)  # of the acting policy
+    estimate = (log_density(one[1], drawn) - log_density(one[0], drawn)).mean()
+    whole = NumbersHead(*(Gaussian(*(jnp.full((9, 8, 1), part[0]) for part in each)) for each in one), U)
+    assert mean(whole.divergence) == pytest.approx(float(estimate), abs=1e-2)
+
+
+@pytest.mark.quick
+def test_numbers_come_back_from_what_was_recorded():
+    space = ActionSpace((), (-2.0, 0.0, 10.0), (2.0, 1.0, 30.0))
+    u = np.float32(RNG.normal(size=(1000, 3)) * 1.5)
+    action = squash(space, u)
+    assert ((action >= np.float32(space.low)) & (action <= np.float32(space.high))).all()
+    np.testing.assert_allclose(unsquash(space, action), u, atol=2e-2)
+    bounds = unsquash(space, jnp.array([space.low, space.high]))  # a game or a player may give exactly these
+    assert np.isfinite(bounds).all()
+    assert (np.abs(np.asarray(gaussian(jnp.full((1, 6), 1e6)).log_scale)) <= 3).all()
+
+
+def update(settings, unroll, rollouts, space):
+    mesh = make_mesh(1)
+    mapped = map_update(make_policy_update(unroll, shape_rewards, settings, space=space), mesh, batch_axis=1,
+                        num_constants=1)  # fmt: skip
+    state = init_state(make_params(), settings)._replace(version=jnp.int32(7))
+    state, metrics = mapped(replicate(state, mesh), (), shard(rollouts, mesh, axis=1))
+    return jax.device_get((state, metrics))
+
+
+@pytest.mark.parametrize("settings", [
+    Settings(exploration_coefficient=0.1), Settings(algorithm="impala", exploration="symmetric_kl"),
+    Settings(algorithm="ppo", num_epochs=2, num_minibatches=2),
+], ids=lambda settings: settings.algorithm)  # fmt: skip
+def test_two_choices_learn_as_one_choice_among_all_their_pairs(settings):
+    mixed = RNG.normal(size=(3, 5)).astype(np.float32)
+
+    def unroll_parts(*arguments):
+        logits, values = unroll(*arguments)
+        return logits @ mixed, values
+
+    def joint(logits):  # the logits of all pairs of a choice among 2 and one among 3
+        return (logits[..., :2, None] + logits[..., None, 2:]).reshape(*logits.shape[:-1], 6)
+
+    def unroll_pairs(*arguments):
+        logits, values = unroll_parts(*arguments)
+        return joint(logits), values
+
+    rollouts = make_rollouts()
+    first, second = RNG.integers(2, size=(5, 16)), RNG.integers(3, size=(5, 16))
+    logits = RNG.normal(size=(5, 16, 5)).astype(np.float32)
+    parts = rollouts._replace(action=np.stack([first, second], -1), logits=logits)
+    pairs = rollouts._replace(action=3 * first + second, logits=np.asarray(joint(logits)))
+    several, metrics = update(settings, unroll_parts, parts, ActionSpace((2, 3)))
+    one, expected = update(settings, unroll_pairs, pairs, None)
+    assert_same(several, one, atol=1e-5)
+    for name, value in expected.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_numbers_learn_towards_what_was_rewarded():
+    space = ActionSpace((), (-2.0,), (2.0,))
+    action = RNG.uniform(-2, 2, (5, 16, 1)).astype(np.float32)
+    rollouts = make_rollouts(
+        action=action, logits=np.zeros((5, 16, 2), np.float32), reward=action[..., 0],
+        terminated=np.ones((5, 16), bool), moments={"m": np.zeros((5, 16), np.float32)},
+    )  # fmt: skip
+
+    def unroll_two(*arguments):
+        logits, values = unroll(*arguments)
+        return logits[..., :2], values
+
+    settings = Settings(learning_rate=1e-2, max_gradient_norm=1e9)
+    state, metrics = update(settings, unroll_two, rollouts, space)
+    assert metrics["finite"] == 1
+    before, after = (
+        unroll_two(params, (), rollouts.observations, rollouts.first, rollouts.core[0])[0][..., 0].mean()
+        for params in (make_params(), state.params)
+    )
+    assert after > before + 1e-3
