@@ -19,14 +19,13 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import total
-from motif_jax.envs.action_space import ActionSpace
 from motif_jax.learner import losses
 from motif_jax.learner.numbers import NumbersHead
 from motif_jax.learner.options import Control
 from motif_jax.learner.samples import Rollouts, Samples, Unroll, cuts_steps, minibatch, normalised, with_targets
 from motif_jax.learner.settings import CHOICES, Settings
 from motif_jax.learner.vtrace import next_values, vtrace
-from motif_jax.networks.actions import gaussian, split, unsquash
+from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 
 Metrics = dict[str, jax.Array]
 

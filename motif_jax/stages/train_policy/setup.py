@@ -94,13 +94,10 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
         return make_language_policy(config, world, workdir)
     if section.network == DRRN:
         return make_drrn_policy(config, world)
-    space = space_of(world)
+    space, plan = space_of(world), find_plan(config)
     actions = space.outputs if space else len(world.action_names)
     options: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
-    if space:
-        options["action_space"] = space.record()
-    if plan := find_plan(config):
-        options["options"] = plan.record()
+    options |= {name: one.record() for name, one in {"action_space": space, "options": plan}.items() if one}
     if section.network in BY_SPECS or is_own(section.network):
         options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     return options, make_policy_model(options, config.seed)
