@@ -7,6 +7,7 @@ the game takes: numbers within their bounds, or the numbers of choices from 0 on
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,10 +51,16 @@ def space_of(world: Any) -> ActionSpace | None:
     return getattr(world, "action_space", None)
 
 
-def space_from(facts: Any) -> ActionSpace | None:
-    """The space that the facts of a model name, if any."""
-    record = facts.get("action_space")
-    return ActionSpace(**{name: tuple(values) for name, values in record.items()}) if record else None
+def space_from(facts: Mapping[str, Any]) -> ActionSpace | None:
+    """The space that the facts of a model name, if any; raises ValueError if the model has not its outputs."""
+    if "action_space" not in facts:
+        return None
+    space = ActionSpace(**{name: tuple(values) for name, values in facts["action_space"].items()})
+    if len(space.low) != len(space.high) or bool(space.sizes) == bool(space.low):
+        raise ValueError("action_space has either sizes, or as many low as high bounds")
+    if space.outputs != facts["num_actions"]:
+        raise ValueError(f"num_actions must be {space.outputs}, the outputs of its action_space")
+    return space
 
 
 def spell(action: np.ndarray) -> str:

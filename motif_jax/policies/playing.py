@@ -127,6 +127,7 @@ class Policy:
         return Act(actions, odds, np.asarray(values), names)
 
     def _act_in_parts(self, seen: Mapping[str, np.ndarray], greedy: bool) -> Act:
+        """Chooses actions of several choices or numbers."""
         outputs, values, self._core = self._step(
             *self._weights, self._encode(seen), self._first, self._core, self._prepared
         )

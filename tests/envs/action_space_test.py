@@ -22,7 +22,7 @@ SPACES = {
 def test_a_world_records_what_its_game_can_take(actions):
     world = AimWorld(actions=actions)
     space = space_of(world)
-    assert space == SPACES[actions] == space_from({"action_space": space.record()})
+    assert space == SPACES[actions] == space_from({"action_space": space.record(), "num_actions": space.outputs})
     assert world.action == space.spec == ArraySpec((2,), "float32" if actions == "numbers" else "int32")
     assert space.outputs == {"numbers": 4, "choices": 5, "switches": 4}[actions]
     assert world.action_names == ()
@@ -72,6 +72,15 @@ def test_a_policy_with_actions_of_other_parts_cannot_play():
     assert world.plays(facts) == "has actions of other parts than the world 'own_control:AimWorld'"
     facts["model"]["action_space"] = SPACES["choices"].record()
     assert world.plays(facts) == ""
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{}, {"sizes": [3, 2], "low": [0.0], "high": [1.0]}, {"low": [0.0, 0.0], "high": [1.0]}, {"sizes": [4, 2]}],
+)
+def test_facts_that_do_not_fit_are_refused(record):
+    with pytest.raises(ValueError, match="action_space"):
+        space_from({"action_space": record, "num_actions": 5})
 
 
 def test_actions_in_words():
