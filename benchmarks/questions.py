@@ -6,16 +6,13 @@ captions that were set aside, whose better one has the higher mean reward. A row
 two rounds, by a straight line) the agreement is, and stays, within one point of the one that all answers lead to: the
 mean over SEEDS, with its 95 % t interval.
 
-questions.needed.ORDER          orders of `annotate.order`; the rewards are those of rounds.py
-questions.online.needed.ORDER   orders of `policy.online.order`: captions come in LATEST rounds, wait in ONI's queue to
-                                be compared with the neutral moment, and ONI's ranking learns from the answers
-questions.saved, .online.saved  questions that `disagreement` saves, in percent of those of the order it replaces
+questions.needed.ORDER   orders of `annotate.order`; the rewards are those of rounds.py
+questions.saved          questions that `disagreement` saves, in percent of those of a random order
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,11 +25,6 @@ from motif_jax.captions import decode
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
-from motif_jax.rewards.moments import HostMoments
-from motif_jax.rewards.online.asking import in_order
-from motif_jax.rewards.online.kinds import Anchored
-from motif_jax.rewards.online.pupil import Teaching
-from motif_jax.rewards.online.store import Seen, Store
 from motif_jax.stages.annotate.rounds import disagreement, small_rewards
 from motif_jax.structs import UserError
 
@@ -41,8 +33,6 @@ HELD_OUT = 2_000
 SET_ASIDE = 0.2  # share of the captions
 AT_ONCE, MOST = 750, 3_000  # questions in a round, and in all rounds
 SHOWN = 750, 1_500, 3_000
-LATEST = 20  # rounds in which new captions come
-ONLINE, TESTED = 50, 5  # questions in a round of ONI; rounds from one test to the next
 POINT = 0.01
 T_OF_SEEDS = 2.776  # 97.5 % quantile of Student's t with SEEDS - 1 degrees of freedom
 
@@ -66,9 +56,10 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `questions.*`."""
     rows = Rows()
     asked = [set_aside(config, workdir, seed) for seed in range(SEEDS)]
-    add_orders(rows, "questions", asked, {"random": in_rounds, "disagreement": in_rounds}, "random")
-    orders = dict.fromkeys(("recency", "count", "uncertain", "disagreement"), online)
-    add_orders(rows, "questions.online", asked, orders, "recency")
+    needed = {order: add_order(rows, asked, order) for order in ("random", "disagreement")}
+    saved = 100 * (1 - needed["disagreement"] / needed["random"])
+    half = T_OF_SEEDS * saved.std(ddof=1) / SEEDS**0.5
+    rows.add("questions.saved", saved.mean(), "%", 1, half_interval=round(half, 1), instead_of="random")
     return rows
 
 
@@ -94,27 +85,21 @@ def set_aside(config: ConfigDict, workdir: Path, seed: int) -> Asked:
 
 
 Curve = Iterator[tuple[int, float]]  # questions so far, agreement; the last one is that of all questions
-Play = Callable[[Asked, str, int], Curve]
 
 
-def add_orders(rows: Rows, name: str, asked: list[Asked], orders: Mapping[str, Play], instead_of: str) -> None:
-    """Rows of some orders, and of what `disagreement` saves."""
-    needed: dict[str, np.ndarray] = {}
-    for order, play in orders.items():
-        curves = [np.array([*play(one, order, seed)]) for seed, one in enumerate(asked)]
-        goal = [curve[-1, 1] - POINT for curve in curves]
-        needed[order] = np.array([first_within(curve, level) for curve, level in zip(curves, goal, strict=True)])
-        mean, half = needed[order].mean(), T_OF_SEEDS * needed[order].std(ddof=1) / SEEDS**0.5
-        sizes: dict[str, Any] = {"seeds": [int(number) for number in needed[order]]}
-        for at in SHOWN:
-            found = [np.interp(at, curve[:, 0], curve[:, 1]) for curve in curves]
-            sizes[f"agreement_{at}"] = round(float(np.mean(found)), 4)
-        sizes["agreement_all"] = round(float(np.mean([curve[-1, 1] for curve in curves])), 4)
-        sizes["questions"] = [int(curve[-1, 0]) for curve in curves]
-        rows.add(f"{name}.needed.{order}", mean, "questions", 0, half_interval=round(half), **sizes)
-    saved = 100 * (1 - needed["disagreement"] / needed[instead_of])
-    half = T_OF_SEEDS * saved.std(ddof=1) / SEEDS**0.5
-    rows.add(f"{name}.saved", saved.mean(), "%", 1, half_interval=round(half, 1), instead_of=instead_of)
+def add_order(rows: Rows, asked: list[Asked], order: str) -> np.ndarray:
+    """Adds the row of an order; returns the questions that each seed needed."""
+    curves = [np.array([*in_rounds(one, order, seed)]) for seed, one in enumerate(asked)]
+    needed = np.array([first_within(curve, curve[-1, 1] - POINT) for curve in curves])
+    mean, half = needed.mean(), T_OF_SEEDS * needed.std(ddof=1) / SEEDS**0.5
+    sizes: dict[str, Any] = {"seeds": [int(number) for number in needed]}
+    for at in SHOWN:
+        found = [np.interp(at, curve[:, 0], curve[:, 1]) for curve in curves]
+        sizes[f"agreement_{at}"] = round(float(np.mean(found)), 4)
+    sizes["agreement_all"] = round(float(np.mean([curve[-1, 1] for curve in curves])), 4)
+    sizes["questions"] = [int(curve[-1, 0]) for curve in curves]
+    rows.add(f"questions.needed.{order}", mean, "questions", 0, half_interval=round(half), **sizes)
+    return needed
 
 
 def first_within(curve: np.ndarray, level: float) -> float:
@@ -142,34 +127,3 @@ def in_rounds(asked: Asked, order: str, seed: int) -> Curve:
             others = others[np.argsort(-disagreement(rewards, shown[others]), kind="stable")]
     rewards = small_rewards(asked.messages, shown, target, np.arange(len(target)), seed)
     yield len(target), asked.agreement(rewards.mean(0))
-
-
-def online(asked: Asked, order: str, seed: int) -> Curve:
-    """Questions as ONI asks them, when captions are first seen; a fifth of the captions is never seen."""
-    kind = Anchored(
-        Teaching(
-            message="lt_cnn_small", learning_rate=1e-3, batch_size=256, lessons_early=32, lessons_late=1,
-            switch_at=25_000, seed=seed, heads=5,
-        )
-    )  # fmt: skip
-    store = Store(pairs=True, capacity=10**6, anchored=True)
-    worth_of = dict(zip(map(bytes, asked.messages), asked.worth.tolist(), strict=True))
-    nothing, count = np.zeros(0, np.int64), 0
-    chunks = np.array_split(np.random.default_rng([seed, 93]).permutation(asked.pairs), LATEST)
-    for step in itertools.count():
-        if step < LATEST:
-            captions, times = np.unique(chunks[step], return_counts=True)
-            store.compare_with_neutral(store.see(Seen(nothing, nothing, asked.messages[captions], times), step), step)
-        elif not len(store.waiting):
-            break
-        chosen = in_order(store, kind, order)[:ONLINE]
-        for question in chosen.tolist():
-            sides = (store.captions.messages[store.questions[name][question]] for name in ("first", "second"))
-            first, second = (worth_of.get(message.tobytes(), 0.0) for message in sides)
-            store.take(question, preference(second - first, asked.temperature), 1)
-        kind.learn(store, len(chosen), HostMoments())
-        count += len(chosen)
-        if (step + 1) % TESTED and len(store.waiting):
-            continue
-        rewards = kind.score(kind.view(store), asked.messages, np.full(len(asked.messages), -1))
-        yield count, asked.agreement(rewards)

@@ -22,6 +22,8 @@ from motif_jax.system.jax_start import check_jax_starts, divide_cpu
 from motif_jax.system.locks import take
 from motif_jax.system.own_folders import check_no_links
 
+GONE = {"policy.online.heads": 1}  # values of earlier versions; with these settings, nothing has changed
+
 
 def check(config: ConfigDict, names: list[str]) -> list[Stage]:
     """Refuses unknown stages and values that cannot work; returns the stages."""
@@ -126,7 +128,8 @@ def defaults() -> ConfigDict:
 def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Stage) -> None:
     """Raises UserError if a value that decides the result differs from the one in `recorded`, an earlier config.json.
 
-    A value that the record lacks has its default, or the declared value of the time before it existed.
+    A value that the record lacks has its default, or the declared value of the time before it existed. A value in the
+    record that exists no longer must be one of GONE.
     """
     if (found := _read_record(recorded)) is None:
         return
@@ -145,7 +148,7 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
                 f"choose another --workdir, or --config.{key}={clean(old)}"
             )
     for key in sorted(before.keys() - known.keys()):
-        if key.partition(".")[0] in stage.identity:
+        if key.partition(".")[0] in stage.identity and not (key in GONE and before[key] == GONE[key]):
             raise UserError(
                 f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
                 "that this version does not know: use the version that made it, or choose another --workdir"

@@ -6,7 +6,6 @@ preference fixes a reward only up to a constant: before heads are compared, each
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from motif_jax.rewards.statistics import RewardStatistics
 
 MOST_HEADS = 64
 HIGHEST = 25  # captions whose disagreement is shown
-POISSON = np.cumsum([math.exp(-1) / math.factorial(times) for times in range(12)])  # P(drawn up to `times`), mean 1
 
 
 def draw_weights(ids: np.ndarray, heads: int, seed: int) -> np.ndarray:
@@ -29,19 +27,6 @@ def draw_weights(ids: np.ndarray, heads: int, seed: int) -> np.ndarray:
     _, questions = np.unique(np.sort(sides, 1), axis=0, return_inverse=True)
     drawn = np.random.default_rng([seed, 81]).poisson(1.0, (heads, questions.max(initial=0) + 1))
     return drawn[:, questions.reshape(-1)].astype(np.float32)
-
-
-def pair_weights(pairs: np.ndarray, heads: int, seed: int) -> np.ndarray:
-    """As `draw_weights`, for pairs of numbered captions of which ever more come. [N, 2] -> [N, E] float32
-
-    The random number is a hash of the pair, in either order, the head and the seed.
-    """
-    low, high = np.sort(pairs.astype(np.uint64), 1).T
-    keys = (low << np.uint64(32) | high)[:, None] + np.uint64(seed % 2**32) * np.uint64(MOST_HEADS)
-    bits = keys * np.uint64(0x9E3779B97F4A7C15) + np.arange(heads, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # the end of splitmix64
-        bits = (bits ^ bits >> np.uint64(shift)) * np.uint64(factor)
-    return np.searchsorted(POISSON, bits / 2.0**64, side="right").astype(np.float32)
 
 
 def combine(rewards: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:

@@ -80,12 +80,11 @@ def test_options_are_measured_beside_the_same_training_without_them(tmp_path, mo
 
 def test_orders_of_questions_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "MOST_STEPS", 4)
-    for name, value in {"SEEDS": 2, "HELD_OUT": 20, "AT_ONCE": 30, "MOST": 60, "LATEST": 2}.items():
+    for name, value in {"SEEDS": 2, "HELD_OUT": 20, "AT_ONCE": 30, "MOST": 60}.items():
         monkeypatch.setattr(questions, name, value)
     write_dataset(tmp_path / "dataset", random_pairs(300, events=MANY))
     rows = {row.name: row for row in questions.measure(get_config(), tmp_path)}
-    orders = {"": ("random", "disagreement"), "online.": ("recency", "count", "uncertain", "disagreement")}
-    assert rows.keys() == {f"questions.{kind}{name}" for kind in orders for name in ("saved", *needed(orders[kind]))}
+    assert rows.keys() == {f"questions.{name}" for name in ("needed.random", "needed.disagreement", "saved")}
     for row in rows.values():
         if row.name.endswith("saved"):
             assert row.value < 100
@@ -95,10 +94,6 @@ def test_orders_of_questions_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(questions, "MOST", 10**6)
     with pytest.raises(UserError, match="are too few"):
         questions.measure(get_config(), tmp_path)
-
-
-def needed(orders):
-    return [f"needed.{order}" for order in orders]
 
 
 def test_questions_are_counted_from_where_the_agreement_stays_high():

@@ -35,7 +35,7 @@ def asked(store):
 @pytest.mark.quick
 def test_a_caption_is_paid_for_being_better_than_no_message():
     """Scores are log odds: ln 3 above the neutral moment is a probability of 3/4, so a worth of 1/2."""
-    kind = Anchored(SimpleNamespace(message="lt_cnn_small", learning_rate=1e-3, seed=0, heads=1))
+    kind = Anchored(SimpleNamespace(message="lt_cnn_small", learning_rate=1e-3, seed=0))
     asked_for = []
 
     def scores(params, shown):

@@ -20,8 +20,7 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, saved_sources, sources_from
 
 PAIRS = f"{ONLINE} ranking without an anchor"
-HEADS = f"{ONLINE} ranking with heads"
-CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS, HEADS]
+CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
 READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message_count", "event_blstats", "event_drawn")
 
 
@@ -36,7 +35,6 @@ def make(case, folder):
         config.policy.synchronous = True
         config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "lessons_early": 1})
         config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
-        config.policy.online.update({"heads": 3, "order": "disagreement"} if case == HEADS else {})
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
         setting = Setting(config, folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))

@@ -18,7 +18,7 @@ from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.readable import Readable
 from motif_jax.annotation.stream import Answered, Direct, Item, Stream
 from motif_jax.console import print_line
-from motif_jax.rewards.online.kinds import OnlineKind, Ranking
+from motif_jax.rewards.online.kinds import OnlineKind
 from motif_jax.rewards.online.making import Judges
 from motif_jax.rewards.online.online_section import SECTION
 from motif_jax.rewards.online.store import Store
@@ -141,15 +141,12 @@ def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
       kind: estimates the uncertainty of an answer.
       order: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
         pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain":
-        the least certain answer first; "disagreement": the answer first that the network's heads disagree about most.
+        the least certain answer first.
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]
     if order == "uncertain":
         urgency = kind.doubt(store, waiting)
-    elif order == "disagreement":
-        assert isinstance(kind, Ranking)
-        urgency = kind.disagreement(store, waiting)
     elif order == "count":
         counts = store.of_captions["count"]
         if store.anchored:

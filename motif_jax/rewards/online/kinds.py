@@ -22,7 +22,6 @@ import optax
 from flax import nnx
 
 from motif_jax.networks.reward import MessageClassifier
-from motif_jax.rewards.heads import pair_weights
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.pupil import SEED, Pupil, TaughtKind, Teaching, pad
@@ -183,18 +182,16 @@ class Ranking(TaughtKind):
     def __init__(self, teaching: Teaching, floor: float, normalise: bool):
         """`floor`: normalised scores up to it are worth 0. Without `normalise`, the worth is the score."""
         options = {"message": teaching.message, "blstats": False, "crop": False, "glyphs": False}
-        apply, params = make_reward_model(options | {"heads": teaching.heads}, teaching.seed + SEED)
+        apply, params = make_reward_model(options, teaching.seed + SEED)
         self._floor, self._normalise, self._seen = floor, normalise, HostMoments()
 
         def scores(params: Any, messages: jax.Array) -> jax.Array:
             return apply(params, {"message": messages})
 
         def loss(params: Any, batch: Mapping[str, Any], _: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-            rewards = scores(params, batch["messages"])[..., batch["shows"]]  # [B, 2] or [E, B, 2]
+            rewards = scores(params, batch["messages"])[batch["shows"]]  # [B, 2]
             target, weight = batch["target"], batch["weight"]
             losses = pair_loss(rewards[..., None], target)
-            if "drawn" in batch:
-                losses, rewards = (losses * batch["drawn"].T).mean(0), rewards.mean(0)
             sided = weight * (target != 0.5)
             right = sided * ((rewards[:, 1] > rewards[:, 0]) == (target > 0.5))
             return (losses * weight).sum() / weight.sum(), {"sided": sided.sum(), "right": right.sum()}
@@ -206,9 +203,7 @@ class Ranking(TaughtKind):
         """See `TaughtKind`: each caption once, and the indices of each pair's captions."""
         pairs = np.stack([store.questions["first"][chosen], store.questions["second"][chosen]], 1)
         rows, shows = np.unique(pairs, return_inverse=True)
-        heads, seed = self._teaching.heads, self._teaching.seed
-        drawn = {"drawn": self._fill(pair_weights(pairs, heads, seed))} if heads > 1 else {}
-        return drawn | {
+        return {
             "messages": pad(store.captions.messages[rows]),
             "shows": self._fill(shows.reshape(pairs.shape).astype(np.int32)),
             "target": self._fill(store.questions["label"][chosen]),
@@ -246,16 +241,6 @@ class Ranking(TaughtKind):
         sides = (store.questions[name][questions] for name in ("first", "second"))
         first, second = (self.score(view, store.captions.messages[rows], rows) for rows in sides)
         return 0.5 - np.abs(1 / (1 + np.exp(first - second)) - 0.5)
-
-    def disagreement(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """The standard deviation among heads of P(second is better); 0 before the first lesson. [Q]"""
-        if not self._pupil.lessons or not len(questions):
-            return np.zeros(len(questions), np.float32)
-        pairs = np.stack([store.questions[name][questions] for name in ("first", "second")])
-        rows, shows = np.unique(pairs, return_inverse=True)
-        scores = self._pupil.scores_of_heads(self._pupil.params, store.captions.messages[rows])  # [E, U]
-        first, second = (scores[:, side] for side in shows.reshape(pairs.shape))
-        return (1 / (1 + np.exp(first - second))).std(0)
 
     def arrays(self) -> dict[str, Any]:
         """See `OnlineKind`."""

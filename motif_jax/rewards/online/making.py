@@ -30,8 +30,6 @@ def make_facts(config: ConfigDict, judge: Facts) -> Facts:
     """Facts that rewards depend on, beside the arrays; `judge`: the result of `Judges.facts`."""
     section = config.policy.online
     teaching = {name: config.seed if name == "seed" else section[name] for name in Teaching._fields}
-    if section.heads == 1:
-        del teaching["heads"]  # facts of one head are as before there were several
     facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": teaching}
     if is_anchored(section):  # facts without an anchor are as before there were anchors
         facts["anchor"] = section.anchor
@@ -117,11 +115,8 @@ def starting_opinion(config: ConfigDict, kind: OnlineKind) -> Opinion | None:
                 f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
                 f"{section.message!r} ({SECTION}.message, .init_from)"
             )
-        if (heads := reward.options.get("heads", 1)) != section.heads:
-            raise UserError(
-                f"ranking has {section.heads} heads, and the reward in {section.init_from!r} {heads} "
-                f"({SECTION}.heads, .init_from)"
-            )
+        if (heads := reward.options.get("heads", 1)) > 1:
+            raise UserError(f"the reward in {section.init_from!r} has {heads} heads, not one ({SECTION}.init_from)")
         kind.start_from(reward.params, HostMoments(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     return _labels(reward, config.policy.threshold_quantile)

@@ -26,14 +26,13 @@ from motif_jax.config.table import (
     table_of,
     value,
 )
-from motif_jax.rewards.heads import MOST_HEADS
 from motif_jax.structs import UserError
 
 NETWORKS = ("classification", "ranking")  # kinds with a network
 WORDS = "words"  # the kind without a judge
 KINDS = ("retrieval", *NETWORKS, WORDS)
 OF_PAIRS = ("floor", "pairs_per_update", "sample")  # values of ranking without an anchor
-ORDERS = ("recency", "count", "uncertain", "disagreement")
+ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"
 GOALS = f"{SECTION}.goals"
 
@@ -92,7 +91,7 @@ class OnlineValues:
     order: str = value(
         "recency",
         Text(ORDERS),
-        "asked first: last seen (recency), most often seen (count), least certain, or where .heads disagree most",
+        "asked first: last seen (recency), most often seen (count), or least certain",
     )
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "budget of questions; 0: as fast as the judge answers")
     queue: int = value(
@@ -113,9 +112,6 @@ class OnlineValues:
     )
     # classification and ranking
     message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
-    heads: int = value(
-        1, Whole(1, MOST_HEADS), "ranking: last layers that learn side by side, for .order=disagreement", decides=True
-    )
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
     batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per lesson", decides=True)
     lessons_early: int = value(32, Whole(0, 100_000), "lessons whenever labels arrive, before switch_at", decides=True)
@@ -202,10 +198,6 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
             raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and section.kind not in NETWORKS:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
-    if section.heads > 1 and section.kind != "ranking":
-        raise UserError(f"{section.heads} heads are for ranking: {section.kind!r} has one ({SECTION}.heads, .kind)")
-    if section.order == "disagreement" and section.heads == 1:
-        raise UserError(f"one head cannot disagree: choose 2 or more, such as 5 ({SECTION}.heads, .order)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
     if backend == "vllm" and len(turns) > 1 and section.kind != WORDS:

@@ -15,7 +15,6 @@ import numpy as np
 import optax
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.rewards.heads import combine
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
@@ -42,7 +41,7 @@ class Pupil:
 
         Args:
           params: initial parameters.
-          scores: (parameters, messages [D, W]) -> [D]; with several heads [E, D].
+          scores: (parameters, messages [D, W]) -> [D].
           loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
           optimizer: an optax optimizer.
           seed: for dropout.
@@ -74,14 +73,10 @@ class Pupil:
 
     def scores(self, params: Any, messages: np.ndarray) -> np.ndarray:
         """The network's output for distinct captions, with the given parameters. [D, 256] uint8 -> [D]"""
-        return combine(self.scores_of_heads(params, messages), {})
-
-    def scores_of_heads(self, params: Any, messages: np.ndarray) -> np.ndarray:
-        """As `scores`; with several heads [E, D]."""
         if not len(messages):
             return np.zeros(0, np.float32)
         parts = [messages[start : start + CHUNK] for start in range(0, len(messages), CHUNK)]
-        return np.concatenate([np.asarray(self._scores(params, pad(part)))[..., : len(part)] for part in parts], -1)
+        return np.concatenate([np.asarray(self._scores(params, pad(part)))[: len(part)] for part in parts])
 
     def start_from(self, params: Any) -> None:
         """Begins with given parameters, which count as one lesson."""
@@ -142,7 +137,6 @@ class Teaching(NamedTuple):
     lessons_late: int
     switch_at: int
     seed: int
-    heads: int = 1
 
 
 class TaughtKind:
