@@ -3,7 +3,7 @@
     python -m motif_jax.launch --config=configs/options.py:treasure --workdir=runs/options
 
 `treasure` is a small game whose best return, 29, is known; an agent that is satisfied with the first reward gets 20.
-`nethack` is quickstart.py with the options learnt, gold and stairs, whose controller is paid the game's score.
+`nethack` has the options learnt, gold and stairs, and a controller that is paid the game's score.
 """
 
 import runpy
@@ -47,10 +47,17 @@ def treasure() -> ConfigDict:
 
 
 def nethack() -> ConfigDict:
-    """The learnt reward, gold and stairs down as options."""
-    config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()
-    config.policy.options = "learnt:0.1,gold:0.1,stairs:1"
-    config.policy.controller = "score:0.01"
-    config.policy.control.exploration = 1000.0
-    config.policy.control.anneal_exploration_to = 1e-3
+    """The learnt reward, gold and stairs down as options; data, reward and small pay for new squares as in goals.py."""
+    config = runpy.run_path(str(Path(__file__).with_name("goals.py")))["get_config"]("progress")
+    policy, own = config.policy, {"learnt": 5, "gold": 0.1, "stairs": 1}
+    policy.sources, policy.intrinsic_coefficient = "", 0.0
+    policy.options = ",".join(f"{name}={name}:{factor}+explore:0.02+idle:-0.005" for name, factor in own.items())
+    policy.controller = "score:0.01"
+    policy.max_episode_steps = 250  # more beginnings, where most gold and stairs are found
+    # As above: the controller chooses almost at random until the options can be relied on.
+    policy.control.exploration = 100_000.0
+    policy.control.anneal_exploration_to = 1e-5
+    policy.control.bootstrap_on_switch = False
+    policy.train_for_env_steps = 10_000_000
+    config.evaluate.beside = "random,#learnt,#gold,#stairs"
     return config
