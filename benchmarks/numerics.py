@@ -33,7 +33,8 @@ from motif_jax.devices.mesh import AXES, map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
-from motif_jax.stages.train_policy.setup import Parts, assemble, make_place, make_player, make_shape_rewards, open_pool
+from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, make_shape_rewards, open_pool
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 

@@ -35,9 +35,10 @@ from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
+from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.section import takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_place, make_player, open_pool
+from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3

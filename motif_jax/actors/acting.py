@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motif_jax.actors.handoff import Arrays, Handoff, RolloutBatch, make_batch
+from motif_jax.actors.handoff import Arrays, Handoff, RolloutBatch, games_of, make_batch
 from motif_jax.actors.layout import Full, Request
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.rows import find_places
@@ -134,9 +134,11 @@ class Rounds:
         policy: BatchedPolicy,
         rollouts: int,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
+        begin: Callable[[np.ndarray], None] = lambda games: None,
     ):
-        """See `FreeRunning`."""
+        """See `FreeRunning`; `begin` is told the games whose rollouts begin. [B] indices"""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
+        self._begin = begin
         self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
         self._round: list[Full] = []  # of this round
         self._fulls: list[Full] = []  # in the order in which they came
@@ -157,7 +159,11 @@ class Rounds:
             self._fulls += sorted(self._round)
             self._round = []
             if len(self._fulls) < self._rollouts:
-                answer(self._pool, [self._requests[group] for group in sorted(self._requests)], self._policy)
+                requests = [self._requests[group] for group in sorted(self._requests)]
+                for request in requests:
+                    if not request.step:
+                        self._begin(games_of(self._pool, request))
+                answer(self._pool, requests, self._policy)
                 self._requests = {}
         taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
         return make_batch(self._pool, taken, self._place, self.timers)

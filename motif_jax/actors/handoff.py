@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.layout import Ended, Full, Request
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import waited
 from motif_jax.structs import UserError
@@ -43,6 +43,7 @@ def make_batch(
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
         arrays["game"] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
         episodes = [pool.ended(full) for full in fulls]
+        arrays["ended"] = first_ends(episodes, pool.layout.group_size)
         if not hold:
             for full in fulls:
                 pool.release(full)
@@ -52,10 +53,19 @@ def make_batch(
     return RolloutBatch(placed, fulls, episodes, steps)
 
 
-def games_of(pool: ActorPool, full: Full) -> np.ndarray:
+def games_of(pool: ActorPool, one: Full | Request) -> np.ndarray:
     """The indices in the whole pool of the games in a slot. [E]"""
     size = pool.layout.group_size
-    return (full.worker * pool.layout.groups + full.group) * size + np.arange(size)
+    return (one.worker * pool.layout.groups + one.group) * size + np.arange(size)
+
+
+def first_ends(episodes: list[list[Ended]], size: int) -> np.ndarray:
+    """Number and steps of the first episode that ended in each column; -1 for none. [2, B]"""
+    found = np.full((2, len(episodes), size), -1, np.int64)
+    for slot, ended in enumerate(episodes):
+        for one in reversed(ended):
+            found[:, slot, one.game] = one.info.episode, one.info.steps
+    return found.reshape(2, -1)
 
 
 class Handoff:

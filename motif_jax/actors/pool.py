@@ -56,6 +56,7 @@ class ActorPool:
         seed: int = 0,
         stream: int = SeedStream.TRAIN,
         first_episode: int = 0,
+        alike: int = 1,
         hang_timeout_s: float = 10.0,
         record: str = "",
         flag: str = "--config.collect",
@@ -73,7 +74,7 @@ class ActorPool:
           outputs, starts: arrays that `act` stores with each action, and with the first action of each rollout.
           warmup_steps: a game begins with up to this many random actions, which are not recorded.
           slots_per_group: rollouts of a group that workers and the caller can hold at the same time.
-          seed, stream, first_episode: determine the games' seeds.
+          seed, stream, first_episode, alike: determine the games' seeds; `alike` consecutive episodes have the same.
           hang_timeout_s: a worker without a sign of life for this time is replaced.
           record: directory for the frames of every episode (`recorder.RecordedGame`), or "".
           flag: section of the config, for errors.
@@ -99,6 +100,7 @@ class ActorPool:
             outputs=tuple((outputs or {}).items()),
             starts=tuple((starts or {}).items()),
             warmup_steps=warmup_steps,
+            alike=alike,
             record=record,
         )
         self.timers = Timers()

@@ -67,10 +67,12 @@ class Group:
             extra_frames=self._extra_frames(world),
             stepping=self._stepping,
         )
-        if any(name == "charge" for name, _ in layout.outputs) and not getattr(self.vector, "can_wait", False):
+        waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
+        if waits and not getattr(self.vector, "can_wait", False):
             raise UserError(
-                f"the games of the world {world.name!r} cannot stand still while a controller decides: a vector of "
-                "your own skips the action WAIT, and says so by `can_wait` (--config.policy.options)"
+                f"the games of the world {world.name!r} cannot stand still while others play or a controller decides: "
+                "a vector of your own skips the action WAIT, and says so by `can_wait` (--config.policy.options, "
+                ".algorithm)"
             )
         if layout.record and hasattr(self.vector, "replace_games"):
             screen_of = getattr(world, "screen_of", None)
@@ -99,7 +101,10 @@ class Group:
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
-        """The number of the game's next episode. The shared lists always hold the episodes lost with this process."""
+        """The number of the game's next episode, from which its seed follows.
+
+        The shared lists always hold the episodes lost with this process.
+        """
         if self._playing[game] and not self._warming:  # warm-up episodes are not delivered
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1
@@ -114,9 +119,10 @@ class Group:
             episode = self._redo[place] - 1
             self._playing[game] = self._redo[place]
             self._redo[place] = 0
+        number = episode // self._layout.alike
         if self.scripted:
-            self.scripted.begin(game, self.vector.seed_of(episode))
-        return episode
+            self.scripted.begin(game, self.vector.seed_of(number))
+        return number
 
     def delivered(self) -> None:
         """Marks the slot, and the episodes that ended in it, as delivered to the parent."""

@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.devices.mesh import DATA, total
-from motif_jax.learner.settings import Settings
+from motif_jax.learner.settings import GroupSettings, Settings
 
 RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
-FINITE_RANGE = (1e-9, 1e9)  # of PPO, only to avoid overflow
+FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 
 
 class Head(NamedTuple):
@@ -79,10 +79,11 @@ class LossInputs(NamedTuple):
     target: jax.Array  # of the value, without gradient
     advantage: jax.Array  # normalised if configured, without gradient
     weight: jax.Array  # of `weigh`
+    reference: jax.Array | None = None  # log probabilities of the policy at the start, of grpo and gigpo. [T, B, A]
 
 
 def sum_of_terms(
-    inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array
+    inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array, group: GroupSettings | None = None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Computes the loss, and its terms for the metrics.
 
@@ -90,6 +91,7 @@ def sum_of_terms(
       inputs: of this device.
       settings: of the learner.
       exploration_coefficient: annealed. []
+      group: of grpo and gigpo, which have no critic.
 
     Returns:
       This device's part of the loss, and of the metrics: the loss, its terms by name, the entropy. [] each
@@ -98,8 +100,9 @@ def sum_of_terms(
         policy_loss = impala(inputs.log_pi, inputs.advantage, inputs.weight)
     else:
         clip = settings.clip_ratio
-        lowest = 1 - clip if settings.algorithm == "ppo" else 1 / (1 + clip)  # appo's bound is that of sample-factory
-        policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, lowest, 1 + clip)
+        lowest = 1 / (1 + clip) if settings.algorithm == "appo" else 1 - clip  # appo's bound is that of sample-factory
+        highest = 1 + ((group.clip_high if group else 0.0) or clip)
+        policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, lowest, highest)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     entropies = [head.entropy(inputs.weight) for head in inputs.heads]
     mean_entropy = _sum(entropies)
@@ -114,9 +117,13 @@ def sum_of_terms(
     )
     terms = {
         "policy_loss": policy_loss,
-        "value_loss": settings.value_coefficient * value_error,
+        "value_loss": (0.0 if group else settings.value_coefficient) * value_error,
         "exploration_loss": exploration_loss * exploration_coefficient,
     }
+    if group and inputs.reference is not None:
+        (head,) = inputs.heads
+        apart = part_of_mean((jnp.exp(head.log_all) * (head.log_all - inputs.reference)).sum(-1), inputs.weight)
+        terms["reference_loss"] = group.reference_coefficient * apart
     loss = _sum(terms.values())
     return loss, terms | {"loss": loss, "entropy": mean_entropy}
 
@@ -176,10 +183,10 @@ def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) ->
     return (advantages - mean) / jnp.maximum(std, floor)
 
 
-def clamped_ratio(log_pi: jax.Array, log_mu: jax.Array, limits: tuple[float, float] = RATIO_RANGE) -> jax.Array:
+def clamped_ratio(log_ratio: jax.Array, limits: tuple[float, float] = RATIO_RANGE) -> jax.Array:
     """Returns pi / mu clamped to limits, with zero gradient outside."""
     # clipped before exp, because exp of a large number has an infinite gradient, even if it is masked later
-    return jnp.exp(jnp.clip(log_pi - log_mu, *map(math.log, limits)))
+    return jnp.exp(jnp.clip(log_ratio, *map(math.log, limits)))
 
 
 def surrogate(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, lowest: float, highest: float) -> jax.Array:

@@ -44,6 +44,7 @@ class Rollouts(NamedTuple):
     truncated: jax.Array  # [T, B] bool
     moments: dict[str, jax.Array]  # inputs of the intrinsic reward; may be empty. [T, B, ...]
     control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
+    group: Any = ()  # of grpo and gigpo (groups.py): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
 
 
 class Targets(NamedTuple):
@@ -60,6 +61,8 @@ class Samples(NamedTuple):
     reward: jax.Array  # [T, B]
     valid: jax.Array  # [T, B] bool
     targets: Targets | None = None
+    weight: jax.Array | None = None  # of each step in means; None: the valid ones count the same. [T, B]
+    reference: jax.Array | None = None  # logits of the policy at the start. [T, B, A]
 
 
 def cuts_steps(rollouts: Rollouts, settings: Settings) -> bool:

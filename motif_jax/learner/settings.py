@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
 
-POLICY_GRADIENTS = ("appo", "impala", "ppo")  # algorithms of update.py
+IN_GROUPS = ("grpo", "gigpo")  # algorithms of groups.py
+POLICY_GRADIENTS = ("appo", "impala", "ppo", *IN_GROUPS)  # algorithms of update.py
 Q_LEARNING = "q_learning"  # q_learning.py
-REPLAY = "replay"  # the section within the section
+REPLAY, GROUP = "replay", "group"  # the sections within the section
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Settings:
     algorithm: str = value(
         "appo",
         Text((*POLICY_GRADIENTS, Q_LEARNING)),
-        "appo: V-trace, clipped surrogate; impala: V-trace policy gradient",
+        "appo: V-trace, clipped surrogate; impala: V-trace policy gradient; grpo, gigpo: advantages within groups",
         decides=True,
     )
     num_epochs: int = value(1, Whole(1, 1_000_000), "passes over a batch", decides=True)
@@ -33,7 +34,7 @@ class Settings:
         4.0, Number(0, above=True, infinite=True), "largest norm of gradients", decides=True
     )
     clip_ratio: float = value(
-        0.1, Number(0, infinite=True), "clipping of probability ratios, in appo and ppo", decides=True
+        0.1, Number(0, infinite=True), "clipping of probability ratios, except in impala", decides=True
     )
     clip_value: float = value(
         1.0,
@@ -88,6 +89,34 @@ class Settings:
     def exploration_end(self) -> float:
         """The weight of the exploration term after `total_updates`."""
         return self.exploration_coefficient * self.anneal_exploration_to
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """The groups of grpo and gigpo."""
+
+    size: int = value(8, Whole(2, 65_536), "episodes that begin alike, with the same seed", decides=True)
+    divide_by: str = value(
+        "deviation", Text(("deviation", "nothing")), "what advantages in a group are divided by", decides=True
+    )
+    mean_over: str = value(
+        "steps",
+        Text(("steps", "episodes", "limit")),
+        "mean of the loss: of all steps; of episodes; of episodes, whose sums are divided by rollout_length",
+        decides=True,
+    )
+    ratio: str = value(
+        "step", Text(("step", "episode")), "probability ratios of steps, or their means in episodes", decides=True
+    )
+    clip_high: float = value(
+        0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: the same as below, clip_ratio", decides=True
+    )
+    reference_coefficient: float = value(
+        0.0, Number(0, 1e6), "weight of the divergence from the policy at the start; 0: none", decides=True
+    )
+    step_weight: float = value(
+        1.0, Number(0, 1e6), "gigpo: weight of the advantages among visits of the same moment", decides=True
+    )
 
 
 @dataclass(frozen=True)

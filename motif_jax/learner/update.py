@@ -20,10 +20,11 @@ import optax
 
 from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
+from motif_jax.learner.groups import log_ratio_of_episodes, with_group_targets
 from motif_jax.learner.numbers import NumbersHead
 from motif_jax.learner.options import Control
 from motif_jax.learner.samples import Rollouts, Samples, Unroll, cuts_steps, minibatch, normalised, with_targets
-from motif_jax.learner.settings import CHOICES, Settings
+from motif_jax.learner.settings import CHOICES, GroupSettings, Settings
 from motif_jax.learner.vtrace import next_values, vtrace
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 
@@ -47,6 +48,7 @@ class LearnerState(NamedTuple):
     params: Any
     optimizer: Any
     version: jax.Array  # updates done. int32
+    reference: Any = ()  # the parameters at the start, if the policy is to stay near them
 
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
@@ -55,9 +57,10 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
 
 
-def init_state(params: Any, settings: Settings) -> LearnerState:
+def init_state(params: Any, settings: Settings, group: GroupSettings | None = None) -> LearnerState:
     """Makes the state before the first update."""
-    return LearnerState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32))
+    reference = jax.tree.map(jnp.copy, params) if group and group.reference_coefficient else ()
+    return LearnerState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32), reference)
 
 
 def annealed(start: float, end: float, version: jax.Array, total_updates: int) -> jax.Array:
@@ -89,6 +92,7 @@ def make_policy_update(
     settings: Settings,
     control: Control | None = None,
     space: ActionSpace | None = None,
+    group: GroupSettings | None = None,
 ) -> Callable[..., Any]:
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
@@ -98,6 +102,7 @@ def make_policy_update(
       settings: of the learner.
       control: of the options, for a policy that has them.
       space: of actions that are several choices or numbers.
+      group: of grpo and gigpo.
 
     Returns:
       `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one
@@ -110,13 +115,13 @@ def make_policy_update(
             raise ValueError(f"{name}={getattr(settings, name)!r}: give one of {', '.join(choices)}")
     optimizer = make_optimizer(settings)
     num_steps = settings.num_epochs * settings.num_minibatches
-    limits = {"appo": losses.RATIO_RANGE, "ppo": losses.FINITE_RANGE}.get(settings.algorithm)
+    limits = {"appo": losses.RATIO_RANGE, "impala": None}.get(settings.algorithm, losses.FINITE_RANGE)
 
     def loss_of(
         params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples."""
-        batch, reward, valid, made = data
+        batch, reward, valid, made, weight, reference = data
         steps = len(reward)
         observations, first = control.with_behaviour(batch) if control else (batch.observations, batch.first)
         logits, values = unroll(params, frozen, observations, first, batch.core[0])
@@ -131,7 +136,10 @@ def make_policy_update(
             heads = taken(space, logits[:steps], batch)
         log_pi = functools.reduce(operator.add, [head.log_pi for head in heads])
         log_mu = functools.reduce(operator.add, [head.log_mu for head in heads])
-        ratio = losses.clamped_ratio(log_pi, log_mu, limits) if limits else jnp.exp(log_pi - log_mu)
+        log_ratio = log_pi - log_mu
+        if group and group.ratio == "episode":
+            log_ratio = log_ratio_of_episodes(log_ratio, valid)
+        ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
 
         if made is not None:
             (targets, advantages), used = made
@@ -149,8 +157,10 @@ def make_policy_update(
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(heads=heads, log_pi=log_pi, log_mu=log_mu, ratio=ratio, value=value,
                                        old_value=batch.value, target=targets, advantage=used,
-                                       weight=losses.weigh(valid))  # fmt: skip
-            loss, means = losses.sum_of_terms(inputs, settings, coefficient)
+                                       weight=losses.weigh(valid) if weight is None else weight,
+                                       reference=None if reference is None else jax.nn.log_softmax(reference),
+                                       )  # fmt: skip
+            loss, means = losses.sum_of_terms(inputs, settings, coefficient, group)
         means |= losses.distances(inputs, settings.clip_ratio)
         return loss, (means, losses.spread(ratio, value, targets, advantages, valid))
 
@@ -167,7 +177,7 @@ def make_policy_update(
             params, optimizer_state, norms = descend(optimizer, state.params, state.optimizer, gradients, rate)
         finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
         metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}
-        return LearnerState(params, optimizer_state, state.version), metrics
+        return state._replace(params=params, optimizer=optimizer_state), metrics
 
     def update(state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
         check(rollouts, settings)
@@ -180,6 +190,9 @@ def make_policy_update(
         if settings.algorithm == "ppo":
             with jax.named_scope("targets"):
                 data = with_targets(data, state.params, frozen, unroll, settings)
+        elif group:
+            with jax.named_scope("targets"):
+                data = with_group_targets(data, frozen, state.reference, unroll, settings, group)
         if num_steps == 1:
             new, metrics = step(state, frozen, data)
         else:
@@ -190,10 +203,10 @@ def make_policy_update(
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
             metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
-            if settings.algorithm == "ppo":  # the effect of all steps; and 0 up to rounding
+            if settings.algorithm == "ppo" or group:  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
-        metrics |= over_all(valid, lag, rewards)
+        metrics |= over_all(data.valid if group else valid, lag, rewards)
         good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
@@ -217,7 +230,8 @@ def check(rollouts: Rollouts, settings: Settings) -> None:
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
     chex.assert_shape(rollouts.first, (num_steps + 1, batch))
     chex.assert_shape(rollouts.core, (1, batch, None))
-    others = {name: part for name, part in rollouts._asdict().items() if name not in ("observations", "first", "core")}
+    not_steps = ("observations", "first", "core", "group")
+    others = {name: part for name, part in rollouts._asdict().items() if name not in not_steps}
     chex.assert_tree_shape_prefix(others, (num_steps, batch))
     columns, what = (num_steps * batch, "steps") if cuts_steps(rollouts, settings) else (batch, "rollouts")
     if columns % settings.num_minibatches:
@@ -231,5 +245,5 @@ def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards) -> Metr
     samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": rewards.extrinsic,
                "intrinsic_reward": rewards.intrinsic}  # fmt: skip
     means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))
-    lag_min, lag_max = losses.extremes(lag, jnp.ones_like(valid))
+    lag_min, lag_max = losses.extremes(lag, jnp.ones_like(lag, bool))
     return means | {"lag_min": lag_min, "lag_max": lag_max}

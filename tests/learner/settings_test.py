@@ -3,23 +3,27 @@
 from dataclasses import fields, replace
 
 import jax
+import numpy as np
 import pytest
-from linear_policy import initial, make_rollouts, shape_rewards, unroll
+from linear_policy import B, T, make_params, make_rollouts, shape_rewards, unroll
 
 from motif_jax.devices.mesh import make_mesh, map_update
-from motif_jax.learner.settings import CHOICES, Settings
-from motif_jax.learner.update import make_policy_update
+from motif_jax.learner.settings import CHOICES, IN_GROUPS, GroupSettings, Settings, table_of
+from motif_jax.learner.update import init_state, make_policy_update
 
 pytestmark = pytest.mark.quick
 ANNEALED = Settings(anneal_learning_rate_to=0.1, anneal_exploration_to=0.3, total_updates=10)
+GROUP = GroupSettings(size=4)
 
 
-def program(settings: Settings) -> str:
+def program(settings: Settings, group: GroupSettings = GROUP) -> str:
     """What an update computes, before it is compiled."""
-    update = map_update(
-        make_policy_update(unroll, shape_rewards, settings), make_mesh(1), batch_axis=1, num_constants=1
-    )
-    return str(jax.make_jaxpr(update)(initial(settings), (), make_rollouts()))
+    own = group if settings.algorithm in IN_GROUPS else None
+    made = make_policy_update(unroll, shape_rewards, settings, group=own)
+    update, rollouts = map_update(made, make_mesh(1), batch_axis=1, num_constants=1), make_rollouts()
+    if own:
+        rollouts = rollouts._replace(group={"played": np.ones((T, B), bool), "visit": np.zeros((T, B), np.int32)})
+    return str(jax.make_jaxpr(update)(init_state(make_params(), settings, own), (), rollouts))
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
@@ -38,3 +42,12 @@ def test_every_setting_changes_the_update(name):
         if len(tried) == 1 + len(others):
             return
     pytest.fail(f"{name} changes nothing in learner/update.py and learner/losses.py: {value} is as {others}")
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(GroupSettings)])
+def test_every_value_of_groups_changes_the_update(name):
+    value, kind = getattr(GROUP, name), table_of(GroupSettings)[name].kind
+    others = getattr(kind, "choices", ()) or [2 * value or 1]
+    gigpo = replace(ANNEALED, algorithm="gigpo")
+    tried = {program(gigpo), *(program(gigpo, replace(GROUP, **{name: other})) for other in others)}
+    assert len(tried) == len({value, *others})

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import groups_test
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -234,6 +235,7 @@ def compare_devices() -> None:
         settings = replace(BASE, **changes)
         one, four = (train(settings, rollouts, devices=devices, updates=2) for devices in (1, 4))
         assert_near(one, four)
+    groups_test.compare_devices()
 
 
 def test_four_devices_do_what_one_does():

@@ -18,7 +18,8 @@ from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.update import init_state
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages.train_policy.setup import assemble, make_place
+from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.setup import assemble
 from motif_jax.stages.train_policy.start import START, Keeper, arrays_of, whole_state
 
 

@@ -30,6 +30,7 @@ from motif_jax.stages.train_policy.section import (
     RESCUED,
     TABLES,
     check_batch,
+    check_groups,
     check_parts,
     check_q_learning,
     finished,
@@ -90,6 +91,8 @@ def check(config: ConfigDict) -> None:
         check_language(section.language)
     check_q_learning(section)
     plan = find_plan(config)
+    limit = section.max_episode_steps or config.env.max_episode_steps
+    check_groups(section, limit, config.distributed.num_processes, bool(plan))
     if space_of(world):
         check_parts(section, world.name, bool(plan))
     if plan:

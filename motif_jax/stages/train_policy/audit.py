@@ -22,7 +22,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.setup import Placed
+from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.system.files import json_line
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import drop_rows_after

@@ -29,7 +29,7 @@ from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.options import OptionPlan
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.audit import FlightAudit
-from motif_jax.stages.train_policy.setup import Placed
+from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.files import json_line, write_json

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, table_of, value
-from motif_jax.learner.settings import Q_LEARNING, REPLAY, ReplaySettings, Settings
+from motif_jax.learner.settings import GROUP, IN_GROUPS, Q_LEARNING, REPLAY, GroupSettings, ReplaySettings, Settings
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
 from motif_jax.policies.text_sections import DRRN_FLAG, DrrnSection, LanguageSection
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
@@ -148,6 +148,7 @@ TABLES: Tables = {
     | OPTION_VALUES
     | table_of(PlayingSection)
     | table_of(Settings)
+    | table_of(GroupSettings, GROUP)
     | table_of(ReplaySettings, REPLAY)
     | table_of(Devices)
     | table_of(Keeping),
@@ -162,17 +163,22 @@ def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:
 
 
 def takes_turns(section: ConfigDict) -> bool:
-    """Whether games wait while the learner works: in synchronous runs and in PPO."""
-    return section.synchronous or section.algorithm == "ppo"
+    """Whether games wait while the learner works: in synchronous runs, in PPO and in groups."""
+    return section.synchronous or section.algorithm in ("ppo", *IN_GROUPS)
+
+
+def cuts_episodes(section: ConfigDict) -> bool:
+    """Whether grpo and gigpo learn from single steps, those that were played: without memory and ratios of episodes."""
+    return section.algorithm in IN_GROUPS and section.network == LANGUAGE and section.group.ratio == "step"
 
 
 def minibatches_of_columns(section: ConfigDict) -> int:
     """The number of minibatches that a batch's columns, the rollouts of single games, are divided into.
 
-    It is 1 in PPO with a network without memory, whose minibatches consist of single steps, and in Q-learning, whose
+    It is 1 where minibatches consist of single steps, because the network has no memory, and in Q-learning, whose
     minibatches are drawn from the replay buffer.
     """
-    of_steps = section.algorithm == "ppo" and section.network == LANGUAGE
+    of_steps = (section.algorithm == "ppo" and section.network == LANGUAGE) or cuts_episodes(section)
     return 1 if of_steps or section.algorithm == Q_LEARNING else section.num_minibatches
 
 
@@ -201,6 +207,34 @@ def check_parts(section: ConfigDict, world: str, options: bool) -> None:
             f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or "
             "numbers: use the network general, film or your own, without options (--config.policy.network, .options)"
         )
+
+
+def check_groups(section: ConfigDict, limit: int, hosts: int, options: bool) -> None:
+    """Raises UserError for groups of episodes that cannot be played; `limit`: steps of an episode."""
+    if section.algorithm not in IN_GROUPS:
+        return
+    games, size = max(section.num_workers, 1) * section.games_per_worker, section.group.size
+    name = f"the algorithm {section.algorithm!r}"
+    if hosts > 1 or options:
+        what = f"{hosts} hosts" if hosts > 1 else "options"
+        raise UserError(f"{name} does not work with {what} (--config.policy.algorithm)")
+    if games % size:
+        raise UserError(
+            f"{games} games at once cannot play groups of {size} episodes (--config.policy.group.size, .num_workers, "
+            ".games_per_worker)"
+        )
+    if section.rollout_length < limit:
+        raise UserError(
+            f"{name} needs whole episodes, of up to {limit:,} steps, but rollouts have {section.rollout_length} "
+            "(--config.policy.rollout_length, .max_episode_steps)"
+        )
+    if section.batch_size % (games * section.rollout_length):
+        raise UserError(
+            f"{name} needs a batch of one episode of each game, or of several: {games} games x "
+            f"{section.rollout_length} steps, or a multiple, not {section.batch_size} (--config.policy.batch_size)"
+        )
+    if section.warmup_steps:
+        raise UserError(f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0")
 
 
 def check_q_learning(section: ConfigDict) -> None:

@@ -13,33 +13,30 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
-from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shard, shardings
+from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shardings
 from motif_jax.envs.action_space import space_of
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.world import World, waited
+from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.options import Control
 from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, make_replay
-from motif_jax.learner.settings import Q_LEARNING, ReplaySettings, Settings
+from motif_jax.learner.settings import IN_GROUPS, Q_LEARNING, ReplaySettings, Settings
 from motif_jax.learner.update import Rollouts, ShapeRewards, TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, is_own, to_record
-from motif_jax.networks.options import CHOICES
+from motif_jax.policies.episode_player import EpisodePlayer
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
-from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.options import OptionPlan, find_plan
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
+from motif_jax.stages.train_policy.groups import group_settings
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.stages.train_policy.section import check_batch, takes_turns
-from motif_jax.stages.train_policy.turns import TurnFigures, turn_figures
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -124,8 +121,9 @@ def make_learner(
     """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
     if learner.algorithm == Q_LEARNING:
         return make_q_learner(config, model, world, mesh, learner, shape_rewards)
-    update = make_policy_update(model.unroll, shape_rewards, learner, make_control(config, model), model.space)
-    return lambda params: init_state(params, learner), update
+    control, group = make_control(config, model), group_settings(config)
+    update = make_policy_update(model.unroll, shape_rewards, learner, control, model.space, group)
+    return lambda params: init_state(params, learner, group), update
 
 
 def learner_settings(config: ConfigDict) -> Settings:
@@ -139,7 +137,8 @@ def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host."""
     section = config.policy
     games = max(section.num_workers, 1) * section.games_per_worker
-    return PolicyPlayer(model, games, section.games_per_worker // section.groups, seed)
+    player = EpisodePlayer if section.algorithm in IN_GROUPS else PolicyPlayer
+    return player(model, games, section.games_per_worker // section.groups, seed)
 
 
 def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
@@ -170,6 +169,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
         seed=config.seed,
         stream=SeedStream.TRAIN,
         first_episode=first_episode,
+        alike=section.group.size if section.algorithm in IN_GROUPS else 1,
         hang_timeout_s=section.hang_timeout_s,
         flag="--config.policy",
     )
@@ -250,51 +250,3 @@ def make_shape_rewards(
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
     return mix_rewards if control else shape_rewards
-
-
-class Placed(NamedTuple):
-    """A batch on the device, and figures about it on the host."""
-
-    rollouts: Rollouts
-    rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
-    ended: np.ndarray  # [T, B] bool
-    first: np.ndarray  # whether each rollout begins with an episode. [B]
-    played: np.ndarray  # whether the game was played, rather than waiting for a decision. [T, B] bool
-    turns: TurnFigures | None = None  # of a policy with options
-    paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
-
-
-def make_place(
-    model: Model, sources: RewardSources, mesh: Mesh, audited: Captioned | None = None, plan: OptionPlan | None = None
-) -> Callable[[Arrays], Placed]:
-    """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
-
-    Args:
-      model, sources, mesh: of the training.
-      audited: the online reward, if its pay is audited.
-      plan: of a policy with options.
-    """
-
-    def place(arrays: Arrays) -> Placed:
-        moments = sources.moments(arrays)
-        rewards = sources.shape(moments)
-        sources.check(rewards, arrays["reward"].shape)
-        played = ~waited(arrays["action"])
-        if plan:
-            rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
-        paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
-        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
-        rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
-        if plan:
-            rows["control"] = {key: arrays[key] for key in CHOICES}
-        return Placed(
-            rollouts=shard(Rollouts(**rows), mesh, axis=1),
-            rewards=rewards,
-            ended=arrays["terminated"] | arrays["truncated"],
-            first=arrays["first"][0],
-            played=played,
-            turns=turn_figures(plan, arrays, rewards) if plan else None,
-            paid_messages=paid,
-        )
-
-    return place

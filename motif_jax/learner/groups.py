@@ -1,0 +1,147 @@
+"""Advantages relative to a group of episodes that begin alike: GRPO (arXiv 2402.03300) and GiGPO (arXiv 2505.10978).
+
+A batch has one episode of each game. G neighbouring columns are a group: their episodes have the same seed, and were
+played by the same policy. With R, the sum of an episode's rewards, and R_t, the discounted sum from step t on:
+
+    grpo     A_t = (R - mean) / deviation                                   over the group's episodes
+    gigpo    A_t = the same + step_weight (R_t - mean of R_t) / deviation   over the group's visits of the same moment
+
+There is no critic. A group whose episodes have equal returns has advantages of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from motif_jax.devices.mesh import total
+from motif_jax.learner.samples import Samples, Targets, Unroll
+from motif_jax.learner.settings import GroupSettings, Settings
+from motif_jax.learner.vtrace import VTrace
+
+FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not explode
+
+
+def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int, by_deviation: bool) -> jax.Array:
+    """Values relative to the others with the same id: (value - mean) / (deviation, n - 1, at least FLOOR).
+
+    Args:
+      values: [N]
+      counted: the others are 0, and do not count. [N] bool
+      ids: below `number`. [N] int32
+      number: of ids.
+      by_deviation: whether to divide.
+
+    Returns:
+      [N]; 0 for a value without others.
+    """
+    chex.assert_equal_shape([values, counted, ids])
+
+    def total_of(array: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(jnp.where(counted, array, 0.0), ids, number)[ids]
+
+    count = total_of(jnp.ones_like(values))
+    apart = values - total_of(values) / jnp.maximum(count, 1)
+    if by_deviation:
+        deviation = jnp.sqrt(total_of(apart**2) / jnp.maximum(count - 1, 1))
+        apart = apart / jnp.maximum(deviation, FLOOR)
+    return jnp.where(counted & (count > 1), apart, 0.0)
+
+
+def returns_from(reward: jax.Array, discount: float) -> jax.Array:
+    """The discounted sum of the rewards from each step on. [T, B] -> [T, B]"""
+
+    def back(following: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = reward + discount * following
+        return found, found
+
+    return jax.lax.scan(back, jnp.zeros_like(reward[0]), reward, reverse=True)[1]
+
+
+def group_advantages(
+    reward: jax.Array, played: jax.Array, visit: jax.Array, settings: Settings, group: GroupSettings
+) -> jax.Array:
+    """The advantage of each step.
+
+    Args:
+      reward: [T, B]
+      played: the steps of complete groups, before their episodes' ends. [T, B] bool
+      visit: equal for equal moments of a group, and below T * G. [T, B] int32
+      settings, group: of the learner.
+
+    Returns:
+      [T, B], 0 where nothing was played.
+    """
+    chex.assert_equal_shape([reward, played, visit])
+    steps, columns = reward.shape
+    reward = jnp.where(played, reward, 0.0)
+    place = jnp.arange(columns) // group.size
+    by_deviation = group.divide_by == "deviation"
+    of_episode = relative(reward.sum(0), played.any(0), place, columns, by_deviation)
+    advantages = jnp.where(played, of_episode, 0.0)
+    if settings.algorithm == "gigpo":
+        ids = (place * steps * group.size + visit).reshape(-1)
+        remaining = returns_from(reward, settings.discount).reshape(-1)
+        of_step = relative(remaining, played.reshape(-1), ids, steps * columns, by_deviation)
+        advantages += group.step_weight * of_step.reshape(steps, columns)
+    return advantages
+
+
+def weights(played: jax.Array, group: GroupSettings, num_minibatches: int) -> jax.Array:
+    """The weight of each step in the loss, for all minibatches together `num_minibatches`. [T, B] bool -> [T, B]
+
+    mean_over: "steps" of the batch; "episodes": the mean over an episode's steps, then over episodes; "limit": the sum
+    over an episode's steps, divided by the time limit, then the mean over episodes.
+    """
+    length = played.sum(0)
+    share = played.astype(jnp.float32)
+    if group.mean_over == "episodes":
+        share = share / jnp.maximum(length, 1)
+    elif group.mean_over == "limit":
+        share = share / len(played)
+    whole = share.sum() if group.mean_over == "steps" else (length > 0).sum().astype(jnp.float32)
+    return num_minibatches * share / jnp.maximum(total(whole), 1)
+
+
+def with_group_targets(
+    data: Samples, frozen: Any, reference: Any, unroll: Unroll, settings: Settings, group: GroupSettings
+) -> Samples:
+    """Adds advantages and weights to samples, and the reference policy's logits; called inside a mapped function.
+
+    Samples of a policy without memory become one row of the steps that were played. `rollouts.group` has `played` and
+    `visit`, and `index`, the places of these steps among the T * B of this device, filled up with -1. [1, N]
+    """
+    rollouts, (steps, columns) = data.rollouts, data.reward.shape
+    own = rollouts.group
+    played = own["played"]
+    advantages = group_advantages(data.reward, played, own["visit"], settings, group)
+    valid = data.valid & played
+    target = returns_from(jnp.where(played, data.reward, 0.0), settings.discount)
+    targets = Targets(VTrace(target, advantages), advantages)
+    seen = {name: array[:-1] for name, array in rollouts.observations.items()}
+    rollouts = rollouts._replace(observations=seen, first=rollouts.first[:-1], moments={}, group=())
+    weight: Any = weights(valid, group, settings.num_minibatches)
+    data = Samples(rollouts, data.reward, valid, targets, weight)
+    if "index" in own:
+        index = own["index"][0]
+
+        def take(array: jax.Array) -> jax.Array:
+            return array.reshape(steps * columns, *array.shape[2:])[index][None]
+
+        data = jax.tree.map(take, data._replace(rollouts=rollouts._replace(core=jnp.zeros((steps, columns, 0)))))
+        there, weight = index >= 0, data.weight
+        data = data._replace(valid=data.valid & there, weight=jnp.where(there, weight, 0.0))
+    if not group.reference_coefficient:
+        return data
+    batch = data.rollouts
+    logits = unroll(reference, frozen, batch.observations, batch.first, batch.core[0])[0]
+    return data._replace(reference=jax.lax.stop_gradient(logits))
+
+
+def log_ratio_of_episodes(log_ratio: jax.Array, valid: jax.Array) -> jax.Array:
+    """The mean over each column's valid steps, for ratios of whole episodes (GSPO, arXiv 2507.18071). [T, B] each"""
+    mean = jnp.where(valid, log_ratio, 0.0).sum(0) / jnp.maximum(valid.sum(0), 1)
+    return jnp.broadcast_to(mean, log_ratio.shape)

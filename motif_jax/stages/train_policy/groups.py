@@ -1,0 +1,99 @@
+"""Puts the columns of a batch in groups of episodes that began alike, for grpo and gigpo (learner/groups.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from motif_jax.devices.mesh import batch_parts
+from motif_jax.envs.world import waited
+from motif_jax.learner.settings import IN_GROUPS, GroupSettings
+from motif_jax.stages.train_policy.section import cuts_episodes
+from motif_jax.structs import UserError
+
+NO_EPISODE = -1  # for a column in which no episode ended
+AT_LEAST = 64  # steps of a batch without padding, so that few sizes are compiled
+
+
+class Grouped(NamedTuple):
+    """How batches are put in groups."""
+
+    size: int  # episodes of a group, G
+    parts: int = 0  # for devices, along the columns, whose played steps come first; 0: all steps stay where they are
+    multiple: int = 1  # the number of steps of each part is a multiple of this
+
+
+def group_settings(config: ConfigDict) -> GroupSettings | None:
+    """How groups of episodes count; None for other algorithms."""
+    return GroupSettings(**config.policy.group) if config.policy.algorithm in IN_GROUPS else None
+
+
+def make_grouped(config: ConfigDict, mesh: Mesh) -> Grouped | None:
+    """How batches are put in groups; None for other algorithms."""
+    section = config.policy
+    if section.algorithm not in IN_GROUPS:
+        return None
+    return Grouped(section.group.size, batch_parts(mesh) if cuts_episodes(section) else 0, section.num_minibatches)
+
+
+def in_groups(
+    arrays: Mapping[str, np.ndarray], reads: Sequence[str], grouped: Grouped
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Sorts columns by the seeds of their episodes.
+
+    Args:
+      arrays: of a batch of rollouts that `EpisodePlayer` played; `ended` as of `handoff.first_ends`.
+      reads: the observations by which moments are compared.
+      grouped: how.
+
+    Returns:
+      The sorted arrays, and `Rollouts.group`.
+    """
+    size = grouped.size
+    order = np.argsort(arrays["ended"][0], kind="stable")
+    found = {name: np.take(array, order, 1) for name, array in arrays.items()}
+    found["first"][0] = True  # a game that waited for the others is at the beginning of its episode
+    waits = waited(found["action"])
+    over = np.concatenate([waits[:1], np.logical_or.accumulate(found["first"][1:-1] | waits[1:], 0)])
+    episodes, steps = found["ended"]
+    whole = (episodes != NO_EPISODE) & (steps == (~over).sum(0))
+    whole &= episodes == np.repeat(episodes[::size], size)
+    played = ~over & np.repeat(whole.reshape(-1, size).all(1), size)
+    if not played.any():
+        raise UserError(
+            f"none of {len(episodes) // size} groups is complete: all {size} episodes of a group must begin and end "
+            f"within a rollout of {len(waits)} steps (--config.policy.rollout_length, .group.size)"
+        )
+    group = {"played": played, "visit": visits({name: found[name] for name in reads}, size)}
+    if grouped.parts:
+        group["index"] = places(played, grouped.parts, grouped.multiple)
+    return found, group
+
+
+def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+    """Numbers of each group's moments: equal for equal ones, below T * G. [T + 1, B, ...] -> [T, B] int32"""
+    rows = [np.ascontiguousarray(array[:-1]).view(np.uint8) for array in seen.values()]
+    steps, columns = rows[0].shape[:2]
+    whole = np.concatenate([row.reshape(steps, columns, -1) for row in rows], 2)
+    keys = np.ascontiguousarray(whole).view(np.dtype((np.void, whole.shape[2])))[..., 0]  # [T, B]
+    found = np.zeros((steps, columns), np.int32)
+    for start in range(0, columns, size):
+        own = np.s_[:, start : start + size]
+        found[own] = np.unique(keys[own], return_inverse=True)[1].reshape(steps, size)
+    return found
+
+
+def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
+    """The places of the played steps in each part, time first, filled up with -1 to one of few sizes. [1, parts * N]"""
+    own = [np.flatnonzero(part) for part in np.split(played, parts, 1)]
+    least = max(AT_LEAST, *map(len, own)) if own else AT_LEAST
+    room = 1 << (least - 1).bit_length()
+    if least <= 3 * room // 4:
+        room = 3 * room // 4
+    room = -(-room // multiple) * multiple
+    filled = [np.pad(part, (0, room - len(part)), constant_values=-1) for part in own]
+    return np.concatenate(filled)[None].astype(np.int32)

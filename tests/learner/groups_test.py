@@ -1,0 +1,212 @@
+"""Advantages in groups of episodes, against slow twins, and the update with them."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from linear_policy import BASE, VERSION, A, B, D, T, assert_same, make_params, make_rollouts, shape_rewards
+from ppo_test import NO_MEMORY, forgetful
+
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.learner.groups import FLOOR, group_advantages, log_ratio_of_episodes, relative, returns_from, weights
+from motif_jax.learner.settings import GroupSettings
+from motif_jax.learner.update import init_state, make_policy_update
+from motif_jax.stages.train_policy.groups import places
+
+GROUP = GroupSettings(size=4)
+GRPO = replace(BASE, algorithm="grpo", discount=0.9, clip_ratio=0.2)
+RNG = np.random.default_rng(5)
+LENGTHS = RNG.integers(1, T + 1, B)
+PLAYED = np.arange(T)[:, None] < LENGTHS
+PLAYED[:, 8:12] = False  # an incomplete group
+VISIT = RNG.integers(4, size=(T, B)).astype(np.int32)
+
+
+def slow_relative(values, by_deviation):
+    """As the definition says, for the values of one group."""
+    if len(values) < 2:
+        return [0.0] * len(values)
+    mean = sum(values) / len(values)
+    deviation = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+    return [(value - mean) / (max(deviation, FLOOR) if by_deviation else 1) for value in values]
+
+
+def slow_advantages(reward, group, discount, with_steps):
+    """Step by step."""
+    found = np.zeros((T, B))
+    for start in range(0, B, group.size):
+        columns = [column for column in range(start, start + group.size) if PLAYED[:, column].any()]
+        totals = [sum(reward[t, column] for t in range(T) if PLAYED[t, column]) for column in columns]
+        for column, one in zip(columns, slow_relative(totals, group.divide_by == "deviation"), strict=True):
+            found[PLAYED[:, column], column] = one
+        if not with_steps:
+            continue
+        for moment in range(T * group.size):
+            places = [(t, column) for column in columns for t in range(T)
+                      if PLAYED[t, column] and VISIT[t, column] == moment]  # fmt: skip
+            remaining = [
+                sum(discount ** (later - t) * reward[later, column] for later in range(t, T) if PLAYED[later, column])
+                for t, column in places
+            ]
+            for place, one in zip(places, slow_relative(remaining, group.divide_by == "deviation"), strict=True):
+                found[place] += group.step_weight * one
+    return found
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("algorithm", ["grpo", "gigpo"])
+@pytest.mark.parametrize("divide_by", ["deviation", "nothing"])
+def test_advantages_are_relative_to_the_group_and_to_other_visits(algorithm, divide_by):
+    group, reward = replace(GROUP, divide_by=divide_by, step_weight=0.7), make_rollouts().reward
+    settings = replace(GRPO, algorithm=algorithm)
+    found = jax.jit(lambda reward: group_advantages(reward, PLAYED, jnp.asarray(VISIT), settings, group))(reward)
+    wanted = slow_advantages(reward, group, 0.9, algorithm == "gigpo")
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    assert np.abs(wanted[:, :4]).max() > 0.5
+
+
+@pytest.mark.quick
+def test_equal_and_nearly_equal_returns_teach_nothing_or_little_and_a_single_one_nothing():
+    ids, counted = jnp.array([0, 0, 0, 1, 1, 2, 3, 3]), jnp.array([True] * 6 + [True, False])
+    values = jnp.array([2.0, 2.0, 2.0, 1.0, 1.0 + 1e-6, 7.0, 5.0, 9.0])
+    found = np.asarray(relative(values, counted, ids, 4, True))
+    assert found[:3].tolist() == [0, 0, 0]
+    assert 0 < np.abs(found[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
+    assert found[5:].tolist() == [0, 0, 0]
+
+
+@pytest.mark.quick
+def test_steps_weigh_the_same_or_episodes_do_or_sums_over_the_limit():
+    played = np.zeros((4, 3), bool)
+    played[:1, 0] = played[:3, 1] = True  # of 1 and 3 steps; the third episode does not count
+
+    def found(mean_over, minibatches=1):
+        one = replace(GROUP, mean_over=mean_over)
+        made = jax.vmap(lambda played: weights(played, one, minibatches), axis_name="data")(jnp.asarray(played)[None])
+        return np.asarray(made[0])
+
+    np.testing.assert_allclose(found("steps"), played / 4)
+    np.testing.assert_allclose(found("episodes"), played * [1 / 2, 1 / 6, 0], rtol=1e-6)
+    np.testing.assert_allclose(found("limit"), played / (4 * 2))
+    np.testing.assert_allclose(found("steps", 2), played / 2)
+
+
+@pytest.mark.quick
+def test_what_remains_of_an_episode_and_the_ratio_of_an_episode():
+    found = returns_from(jnp.array([[1.0], [0.0], [2.0]]), 0.5)
+    assert found[:, 0].tolist() == [1.5, 1.0, 2.0]
+    log_ratio, valid = jnp.array([[0.2, 0.3], [0.4, 9.0]]), jnp.array([[True, True], [True, False]])
+    np.testing.assert_allclose(log_ratio_of_episodes(log_ratio, valid), [[0.3, 0.3], [0.3, 0.3]], rtol=1e-6)
+
+
+def batch(index=None):
+    """Rollouts of a policy without memory, in groups."""
+    own = {"played": PLAYED, "visit": VISIT} | ({} if index is None else {"index": index})
+    return make_rollouts(core=NO_MEMORY, group=own)
+
+
+def update_of(settings, group, rollouts, devices=1):
+    """The state after an update, and its metrics."""
+    mesh = make_mesh(devices)
+    update = make_policy_update(forgetful, shape_rewards, settings, group=group)
+    compiled = map_update(update, mesh, batch_axis=1, num_constants=1)
+    state = init_state(make_params(), settings, group)._replace(version=jnp.int32(VERSION))
+    state = replicate(jax.tree.map(np.array, state), mesh)
+    state, metrics = jax.device_get(compiled(state, (), shard(rollouts, mesh, axis=1)))
+    return state, {name: float(value) for name, value in metrics.items()}
+
+
+def slow_loss(params, settings, group):
+    """The loss over all samples at once."""
+    rollouts = batch()
+    logits, _ = forgetful(params, (), rollouts.observations, rollouts.first, None)
+    log_pi, log_mu = jax.nn.log_softmax(logits[:-1]), jax.nn.log_softmax(rollouts.logits)
+    start = make_params()
+    log_start = jax.nn.log_softmax(forgetful(start, (), rollouts.observations, rollouts.first, None)[0][:-1])
+    apart = ((log_pi - log_mu) * np.eye(A)[rollouts.action]).sum(-1)
+    length = np.maximum(PLAYED.sum(0), 1)
+    if group.ratio == "episode":
+        apart = jnp.broadcast_to((apart * PLAYED).sum(0) / length, (T, B))
+    ratio = jnp.exp(apart)
+    reward = np.asarray(shape_rewards(rollouts).total)
+    advantage = slow_advantages(reward, group, settings.discount, settings.algorithm == "gigpo")
+    high = 1 + (group.clip_high or settings.clip_ratio)
+    terms = -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - settings.clip_ratio, high) * advantage)
+    terms += settings.exploration_coefficient * (jnp.exp(log_pi) * log_pi).sum(-1)
+    terms += group.reference_coefficient * (jnp.exp(log_pi) * (log_pi - log_start)).sum(-1)
+    episodes = (PLAYED.sum(0) > 0).sum()
+    by = {"steps": 1 / PLAYED.sum(), "episodes": 1 / length / episodes, "limit": 1 / (T * episodes)}[group.mean_over]
+    return (terms * PLAYED * by).sum()
+
+
+CASES = (
+    (GRPO, GROUP),
+    (replace(GRPO, algorithm="gigpo"), replace(GROUP, mean_over="episodes", clip_high=0.5)),
+    (GRPO, replace(GROUP, ratio="episode", mean_over="limit", divide_by="nothing", reference_coefficient=0.3)),
+)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_the_update_goes_down_the_slow_loss(case):
+    settings, group = CASES[case]
+    value, gradient = jax.value_and_grad(slow_loss)(make_params(), settings, group)
+    state, metrics = update_of(settings, group, batch())
+    assert metrics["loss"] == pytest.approx(float(value), abs=1e-5)
+    del gradient["value"], gradient["core"]  # there is no critic, and this policy has no memory
+    for name, slope in gradient.items():
+        # Adam's first step is the sign of the gradient times the rate
+        moved = make_params()[name] - state.params[name]
+        clear = np.abs(slope) > 1e-4
+        np.testing.assert_allclose(moved[clear], np.sign(slope)[clear] * settings.learning_rate, rtol=1e-2)
+    np.testing.assert_array_equal(state.params["value"], make_params()["value"])
+
+
+def test_a_batch_of_played_steps_alone_teaches_the_same():
+    """Also in minibatches, and from the policy at the start."""
+    group = replace(GROUP, reference_coefficient=0.1)
+    places = np.flatnonzero(PLAYED)
+    index = np.concatenate([places, np.full(64 - len(places), -1)])[None].astype(np.int32)
+    one, metrics = update_of(GRPO, group, batch())
+    other, others = update_of(GRPO, group, batch(index))
+    assert_same(one, other)
+    for name in ("loss", "policy_loss", "reference_loss", "entropy", "kl", "gradient_norm", "advantage_max"):
+        assert others[name] == pytest.approx(metrics[name], abs=1e-6), name
+    twice = replace(GRPO, num_epochs=2, num_minibatches=2)
+    assert update_of(twice, group, batch(index))[1]["finite"] == 1
+
+
+def compare_devices() -> None:
+    """What update_test.py runs where there are four devices, with one group on each."""
+    settings, group = CASES[1]
+    one = update_of(settings, group, batch())[0]
+    assert_same(one, update_of(settings, group, batch(), devices=4)[0], atol=1e-5)
+    assert_same(one, update_of(settings, group, batch(places(PLAYED, 4, 1)), devices=4)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "gigpo"])
+def test_it_learns_which_action_pays(algorithm):
+    """Action 1 pays if the first number of the observation is positive, else action 2; a group sees the same."""
+    rng, settings = np.random.default_rng(0), replace(GRPO, algorithm=algorithm, discount=0.0)
+    mesh = make_mesh(1)
+    update = map_update(
+        make_policy_update(forgetful, shape_rewards, settings, group=GROUP), mesh, batch_axis=1, num_constants=1
+    )
+    state, pay = replicate(jax.tree.map(np.array, init_state(make_params(), settings, GROUP)), mesh), []
+    for number in range(100):
+        x = np.repeat(rng.normal(size=(T + 1, B // 4, D)), 4, axis=1).astype(np.float32)
+        visit = np.broadcast_to(np.arange(T)[:, None], (T, B)).astype(np.int32)
+        first = np.zeros((T + 1, B), bool)
+        logits, value = jax.device_get(forgetful(jax.device_get(state.params), (), {"x": x}, first, None))
+        action = (logits[:-1] + rng.gumbel(size=(T, B, A))).argmax(-1).astype(np.int32)
+        reward = np.float32(action == np.where(x[:-1, :, 0] > 0, 1, 2))
+        rollouts = make_rollouts(
+            number, observations={"x": x}, first=first, core=NO_MEMORY, logits=logits[:-1], value=value[:-1],
+            action=action, reward=reward, version=np.full((T, B), number, np.int32), moments={"m": 0 * reward},
+            group={"played": np.ones((T, B), bool), "visit": visit},
+        )  # fmt: skip
+        state, _ = update(state, (), shard(rollouts, mesh, axis=1))
+        pay.append(reward.mean())
+    assert np.mean(pay[:5]) < 0.55
+    assert np.mean(pay[-10:]) > 0.75

@@ -1,0 +1,151 @@
+"""Training in groups: what games play, how batches are arranged, whole runs, and what is refused."""
+
+import jax
+import numpy as np
+import pytest
+from train_policy_test import arrays, assert_equal_to_the_bit, settings
+
+from motif_jax import load_policy
+from motif_jax.actors.acting import Rounds
+from motif_jax.envs.world import WAIT
+from motif_jax.rewards.sources import RewardSources
+from motif_jax.stages import train_policy
+from motif_jax.stages.train_policy.groups import AT_LEAST, Grouped, in_groups, places, visits
+from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_lines
+
+LIMIT = 50  # steps of an episode of the toy world
+TOY = {
+    "algorithm": "grpo", "rollout_length": LIMIT, "games_per_worker": 8, "batch_size": 8 * LIMIT, "group.size": 4,
+    "env__max_episode_steps": LIMIT, "train_for_env_steps": 600, "log_every_s": 1e-3,
+}  # fmt: skip
+
+
+def config_of(**values):
+    values = TOY | values
+    config = settings(**{name: value for name, value in values.items() if "." not in name})
+    for name, value in values.items():
+        if "." in name:
+            config.policy[name.split(".")[0]][name.split(".")[1]] = value
+    return config
+
+
+def train(workdir, **values):
+    config = config_of(**values)
+    train_policy.check(config)
+    train_policy.run(config, workdir)
+    return list(read_lines(workdir / "policy/metrics.jsonl"))
+
+
+# ---- what games play
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
+    config = config_of(num_workers=workers, synchronous=not workers, games_per_worker=8 // max(workers, 1))
+    parts = assemble(config, tmp_path, lambda setting: RewardSources(), 1)
+    player, batches = make_player(config, parts.model, 0), []
+    with open_pool(config, parts, player, 0) as pool:
+        source = Rounds(pool, player, parts.rollouts, batches.append, player.begin)
+        while len(batches) < 3:
+            source.get(1.0)
+    for number, batch in enumerate(batches):
+        found, group = in_groups(batch, parts.model.reads, Grouped(4))
+        assert found["ended"][0].tolist() == [2 * number] * 4 + [2 * number + 1] * 4
+        begins = found["message"][0], found["blstats"][0]
+        for array in begins:  # a group begins alike, and another group otherwise
+            assert all(np.array_equal(array[0], array[column]) for column in range(4))
+        length = group["played"].sum(0)
+        assert length.tolist() == found["ended"][1].tolist()
+        steps = np.arange(LIMIT)[:, None]
+        assert (group["played"] == (steps < length)).all()
+        assert ((found["action"] == WAIT) == (steps >= length)).all()
+        ended = found["terminated"] | found["truncated"]
+        assert (ended == (steps == length - 1)).all()
+        assert not found["reward"][steps >= length + np.zeros(8, int)].any()
+        assert (found["version"][group["played"]] == 0).all()
+
+
+def test_columns_are_sorted_and_incomplete_groups_left_out():
+    shape = 3, 8
+    action = np.zeros(shape, np.int32)
+    action[2, 1] = WAIT  # its episode has two steps
+    first = np.zeros((4, 8), bool)
+    first[2, 1] = True
+    steps = np.full(8, 3)
+    steps[[1, 7]] = 2, 5  # the last one began before this rollout
+    found, group = in_groups(
+        {
+            "ended": np.array([[9, 4, 9, 4, 7, 7, 8, 8], steps]), "action": action, "first": first,
+            "x": np.tile(np.arange(8), (4, 1)), "reward": np.zeros(shape),
+        }, ("x",), Grouped(2),
+    )  # fmt: skip
+    assert found["x"][0].tolist() == [1, 3, 4, 5, 6, 7, 0, 2]
+    assert group["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
+    assert found["first"][0].all()
+    lone = {"ended": np.array([[1, 2], [3, 3]]), "action": action[:, 2:4], "first": first[:, 2:4], "x": first[:, 2:4]}
+    with pytest.raises(UserError, match="none of 1 groups is complete: all 2 episodes .* a rollout of 3 steps"):
+        in_groups(lone, ("x",), Grouped(2))
+
+
+@pytest.mark.quick
+def test_equal_moments_have_one_number_in_their_group():
+    x = np.array([[5, 5, 5, 5], [6, 5, 7, 5], [0, 0, 0, 0]])[..., None]
+    found = visits({"x": x, "y": np.zeros((3, 4, 2))}, 2)
+    assert found.tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
+
+
+@pytest.mark.quick
+def test_places_of_played_steps_have_few_sizes():
+    rng, sizes = np.random.default_rng(0), set()
+    for share in np.linspace(0.01, 1, 60):
+        played = rng.random((40, 16)) < share
+        index = places(played, 2, 4)
+        own = np.split(index[0], 2)
+        assert [part[part >= 0].tolist() for part in own] == [
+            np.flatnonzero(half).tolist() for half in np.split(played, 2, 1)
+        ]
+        assert len(own[0]) % 4 == 0
+        sizes.add(len(own[0]))
+    assert min(sizes) == AT_LEAST
+    assert len(sizes) <= 8
+
+
+# ---- whole runs
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
+    for name in ("one", "other"):
+        train(tmp_path / name, **{"group.reference_coefficient": 0.1})
+    assert_equal_to_the_bit(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
+    learner = arrays(tmp_path / "one")[1]
+    pairs = zip(*(jax.tree.leaves(learner[name]["policy"]) for name in ("params", "reference")), strict=True)
+    assert not all(np.array_equal(now, then) for now, then in pairs)
+    rows = train(tmp_path / "one", **{"group.reference_coefficient": 0.1, "train_for_env_steps": 1200})
+    assert rows[-1]["env_steps"] >= 1200
+    start = arrays(tmp_path / "one")[1]["reference"]
+    assert_equal_to_the_bit(start, learner["reference"])
+    assert rows[0]["train/ratio_deviation"] < 1e-5
+    assert rows[-1]["train/reference_loss"] > 0
+    assert load_policy(tmp_path / "one")
+
+
+# ---- refused
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("values", "said"), [
+    ({"group.size": 3}, r"8 games at once cannot play groups of 3 episodes \(--config.policy.group.size"),
+    ({"group.size": 16}, "8 games at once cannot play groups of 16 episodes"),
+    ({"group.size": 1}, r"size must be at least 2, not 1 \(--config.policy.group.size\)"),
+    ({"rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
+    ({"batch_size": 4 * LIMIT}, "8 games x 50 steps, or a multiple, not 200"),
+    ({"warmup_steps": 10}, "'grpo' needs --config.policy.warmup_steps=0"),
+    ({"options": "game,idle=game", "controller": "game"}, "'grpo' does not work with options"),
+    ({"group.reference_coefficient": -1.0}, "reference_coefficient"),
+])  # fmt: skip
+def test_groups_that_cannot_be_played_are_refused(values, said):
+    with pytest.raises(UserError, match=said):
+        train_policy.check(config_of(**values))
