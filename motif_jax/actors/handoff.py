@@ -43,7 +43,8 @@ def make_batch(
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
         arrays["game"] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
         episodes = [pool.ended(full) for full in fulls]
-        arrays["ended"] = first_ends(episodes, pool.layout.group_size)
+        if pool.layout.alike > 1:
+            arrays["ended"] = first_ends(episodes, pool.layout.group_size)
         if not hold:
             for full in fulls:
                 pool.release(full)

@@ -78,12 +78,12 @@ def group_advantages(
     chex.assert_equal_shape([reward, played, visit])
     steps, columns = reward.shape
     reward = jnp.where(played, reward, 0.0)
-    place = jnp.arange(columns) // group.size
+    place = jnp.arange(columns) // group.group_size
     by_deviation = group.divide_by == "deviation"
     of_episode = relative(reward.sum(0), played.any(0), place, columns, by_deviation)
     advantages = jnp.where(played, of_episode, 0.0)
     if settings.algorithm == "gigpo":
-        ids = (place * steps * group.size + visit).reshape(-1)
+        ids = (place * steps * group.group_size + visit).reshape(-1)
         remaining = returns_from(reward, settings.discount).reshape(-1)
         of_step = relative(remaining, played.reshape(-1), ids, steps * columns, by_deviation)
         advantages += group.step_weight * of_step.reshape(steps, columns)

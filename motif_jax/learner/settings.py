@@ -9,7 +9,7 @@ from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
 IN_GROUPS = ("grpo", "gigpo")  # algorithms of groups.py
 POLICY_GRADIENTS = ("appo", "impala", "ppo", *IN_GROUPS)  # algorithms of update.py
 Q_LEARNING = "q_learning"  # q_learning.py
-REPLAY, GROUP = "replay", "group"  # the sections within the section
+REPLAY, GRPO = "replay", "grpo"  # the sections within the section
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Settings:
 class GroupSettings:
     """The groups of grpo and gigpo."""
 
-    size: int = value(8, Whole(2, 65_536), "episodes that begin alike, with the same seed", decides=True)
+    group_size: int = value(8, Whole(2, 65_536), "episodes that begin alike, with the same seed", decides=True)
     divide_by: str = value(
         "deviation", Text(("deviation", "nothing")), "what advantages in a group are divided by", decides=True
     )

@@ -34,13 +34,7 @@ def test_batches_are_rollouts_side_by_side():
         for number, batch in enumerate(batches):
             parts = copies[3 * number : 3 * number + 3]
             assert batch.steps == 5 * 2 * 3
-            assert batch.arrays.keys() - parts[0].keys() == {"game", "ended"}  # whose columns they are, and what ended
-            ended = np.full((2, 6), -1)
-            for column, one in reversed(
-                [(2 * part + one.game, one) for part, of in enumerate(batch.episodes) for one in of]
-            ):
-                ended[:, column] = one.info.episode, one.info.steps
-            assert np.array_equal(batch.arrays["ended"], ended)
+            assert batch.arrays.keys() - parts[0].keys() == {"game"}  # whose columns they are
             for key in parts[0]:
                 assert np.array_equal(batch.arrays[key], np.concatenate([part[key] for part in parts], 1)), key
         assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games

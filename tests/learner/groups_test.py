@@ -15,7 +15,7 @@ from motif_jax.learner.settings import GroupSettings
 from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.stages.train_policy.groups import places
 
-GROUP = GroupSettings(size=4)
+GROUP = GroupSettings(group_size=4)
 GRPO = replace(BASE, algorithm="grpo", discount=0.9, clip_ratio=0.2)
 RNG = np.random.default_rng(5)
 LENGTHS = RNG.integers(1, T + 1, B)
@@ -36,14 +36,14 @@ def slow_relative(values, by_deviation):
 def slow_advantages(reward, group, discount, with_steps):
     """Step by step."""
     found = np.zeros((T, B))
-    for start in range(0, B, group.size):
-        columns = [column for column in range(start, start + group.size) if PLAYED[:, column].any()]
+    for start in range(0, B, group.group_size):
+        columns = [column for column in range(start, start + group.group_size) if PLAYED[:, column].any()]
         totals = [sum(reward[t, column] for t in range(T) if PLAYED[t, column]) for column in columns]
         for column, one in zip(columns, slow_relative(totals, group.divide_by == "deviation"), strict=True):
             found[PLAYED[:, column], column] = one
         if not with_steps:
             continue
-        for moment in range(T * group.size):
+        for moment in range(T * group.group_size):
             places = [(t, column) for column in columns for t in range(T)
                       if PLAYED[t, column] and VISIT[t, column] == moment]  # fmt: skip
             remaining = [

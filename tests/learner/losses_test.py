@@ -185,9 +185,9 @@ def test_the_loss_of_appo_and_its_gradients_are_those_of_pytorch(devices):
     def ours(logits, values, old_logits, action, advantages, old_values, targets, valid):
         def loss_of(logits, values):
             weight, log_all = losses.weigh(valid), jax.nn.log_softmax(logits)
-            logs = (jnp.take_along_axis(jax.nn.log_softmax(array), action[..., None], -1)[..., 0]
-                    for array in (logits, old_logits))  # fmt: skip
-            policy = appo(losses.clamped_ratio(logs[0] - logs[1]), losses.normalise(advantages, valid), weight)
+            now, before = (jnp.take_along_axis(jax.nn.log_softmax(array), action[..., None], -1)[..., 0]
+                           for array in (logits, old_logits))  # fmt: skip
+            policy = appo(losses.clamped_ratio(now - before), losses.normalise(advantages, valid), weight)
             error = losses.value_loss(values, old_values, targets, weight, 1.0)
             return policy + 0.5 * error - 0.003 * losses.entropy(log_all, weight)
 

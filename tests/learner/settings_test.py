@@ -13,7 +13,7 @@ from motif_jax.learner.update import init_state, make_policy_update
 
 pytestmark = pytest.mark.quick
 ANNEALED = Settings(anneal_learning_rate_to=0.1, anneal_exploration_to=0.3, total_updates=10)
-GROUP = GroupSettings(size=4)
+GROUP = GroupSettings(group_size=4)
 
 
 def program(settings: Settings, group: GroupSettings = GROUP) -> str:

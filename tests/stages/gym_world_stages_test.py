@@ -113,8 +113,12 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     assert policy({"observation": np.zeros((3, 2), np.float32)}).action.shape == (3, 2)
 
 
-def test_a_policy_of_single_choices_is_refused_for_several():
-    config = cart_config(options="a=game,b=learnt", controller="game")
+@pytest.mark.parametrize(("values", "said"), [
+    ({"options": "a=game,b=learnt", "controller": "game"}, "a policy with options chooses one action by its number"),
+    ({"algorithm": "gigpo"}, "the algorithm 'gigpo' chooses one action by its number"),
+])  # fmt: skip
+def test_a_policy_of_single_choices_is_refused_for_several(values, said):
+    config = cart_config(**values)
     config.env.world = "own_control:AimWorld"
-    with pytest.raises(UserError, match="a policy with options chooses one action by its number, but actions of the"):
+    with pytest.raises(UserError, match=f"{said}, but actions of the world .* are several choices or numbers"):
         train_policy.check(config)

@@ -8,16 +8,19 @@ from train_policy_test import arrays, assert_equal_to_the_bit, settings
 from motif_jax import load_policy
 from motif_jax.actors.acting import Rounds
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.sources import RewardSources
+from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.groups import AT_LEAST, Grouped, in_groups, places, visits
+from motif_jax.stages.train_policy.groups import AT_LEAST, Grouped, in_groups, make_grouped, places, visits
+from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.record import Returns
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_lines
 
 LIMIT = 50  # steps of an episode of the toy world
 TOY = {
-    "algorithm": "grpo", "rollout_length": LIMIT, "games_per_worker": 8, "batch_size": 8 * LIMIT, "group.size": 4,
+    "algorithm": "grpo", "rollout_length": LIMIT, "games_per_worker": 8, "batch_size": 8 * LIMIT, "grpo.group_size": 4,
     "env__max_episode_steps": LIMIT, "train_for_env_steps": 600, "log_every_s": 1e-3,
 }  # fmt: skip
 
@@ -51,7 +54,8 @@ def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
         while len(batches) < 3:
             source.get(1.0)
     for number, batch in enumerate(batches):
-        found, group = in_groups(batch, parts.model.reads, Grouped(4))
+        found = in_groups(batch, batch["ended"], {name: batch[name] for name in parts.model.reads}, Grouped(4))
+        group = found["group"]
         assert found["ended"][0].tolist() == [2 * number] * 4 + [2 * number + 1] * 4
         begins = found["message"][0], found["blstats"][0]
         for array in begins:  # a group begins alike, and another group otherwise
@@ -75,18 +79,46 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
     first[2, 1] = True
     steps = np.full(8, 3)
     steps[[1, 7]] = 2, 5  # the last one began before this rollout
-    found, group = in_groups(
-        {
-            "ended": np.array([[9, 4, 9, 4, 7, 7, 8, 8], steps]), "action": action, "first": first,
-            "x": np.tile(np.arange(8), (4, 1)), "reward": np.zeros(shape),
-        }, ("x",), Grouped(2),
-    )  # fmt: skip
+    x, ended = np.tile(np.arange(8), (4, 1)), np.array([[9, 4, 9, 4, 7, 7, 8, 8], steps])
+    rows = {"action": action, "first": first, "x": x}
+    found = in_groups(rows, ended, {"x": x}, Grouped(2))
     assert found["x"][0].tolist() == [1, 3, 4, 5, 6, 7, 0, 2]
-    assert group["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
+    assert found["group"]["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
     assert found["first"][0].all()
-    lone = {"ended": np.array([[1, 2], [3, 3]]), "action": action[:, 2:4], "first": first[:, 2:4], "x": first[:, 2:4]}
+    lone = {name: array[:, 2:4] for name, array in rows.items()}
     with pytest.raises(UserError, match="none of 1 groups is complete: all 2 episodes .* a rollout of 3 steps"):
-        in_groups(lone, ("x",), Grouped(2))
+        in_groups(lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]}, Grouped(2))
+
+
+class NumberOfGame(RewardSource):
+    """Pays each game its number, so that columns can be told apart."""
+
+    def rewards(self, rollouts):
+        return np.broadcast_to(rollouts["game"], rollouts["reward"].shape).astype(np.float32)
+
+
+def test_returns_by_source_belong_to_their_games(tmp_path):
+    """Columns are sorted for the learner alone; the figures are in the order of the games."""
+    config = config_of()
+    sources = RewardSources([Weighted("number", "own:NumberOfGame", 1.0, NumberOfGame())])
+    parts = assemble(config, tmp_path, lambda setting: sources, 1)
+    player, returns = make_player(config, parts.model, 0), Returns()
+    place = make_place(parts.model, sources, parts.mesh, grouped=make_grouped(config, parts.mesh))
+
+    def backwards(arrays):
+        arrays["ended"] = np.stack([arrays["ended"][0, ::-1], arrays["ended"][1]])
+        return place(arrays)
+
+    with open_pool(config, parts, player, 0) as pool:
+        source = Rounds(pool, player, parts.rollouts, backwards, player.begin)
+        for _ in range(2):
+            while (batch := source.get(1.0)) is None:
+                pass
+            assert not np.array_equal(batch.arrays.rewards["number"], batch.arrays.rollouts.moments["number"])
+            found = [own["number"] / info.steps for info, own in returns.take(batch)]
+            assert sorted(found) == pytest.approx(range(8))
+            games = [one.game + 4 * number for number, part in enumerate(batch.episodes) for one in part]
+            assert found == pytest.approx(games)
 
 
 @pytest.mark.quick
@@ -118,12 +150,12 @@ def test_places_of_played_steps_have_few_sizes():
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     for name in ("one", "other"):
-        train(tmp_path / name, **{"group.reference_coefficient": 0.1})
+        train(tmp_path / name, **{"grpo.reference_coefficient": 0.1})
     assert_equal_to_the_bit(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
     learner = arrays(tmp_path / "one")[1]
     pairs = zip(*(jax.tree.leaves(learner[name]["policy"]) for name in ("params", "reference")), strict=True)
     assert not all(np.array_equal(now, then) for now, then in pairs)
-    rows = train(tmp_path / "one", **{"group.reference_coefficient": 0.1, "train_for_env_steps": 1200})
+    rows = train(tmp_path / "one", **{"grpo.reference_coefficient": 0.1, "train_for_env_steps": 1200})
     assert rows[-1]["env_steps"] >= 1200
     start = arrays(tmp_path / "one")[1]["reference"]
     assert_equal_to_the_bit(start, learner["reference"])
@@ -137,14 +169,14 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("values", "said"), [
-    ({"group.size": 3}, r"8 games at once cannot play groups of 3 episodes \(--config.policy.group.size"),
-    ({"group.size": 16}, "8 games at once cannot play groups of 16 episodes"),
-    ({"group.size": 1}, r"size must be at least 2, not 1 \(--config.policy.group.size\)"),
+    ({"grpo.group_size": 3}, r"8 games at once cannot play groups of 3 episodes \(--config.policy.grpo.group_size"),
+    ({"grpo.group_size": 16}, "8 games at once cannot play groups of 16 episodes"),
+    ({"grpo.group_size": 1}, r"group_size must be at least 2, not 1 \(--config.policy.grpo.group_size\)"),
     ({"rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
     ({"batch_size": 4 * LIMIT}, "8 games x 50 steps, or a multiple, not 200"),
     ({"warmup_steps": 10}, "'grpo' needs --config.policy.warmup_steps=0"),
     ({"options": "game,idle=game", "controller": "game"}, "'grpo' does not work with options"),
-    ({"group.reference_coefficient": -1.0}, "reference_coefficient"),
+    ({"grpo.reference_coefficient": -1.0}, "reference_coefficient"),
 ])  # fmt: skip
 def test_groups_that_cannot_be_played_are_refused(values, said):
     with pytest.raises(UserError, match=said):

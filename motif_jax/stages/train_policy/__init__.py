@@ -91,10 +91,10 @@ def check(config: ConfigDict) -> None:
         check_language(section.language)
     check_q_learning(section)
     plan = find_plan(config)
-    limit = section.max_episode_steps or config.env.max_episode_steps
-    check_groups(section, limit, config.distributed.num_processes, bool(plan))
     if space_of(world):
         check_parts(section, world.name, bool(plan))
+    limit = section.max_episode_steps or config.env.max_episode_steps
+    check_groups(section, limit, config.distributed.num_processes, bool(plan))
     if plan:
         check_plan(section, plan)
     choices = chosen_from(section, plan)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -29,7 +30,7 @@ class Grouped(NamedTuple):
 
 def group_settings(config: ConfigDict) -> GroupSettings | None:
     """How groups of episodes count; None for other algorithms."""
-    return GroupSettings(**config.policy.group) if config.policy.algorithm in IN_GROUPS else None
+    return GroupSettings(**config.policy.grpo) if config.policy.algorithm in IN_GROUPS else None
 
 
 def make_grouped(config: ConfigDict, mesh: Mesh) -> Grouped | None:
@@ -37,41 +38,38 @@ def make_grouped(config: ConfigDict, mesh: Mesh) -> Grouped | None:
     section = config.policy
     if section.algorithm not in IN_GROUPS:
         return None
-    return Grouped(section.group.size, batch_parts(mesh) if cuts_episodes(section) else 0, section.num_minibatches)
+    return Grouped(section.grpo.group_size, batch_parts(mesh) if cuts_episodes(section) else 0, section.num_minibatches)
 
 
 def in_groups(
-    arrays: Mapping[str, np.ndarray], reads: Sequence[str], grouped: Grouped
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Sorts columns by the seeds of their episodes.
+    rows: Mapping[str, Any], ended: np.ndarray, seen: Mapping[str, np.ndarray], grouped: Grouped
+) -> dict[str, Any]:
+    """Sorts the columns of a batch that `EpisodePlayer` played by the seeds of their episodes, and adds `group`.
 
     Args:
-      arrays: of a batch of rollouts that `EpisodePlayer` played; `ended` as of `handoff.first_ends`.
-      reads: the observations by which moments are compared.
+      rows: of `Rollouts`, by name; columns on axis 1.
+      ended: of `handoff.first_ends`. [2, B]
+      seen: the observations by which moments are compared. [T + 1, B, ...] each
       grouped: how.
-
-    Returns:
-      The sorted arrays, and `Rollouts.group`.
     """
-    size = grouped.size
-    order = np.argsort(arrays["ended"][0], kind="stable")
-    found = {name: np.take(array, order, 1) for name, array in arrays.items()}
+    size, order = grouped.size, np.argsort(ended[0], kind="stable")
+    found, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
     found["first"][0] = True  # a game that waited for the others is at the beginning of its episode
     waits = waited(found["action"])
     over = np.concatenate([waits[:1], np.logical_or.accumulate(found["first"][1:-1] | waits[1:], 0)])
-    episodes, steps = found["ended"]
+    episodes, steps = ended
     whole = (episodes != NO_EPISODE) & (steps == (~over).sum(0))
     whole &= episodes == np.repeat(episodes[::size], size)
     played = ~over & np.repeat(whole.reshape(-1, size).all(1), size)
     if not played.any():
         raise UserError(
             f"none of {len(episodes) // size} groups is complete: all {size} episodes of a group must begin and end "
-            f"within a rollout of {len(waits)} steps (--config.policy.rollout_length, .group.size)"
+            f"within a rollout of {len(waits)} steps (--config.policy.rollout_length, .grpo.group_size)"
         )
-    group = {"played": played, "visit": visits({name: found[name] for name in reads}, size)}
+    found["group"] = {"played": played, "visit": visits(seen, size)}
     if grouped.parts:
-        group["index"] = places(played, grouped.parts, grouped.multiple)
-    return found, group
+        found["group"]["index"] = places(played, grouped.parts, grouped.multiple)
+    return found
 
 
 def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:

@@ -29,7 +29,7 @@ class Placed(NamedTuple):
     rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
-    played: np.ndarray  # whether the game was played, rather than waiting for a decision. [T, B] bool
+    played: np.ndarray  # whether the game was played; else it waited, for a decision or other games. [T, B] bool
     turns: TurnFigures | None = None  # of a policy with options
     paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
 
@@ -52,21 +52,20 @@ def make_place(
     """
 
     def place(arrays: Arrays) -> Placed:
-        group: dict[str, Any] = {}
-        if grouped:
-            arrays, group = in_groups(arrays, model.reads, grouped)
         moments = sources.moments(arrays)
         rewards = sources.shape(moments)
         sources.check(rewards, arrays["reward"].shape)
         played = ~waited(arrays["action"])
-        if plan:
+        if plan or grouped:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
         paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
-        rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
-        rows |= {"group": group} if group else {}
+        seen = {key: arrays[key] for key in model.reads}
+        rows |= {"observations": model.encode(seen), "moments": moments}
         if plan:
             rows["control"] = {key: arrays[key] for key in CHOICES}
+        if grouped:
+            rows = in_groups(rows, arrays["ended"], seen, grouped)
         return Placed(
             rollouts=shard(Rollouts(**rows), mesh, axis=1),
             rewards=rewards,

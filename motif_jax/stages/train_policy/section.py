@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, table_of, value
-from motif_jax.learner.settings import GROUP, IN_GROUPS, Q_LEARNING, REPLAY, GroupSettings, ReplaySettings, Settings
+from motif_jax.learner.settings import GRPO, IN_GROUPS, Q_LEARNING, REPLAY, GroupSettings, ReplaySettings, Settings
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
 from motif_jax.policies.text_sections import DRRN_FLAG, DrrnSection, LanguageSection
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
@@ -148,7 +148,7 @@ TABLES: Tables = {
     | OPTION_VALUES
     | table_of(PlayingSection)
     | table_of(Settings)
-    | table_of(GroupSettings, GROUP)
+    | table_of(GroupSettings, GRPO)
     | table_of(ReplaySettings, REPLAY)
     | table_of(Devices)
     | table_of(Keeping),
@@ -169,7 +169,7 @@ def takes_turns(section: ConfigDict) -> bool:
 
 def cuts_episodes(section: ConfigDict) -> bool:
     """Whether grpo and gigpo learn from single steps, those that were played: without memory and ratios of episodes."""
-    return section.algorithm in IN_GROUPS and section.network == LANGUAGE and section.group.ratio == "step"
+    return section.algorithm in IN_GROUPS and section.network == LANGUAGE and section.grpo.ratio == "step"
 
 
 def minibatches_of_columns(section: ConfigDict) -> int:
@@ -201,11 +201,14 @@ def check_batch(section: ConfigDict, num_devices: int, hosts: int) -> int:
 
 def check_parts(section: ConfigDict, world: str, options: bool) -> None:
     """Raises UserError for a policy that cannot take actions of several choices or numbers."""
-    if section.network in (LANGUAGE, DRRN) or options:
-        what = "a policy with options" if options else f"the network {section.network!r}"
+    in_groups = section.algorithm in IN_GROUPS
+    if section.network in (LANGUAGE, DRRN) or options or in_groups:
+        what = f"the algorithm {section.algorithm!r}" if in_groups else f"the network {section.network!r}"
+        what = "a policy with options" if options else what
         raise UserError(
             f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or "
-            "numbers: use the network general, film or your own, without options (--config.policy.network, .options)"
+            "numbers: use the network general, film or your own, without options, and appo, impala or ppo "
+            "(--config.policy.network, .options, .algorithm)"
         )
 
 
@@ -213,15 +216,15 @@ def check_groups(section: ConfigDict, limit: int, hosts: int, options: bool) -> 
     """Raises UserError for groups of episodes that cannot be played; `limit`: steps of an episode."""
     if section.algorithm not in IN_GROUPS:
         return
-    games, size = max(section.num_workers, 1) * section.games_per_worker, section.group.size
+    games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
     name = f"the algorithm {section.algorithm!r}"
     if hosts > 1 or options:
         what = f"{hosts} hosts" if hosts > 1 else "options"
         raise UserError(f"{name} does not work with {what} (--config.policy.algorithm)")
     if games % size:
         raise UserError(
-            f"{games} games at once cannot play groups of {size} episodes (--config.policy.group.size, .num_workers, "
-            ".games_per_worker)"
+            f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
+            ".num_workers, .games_per_worker)"
         )
     if section.rollout_length < limit:
         raise UserError(

@@ -169,7 +169,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
         seed=config.seed,
         stream=SeedStream.TRAIN,
         first_episode=first_episode,
-        alike=section.group.size if section.algorithm in IN_GROUPS else 1,
+        alike=section.grpo.group_size if section.algorithm in IN_GROUPS else 1,
         hang_timeout_s=section.hang_timeout_s,
         flag="--config.policy",
     )
