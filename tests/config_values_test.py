@@ -141,7 +141,8 @@ def test_the_choices_of_the_tables_are_those_of_the_code():
     assert set(messages) == {*MESSAGE_ENCODERS, "none"}, "reward.message and MESSAGE_ENCODERS of networks/reward.py"
 
 
-READ_AS = {"section", "_section", "settings", "teaching", "facts", "self", "options"}  # names of sections in the code
+# Names of sections in the code.
+READ_AS = {"section", "_section", "settings", "teaching", "facts", "self", "options", "group"}
 
 
 @functools.cache
