@@ -13,7 +13,7 @@ import pytest
 from chat_server import ChatServer
 from conftest import LONG_S, get_config, interrupt, wait_for
 from nethack_texts import NETHACK
-from train_policy_test import TINY, assert_equal_to_the_bit
+from train_policy_test import TINY, assert_equal_to_the_bit, train
 
 from motif_jax import experiment
 from motif_jax.actors.acting import Rounds
@@ -53,10 +53,7 @@ def settings(task="score", **values):
 
 
 def run(workdir, **values):
-    config = settings(**values)
-    train_policy.check(config)
-    train_policy.run(config, workdir)
-    return list(read_lines(workdir / "policy/metrics.jsonl"))
+    return train(settings(**values), workdir)
 
 
 def arrays(workdir):

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import get_config, interrupt
-from train_policy_test import TINY, assert_equal_to_the_bit
+from online_test import arrays
+from train_policy_test import TINY, assert_equal_to_the_bit, train
 
 from motif_jax import experiment
 from motif_jax.actors.acting import RandomPolicy, answer
@@ -35,15 +36,7 @@ def settings(**values):
 
 
 def run(workdir, **values):
-    config = settings(**values)
-    train_policy.check(config)
-    train_policy.run(config, workdir)
-    return list(read_lines(workdir / "policy/metrics.jsonl"))
-
-
-def arrays(workdir):
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        return checkpoints.readable("last")[1]
+    return train(settings(**values), workdir)
 
 
 @pytest.fixture(scope="module")

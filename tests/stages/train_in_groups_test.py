@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from train_policy_test import arrays, assert_equal_to_the_bit, settings
+from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 
 from motif_jax import load_policy
 from motif_jax.actors.acting import Rounds
@@ -16,7 +16,6 @@ from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Returns
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_lines
 
 LIMIT = 50  # steps of an episode of the toy world
 TOY = {
@@ -32,13 +31,6 @@ def config_of(**values):
         if "." in name:
             config.policy[name.split(".")[0]][name.split(".")[1]] = value
     return config
-
-
-def train(workdir, **values):
-    config = config_of(**values)
-    train_policy.check(config)
-    train_policy.run(config, workdir)
-    return list(read_lines(workdir / "policy/metrics.jsonl"))
 
 
 # ---- what games play
@@ -150,12 +142,12 @@ def test_places_of_played_steps_have_few_sizes():
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     for name in ("one", "other"):
-        train(tmp_path / name, **{"grpo.reference_coefficient": 0.1})
+        train(config_of(**{"grpo.reference_coefficient": 0.1}), tmp_path / name)
     assert_equal_to_the_bit(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
     learner = arrays(tmp_path / "one")[1]
     pairs = zip(*(jax.tree.leaves(learner[name]["policy"]) for name in ("params", "reference")), strict=True)
     assert not all(np.array_equal(now, then) for now, then in pairs)
-    rows = train(tmp_path / "one", **{"grpo.reference_coefficient": 0.1, "train_for_env_steps": 1200})
+    rows = train(config_of(**{"grpo.reference_coefficient": 0.1, "train_for_env_steps": 1200}), tmp_path / "one")
     assert rows[-1]["env_steps"] >= 1200
     start = arrays(tmp_path / "one")[1]["reference"]
     assert_equal_to_the_bit(start, learner["reference"])

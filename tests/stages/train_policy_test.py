@@ -42,12 +42,15 @@ def settings(**values):
     return config
 
 
-def run(workdir, **values):
+def train(config, workdir):
     """Trains in this process; the rows of figures."""
-    config = settings(**values)
     train_policy.check(config)
     train_policy.run(config, workdir)
     return rows_of(workdir)
+
+
+def run(workdir, **values):
+    return train(settings(**values), workdir)
 
 
 def rows_of(workdir):
