@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks.images import elu, in_pieces
+from motif_jax.networks.images import Convolution, elu, in_pieces
 from motif_jax.networks.kinds import BEHAVIOUR, categories_of, kind_of
 from motif_jax.networks.presets import BehaviourVector, Layers, trigrams
 from motif_jax.structs import BYTE_VALUES, ArraySpec
@@ -122,7 +122,7 @@ class ImagePart(nnx.Module):
 
     FEATURES = 128
 
-    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises convolutions of 8 x 8 (large images), 4 x 4 and 3 x 3, and a layer from all places -> 128."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.dtype = (rows, columns, channels), dtype
@@ -133,9 +133,9 @@ class ImagePart(nnx.Module):
         convolutions = []
         for number, (side, stride) in enumerate([*sides, (3, 1)]):
             outputs = 16 if number == 0 else 32
-            convolutions.append(nnx.Conv(
-                channels, outputs, (side, side), (stride, stride), padding="SAME", dtype=dtype,
-                kernel_init=nnx.initializers.orthogonal(), rngs=rngs,
+            initial = nnx.initializers.orthogonal()
+            convolutions.append(Convolution(
+                channels, outputs, side, stride, for_cpu=for_cpu, dtype=dtype, kernel_init=initial, rngs=rngs,
             ))  # fmt: skip
             rows, columns, channels = -(-rows // stride), -(-columns // stride), outputs
         self.convolutions = nnx.List(convolutions)
@@ -166,7 +166,9 @@ class GeneralEncoder(nnx.Module):
         self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ):
         """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few moments at a time."""
-        self.parts = nnx.Dict({name: make_part(name, spec, behaviours, dtype, rngs) for name, spec in specs.items()})
+        self.parts = nnx.Dict({
+            name: make_part(name, spec, behaviours, for_cpu, dtype, rngs) for name, spec in specs.items()
+        })
         self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(PARTS[kind_of(name, spec)].FEATURES for name, spec in specs.items())
 
@@ -192,11 +194,15 @@ class GeneralEncoder(nnx.Module):
         return part(observations[name], *behaviour)
 
 
-def make_part(name: str, spec: ArraySpec, behaviours: int, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Module:
+def make_part(
+    name: str, spec: ArraySpec, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
+) -> nnx.Module:
     """The encoder of one observation."""
     part = PARTS[kind_of(name, spec)]
     if part is GridPart:
         return GridPart(spec, behaviours, dtype=dtype, rngs=rngs)
+    if part is ImagePart:
+        return ImagePart(spec, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
     return part(spec, dtype=dtype, rngs=rngs)
 
 
@@ -211,11 +217,11 @@ def in_blocks(cells: jax.Array) -> jax.Array:
 class FilmBlock(nnx.Module):
     """x + elu(scale * conv(elu(conv(x))) + shift), where scale and shift are linear in the text's features."""
 
-    def __init__(self, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises two convolutions of 3 x 3, scale 1 and shift 0."""
 
-        def convolution() -> nnx.Conv:
-            return nnx.Conv(CHANNELS, CHANNELS, (3, 3), dtype=dtype, rngs=rngs)
+        def convolution() -> Convolution:
+            return Convolution(CHANNELS, CHANNELS, 3, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
 
         self.first, self.second = convolution(), convolution()
         zeros = nnx.initializers.zeros
@@ -230,12 +236,12 @@ class FilmBlock(nnx.Module):
 class FilmGrid(nnx.Module):
     """Encodes a grid: learnt vectors of the cells' values, then blocks that a text modulates."""
 
-    def __init__(self, spec: ArraySpec, behaviours: int = 0, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, behaviours: int = 0, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Takes the spec of a grid with the channels last; BEHAVIOUR, of size `behaviours`, is added to each cell."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, CHANNELS)))
-        self.blocks = nnx.List([FilmBlock(dtype=dtype, rngs=rngs) for _ in range(BLOCKS)])
+        self.blocks = nnx.List([FilmBlock(for_cpu=for_cpu, dtype=dtype, rngs=rngs) for _ in range(BLOCKS)])
         self.layers = Layers(rows * columns * CHANNELS, OUT, dtype=dtype, rngs=rngs)
         self.behaviour = BehaviourVector(behaviours, CHANNELS, rngs=rngs) if behaviours else None
 
@@ -261,8 +267,10 @@ class FilmEncoder(GeneralEncoder):
         self.grids = tuple(name for name, kind in kinds.items() if kind == "grid")
         self.texts = tuple(name for name, kind in kinds.items() if kind == "text")
         others = [name for name in specs if name not in self.grids]
-        self.parts = nnx.Dict({name: make_part(name, specs[name], behaviours, dtype, rngs) for name in others})
-        self.film = nnx.Dict({name: FilmGrid(specs[name], behaviours, dtype=dtype, rngs=rngs) for name in self.grids})
+        self.parts = nnx.Dict({name: make_part(name, specs[name], behaviours, for_cpu, dtype, rngs) for name in others})
+        self.film = nnx.Dict({
+            name: FilmGrid(specs[name], behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs) for name in self.grids
+        })  # fmt: skip
         self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(OUT if name in self.grids else PARTS[kinds[name]].FEATURES for name in specs)
 

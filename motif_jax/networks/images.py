@@ -150,12 +150,31 @@ def _in_blocks(weights: Weights) -> Weights:
 
 
 def _product(x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int) -> jax.Array:
-    """Convolves by a matrix product, for which XLA uses all CPU cores. -> [N, S', S', outputs]"""
+    """Convolves by a matrix product, for which XLA uses all CPU cores. -> [N, H', W', outputs]"""
     side, _, inputs, outputs = kernel.shape
-    reach = x.shape[1] - side + 1
+    rows, columns = x.shape[1] - side + 1, x.shape[2] - side + 1
     x = jax.lax.optimization_barrier(x)  # otherwise XLA recomputes x for each of its slices
-    seen = [x[:, i : i + reach : stride, j : j + reach : stride] for i in range(side) for j in range(side)]
+    seen = [x[:, i : i + rows : stride, j : j + columns : stride] for i in range(side) for j in range(side)]
     return jnp.concatenate(seen, -1) @ kernel.reshape(side * side * inputs, outputs) + bias
+
+
+class Convolution(nnx.Conv):
+    """A convolution with zeros around the edges, by a matrix product on CPUs."""
+
+    def __init__(self, inputs: int, outputs: int, side: int, stride: int = 1, *, for_cpu: bool, **values: Any):
+        """Initialises the kernel, side x side; `values`: as for `nnx.Conv`."""
+        super().__init__(inputs, outputs, (side, side), stride, padding="SAME", **values)
+        self.side, self.stride, self.for_cpu = side, stride, for_cpu
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[N, H, W, inputs] -> [N, H / stride, W / stride, outputs], rounded up"""
+        if not self.for_cpu:
+            return super().__call__(x)
+        assert self.bias is not None
+        missing = [max((-(-size // self.stride) - 1) * self.stride + self.side - size, 0) for size in x.shape[1:3]]
+        around = [(0, 0), *((less // 2, less - less // 2) for less in missing), (0, 0)]
+        x, kernel, bias = (value.astype(self.dtype) for value in (x, self.kernel[...], self.bias[...]))
+        return _product(jnp.pad(x, around), kernel, bias, self.stride)
 
 
 def _slope(y: jax.Array) -> jax.Array:
