@@ -50,6 +50,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "options": "benchmarks.options:measure",
     "language": "benchmarks.language:measure",
     "offline": "benchmarks.offline:measure",
+    "peers": "benchmarks.peers:measure",
     "numerics": "benchmarks.numerics:measure",
     "profile": "benchmarks.gpu:measure_profile",
     "train": "benchmarks.gpu:measure_train",
@@ -67,7 +68,7 @@ def chosen(config: ConfigDict) -> dict[str, None]:
 
 def loads_jax(config: ConfigDict) -> bool:
     """Whether one of the measurements uses JAX."""
-    return bool(({"reward", "offline", "questions"} | TRAINING) & chosen(config).keys())
+    return bool(({"reward", "offline", "questions", "peers"} | TRAINING) & chosen(config).keys())
 
 
 def check(config: ConfigDict) -> None:

@@ -199,9 +199,9 @@ def make_part(
 ) -> nnx.Module:
     """The encoder of one observation."""
     part = PARTS[kind_of(name, spec)]
-    if part is GridPart:
+    if issubclass(part, GridPart):
         return GridPart(spec, behaviours, dtype=dtype, rngs=rngs)
-    if part is ImagePart:
+    if issubclass(part, ImagePart):
         return ImagePart(spec, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
     return part(spec, dtype=dtype, rngs=rngs)
 

@@ -166,14 +166,15 @@ class Convolution(nnx.Conv):
         super().__init__(inputs, outputs, (side, side), stride, padding="SAME", **values)
         self.side, self.stride, self.for_cpu = side, stride, for_cpu
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, inputs: jax.Array) -> jax.Array:  # type: ignore[override]
         """[N, H, W, inputs] -> [N, H / stride, W / stride, outputs], rounded up"""
         if not self.for_cpu:
-            return super().__call__(x)
+            return super().__call__(inputs)
         assert self.bias is not None
-        missing = [max((-(-size // self.stride) - 1) * self.stride + self.side - size, 0) for size in x.shape[1:3]]
+        rows, columns = inputs.shape[1:3]
+        missing = [max((-(-size // self.stride) - 1) * self.stride + self.side - size, 0) for size in (rows, columns)]
         around = [(0, 0), *((less // 2, less - less // 2) for less in missing), (0, 0)]
-        x, kernel, bias = (value.astype(self.dtype) for value in (x, self.kernel[...], self.bias[...]))
+        x, kernel, bias = (value.astype(self.dtype) for value in (inputs, self.kernel[...], self.bias[...]))
         return _product(jnp.pad(x, around), kernel, bias, self.stride)
 
 

@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 from motif_jax.networks.general import FilmEncoder
+from motif_jax.networks.images import Convolution
 from motif_jax.networks.kinds import check_reads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.structs import ArraySpec, UserError
@@ -30,6 +31,19 @@ def test_a_text_changes_what_the_grid_means_once_that_was_learnt():
         block.modulation.kernel = nnx.Param(jnp.full_like(block.modulation.kernel[...], 0.1))
     one, other = (encoder(seen(2, text=text)) for text in (b"go to the ball", b"open the door"))
     assert abs(one[:, :128] - other[:, :128]).max() > 1e-3
+
+
+@pytest.mark.parametrize(("rows", "columns", "side", "stride"), [(7, 7, 3, 1), (5, 9, 4, 2), (37, 40, 8, 4), (1, 1, 3, 1)])
+def test_the_product_on_cpus_is_the_convolution(rows, columns, side, stride):
+    results = []
+    for for_cpu in (False, True):
+        layer = Convolution(3, 5, side, stride, for_cpu=for_cpu, rngs=nnx.Rngs(0))
+        layer.bias = nnx.Param(jnp.arange(5.0))
+        x = jax.random.normal(jax.random.key(1), (2, rows, columns, 3))
+        gradients = nnx.grad(lambda layer, x: (layer(x) ** 2).sum(), argnums=(0, 1))(layer, x)
+        results.append(jax.tree.leaves((layer(x), gradients)))
+    for plain, product in zip(*results, strict=True):
+        np.testing.assert_allclose(product, plain, rtol=1e-4, atol=1e-4)
 
 
 def test_moments_in_a_row_are_what_each_of_them_is():

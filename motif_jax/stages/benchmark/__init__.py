@@ -13,14 +13,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import List, Number, Tables, Text, Whole, check_values, table_of, value
+from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED
 from motif_jax.stages import Stage
 from motif_jax.structs import UserError
 
 PARTS = (
     "env", "annotation", "reward", "policy", "pipeline", "options", "texts", "online", "questions", "language",
-    "offline", "numerics", "profile", "train",
+    "offline", "peers", "numerics", "profile", "train",
 )  # fmt: skip
 
 
@@ -43,6 +43,7 @@ class Benchmark:
         180.0, Number(0, 1e6, above=True), "seconds of the part train, which is for GPUs (configs/gpu.py)"
     )
     limit_s: float = value(0.0, Number(0, 1e6), "seconds after which the remaining parts are left out; 0: no limit")
+    peers_dir: str = value("", PATH, "environments of the part peers; empty: peers/ of the workdir")
 
 
 TABLES: Tables = {"benchmark": table_of(Benchmark)}

@@ -1,0 +1,120 @@
+"""The peers' environments and processes: both have time limits, and only the end of their output is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from motif_jax.console import clean
+
+SCRIPTS = Path(__file__).parent
+PINNED = SCRIPTS.parents[1] / "launch" / "peers"
+INSTALL_S, RUN_S = 1800.0, 600.0  # time limits
+KEPT = 2**16  # bytes of output
+LARGEST = 1e12  # rate
+ERROR = re.compile(r"^\s*([\w.]*(Error|Exception)|ERROR)\b.*:")
+# Build variables: PufferLib without its own games, whose build downloads raylib, and without its trainer's extension.
+BUILD = {"NO_OCEAN": "1", "NO_TRAIN": "1", "PYTHONPATH": str(SCRIPTS / "for_build")}
+
+
+class PeerError(Exception):
+    """A peer cannot be installed, or its run failed; the text says why."""
+
+
+def install(name: str, folder: Path) -> Path:
+    """Makes the environment `folder/NAME` from launch/peers/NAME.txt, unless it exists; returns it.
+
+    A second file NAME.source.txt has packages that are built with those of the first.
+    """
+    environment, files = folder.absolute() / name, [PINNED / f"{name}.txt", PINNED / f"{name}.source.txt"]
+    python, stamp = environment / "bin" / "python", environment / ".motif_jax"
+    wanted = "".join(file.read_text() for file in files if file.exists())
+    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return environment
+    run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(environment)], INSTALL_S)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "--no-input"]
+    pip += ["install", "--progress-bar", "off", "--no-deps", "-r"]
+    run([*pip, str(files[0])], INSTALL_S)
+    if files[1].exists():
+        run([*pip, str(files[1]), "--no-build-isolation"], INSTALL_S, BUILD)
+    stamp.write_text(wanted)
+    return environment
+
+
+def versions_of(environment: Path) -> dict[str, str]:
+    """The versions of the packages in an environment, by names such as sb3-contrib."""
+    found = importlib.metadata.distributions(path=[str(path) for path in environment.glob("lib/*/site-packages")])
+    return {one.name.lower().replace("_", "-"): one.version for one in found}
+
+
+def measure_rate(name: str, environment: Path, task: Mapping[str, Any]) -> float:
+    """Runs run_NAME.py in the peer's environment; returns the rate from its line {"rate": number}."""
+    output = run([str(environment / "bin" / "python"), str(SCRIPTS / f"run_{name}.py"), json.dumps(task)], RUN_S)
+    for line in reversed(output.splitlines()):
+        with contextlib.suppress(ValueError, RecursionError):
+            result = json.loads(line)
+            if isinstance(result, dict) and "rate" in result:
+                rate = result["rate"]
+                if type(rate) in (int, float) and 0 < rate < LARGEST:
+                    return float(rate)
+                raise PeerError(f"its rate is {clean(rate, 40)}")
+    raise PeerError(f"it printed no rate; its last line: {explain(output)}")
+
+
+def run(command: Sequence[str], limit_s: float, variables: Mapping[str, str] | None = None) -> str:
+    """Runs a command in a process group of its own, which is killed at the end.
+
+    Returns:
+      The last KEPT bytes of its output.
+
+    Raises:
+      PeerError: it fails, or does not end within `limit_s` seconds.
+    """
+    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    output, deadline = b"", time.monotonic() + limit_s
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=inherited | dict(variables or {}), start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise PeerError(clean(error, 200)) from error
+    assert process.stdout is not None
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            ready, _, _ = select.select([process.stdout], [], [], min(left, 0.5))
+            if ready and (piece := os.read(process.stdout.fileno(), KEPT)):
+                output = (output + piece)[-KEPT:]
+            elif process.poll() is not None:
+                break
+            elif ready:  # it has closed its output
+                time.sleep(0.1)
+        status = process.poll()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    text = output.decode(errors="replace")
+    if status is None:
+        raise PeerError(f"it did not end within {limit_s:g} seconds; its last line: {explain(text)}")
+    if status:
+        raise PeerError(f"{explain(text)} (status {status})")
+    return text
+
+
+def explain(output: str) -> str:
+    """The last line of output that names an error, or the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
+    return clean(next((line for line in reversed(lines) if ERROR.match(line)), lines[-1]), 200)
