@@ -138,7 +138,8 @@ def measure_peer(rows: Rows, name: str, environment: Path, config: ConfigDict) -
     peer, versions = PEERS[name], versions_of(environment)
     with tempfile.TemporaryDirectory() as made:
         subject = peer.prepare(config.benchmark.seconds, Path(made))
-        runs: dict[str, Callable[[], float]] = {"theirs": partial(measure_rate, name, environment, subject.task), "ours": subject.run}
+        theirs = partial(measure_rate, name, environment, subject.task)
+        runs: dict[str, Callable[[], float]] = {"theirs": theirs, "ours": subject.run}
         rounds = take_turns(runs, config.benchmark.repeats)
     used: dict[str, Any] = {"version": versions.get(peer.package, "unknown")}
     for package in SHARED:

@@ -166,9 +166,9 @@ class GeneralEncoder(nnx.Module):
         self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ):
         """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few moments at a time."""
-        self.parts = nnx.Dict({
-            name: make_part(name, spec, behaviours, for_cpu, dtype, rngs) for name, spec in specs.items()
-        })
+        self.parts = nnx.Dict(
+            {name: make_part(name, spec, behaviours, for_cpu, dtype, rngs) for name, spec in specs.items()}
+        )
         self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(PARTS[kind_of(name, spec)].FEATURES for name, spec in specs.items())
 

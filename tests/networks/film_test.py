@@ -14,6 +14,8 @@ from motif_jax.structs import ArraySpec, UserError
 
 SPECS = {"image": ArraySpec((3, 4, 2), "uint8", "grid", 5), "mission": ArraySpec((16,), "uint8", "text")}
 
+SHAPES = [(7, 7, 3, 1), (5, 9, 4, 2), (37, 40, 8, 4), (1, 1, 3, 1)]
+
 
 def seen(*leading, text=b"go to the ball"):
     rng = np.random.default_rng(0)
@@ -33,7 +35,7 @@ def test_a_text_changes_what_the_grid_means_once_that_was_learnt():
     assert abs(one[:, :128] - other[:, :128]).max() > 1e-3
 
 
-@pytest.mark.parametrize(("rows", "columns", "side", "stride"), [(7, 7, 3, 1), (5, 9, 4, 2), (37, 40, 8, 4), (1, 1, 3, 1)])
+@pytest.mark.parametrize(("rows", "columns", "side", "stride"), SHAPES)
 def test_the_product_on_cpus_is_the_convolution(rows, columns, side, stride):
     results = []
     for for_cpu in (False, True):
