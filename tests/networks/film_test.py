@@ -24,14 +24,10 @@ def seen(*leading, text=b"go to the ball"):
     return {"image": image, "mission": np.broadcast_to(row, (*leading, 16))}
 
 
-def test_a_text_changes_what_the_grid_means_once_that_was_learnt():
+def test_a_text_changes_what_the_grid_means():
     encoder = FilmEncoder(SPECS, for_cpu=False, dtype=jnp.float32, rngs=nnx.Rngs(0))
     one, other = (encoder(seen(2, text=text)) for text in (b"go to the ball", b"open the door"))
     assert one.shape == (2, encoder.features) == (2, 128 + 64)
-    np.testing.assert_allclose(one[:, :128], other[:, :128], atol=1e-6)  # the grid's, before training
-    for block in encoder.film["image"].blocks:
-        block.modulation.kernel = nnx.Param(jnp.full_like(block.modulation.kernel[...], 0.1))
-    one, other = (encoder(seen(2, text=text)) for text in (b"go to the ball", b"open the door"))
     assert abs(one[:, :128] - other[:, :128]).max() > 1e-3
 
 
