@@ -3,8 +3,8 @@
     python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
 
 The argument is a world, then a recipe: wordle, dialogue (questions about a picture), comments or maze; ilql, bc,
-filtered_bc, utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, or
-one of them and +joint, as in ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and
+filtered_bc, utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, grpo,
+gigpo, or one of them and +joint, as in ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and
 cloning's loss as a mean over all tokens. The published runs cloned and learnt values at the same time, as ilql+joint
 does.
 
@@ -60,6 +60,8 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
         raise UserError(f"ILQL's authors published no configs for the world {world!r} (--config)")
     config = defaults()
     recipe = recipe_of(recipes[0])
+    if reference and recipe.plays:
+        raise UserError(f"ILQL's authors published no configs for the recipe {recipe.name!r} (--config)")
     config.stages = ("collect", "train_language", "train_values", "evaluate", "report")
     config.train_values.recipe = recipes[0]
     config.train_values.games = 256  # they choose the checkpoint by return, as the loss hardly predicts it

@@ -22,11 +22,20 @@ class Replies(NamedTuple):
     random: jax.Array  # features drawn uniformly from [-1, 1]. [B, K, m, width]
 
 
+class Play(NamedTuple):
+    """What is known of the agent's tokens in games that it has just played, at the position before each. [B, T] each"""
+
+    advantage: Any
+    weight: Any  # in a mean over the whole batch; 0 where no token was written
+    log_written: Any  # log probability when it was written
+
+
 class TranscriptBatch(NamedTuple):
-    """The input of one update: rows of transcripts and, for some recipes, replies."""
+    """The input of one update: rows of transcripts and, for some recipes, more."""
 
     rows: Rows
     replies: Any = ()  # `Replies`, for recipes with values of replies
+    play: Any = ()  # `Play`, for recipes that learn from games they play
 
 
 class Weights(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from motif_jax.config.table import MANY_SECONDS, Flag, Number, Use, Whole, table_of, value
+from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, table_of, value
 from motif_jax.structs import UserError
 
 # `when` takes a recipe and the section train_values.
@@ -21,7 +21,6 @@ MARGIN = Use(
 SOFT = Use("hard_update_every 0", lambda recipe, section: bool(recipe.values) and not section["hard_update_every"])
 CONSERVATIVE = Use("recipes with CQL's term", lambda recipe, _: recipe.conservative)
 BY_TOKEN = Use("CQL's term per token", lambda recipe, _: recipe.conservative and recipe.values == "token")
-POLICY = Use("recipes that learn the policy", lambda recipe, _: bool(recipe.policy))
 WEIGHTED = Use("awac", lambda recipe, _: recipe.policy == "advantage")
 UNSIGNED = Use(
     "awac without advantage_sign",
@@ -29,6 +28,10 @@ UNSIGNED = Use(
 )
 SCALED = Use("recipes that use rewards", lambda recipe, _: bool(recipe.values) or recipe.conditioned)
 SELECTIVE = Use("filtered_bc", lambda recipe, _: recipe.selective)
+CLONES = Use("recipes that clone", lambda recipe, _: recipe.policy in ("clone", "advantage"))
+GROUPS = Use("grpo and gigpo", lambda recipe, _: recipe.plays)
+STEPS = Use("gigpo", lambda recipe, _: recipe.moments)
+DISCOUNTED = Use("recipes that learn values, and gigpo", lambda *them: VALUES.when(*them) or STEPS.when(*them))
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Learning:
         1.0, Number(0, infinite=True), "largest norm of gradients; 0: no clipping", decides=True
     )
     mean_over_all_tokens: bool = value(
-        False, Flag(), "cloning's loss is a mean over all tokens rather than the agent's", decides=True, only_for=POLICY
+        False, Flag(), "cloning's loss is a mean over all tokens rather than the agent's", decides=True, only_for=CLONES
     )
     num_parts: int = value(1, Whole(1, 2**10), "parts of a batch, computed one after another to save memory")
     chunk: int = value(0, Whole(0), "tokens whose logits, or Q, are in memory at a time; 0: all")
@@ -58,7 +61,7 @@ class Learning:
 class ValueTerms:
     """Values and their losses."""
 
-    discount: float = value(0.99, Number(0, 1), "discount factor", decides=True, only_for=VALUES)
+    discount: float = value(0.99, Number(0, 1), "discount factor", decides=True, only_for=DISCOUNTED)
     expectile: float = value(
         0.7, Number(0, 1, above=True, below=True), "expectile of V; 0.5: the mean", decides=True, only_for=EXPECTILE
     )
@@ -79,7 +82,7 @@ class ValueTerms:
         0.0, Number(0), "weight of the margin loss, which keeps other tokens below", decides=True, only_for=TOKEN
     )
     margin: float = value(0.0, Number(0), "the margin", decides=True, only_for=MARGIN)
-    policy_weight: float = value(1.0, Number(0), "weight of cloning", decides=True, only_for=POLICY)
+    policy_weight: float = value(1.0, Number(0), "weight of cloning", decides=True, only_for=CLONES)
     advantage_beta: float = value(
         4.0, Number(0), "AWAC's factor of advantages in their exponential", decides=True, only_for=WEIGHTED
     )
@@ -99,7 +102,57 @@ class ValueTerms:
 
 
 @dataclass(frozen=True)
-class OfflineSettings(Learning, ValueTerms):
+class GroupLearning:
+    """Games that the policy plays, in groups that begin alike."""
+
+    group_size: int = value(
+        8, Whole(2, 65_536), "games that begin alike, with the same seed", decides=True, only_for=GROUPS
+    )
+    divide_by: str = value(
+        "deviation",
+        Text(("deviation", "nothing")),
+        "what advantages in a group are divided by",
+        decides=True,
+        only_for=GROUPS,
+    )
+    mean_over: str = value(
+        "tokens",
+        Text(("tokens", "episodes", "limit")),
+        "mean of the loss: of all tokens; of episodes; of episodes, whose sums are divided by max_length",
+        decides=True,
+        only_for=GROUPS,
+    )
+    ratio: str = value(
+        "token",
+        Text(("token", "episode")),
+        "probability ratios of tokens, or their means in episodes",
+        decides=True,
+        only_for=GROUPS,
+    )
+    clip_low: float = value(0.2, Number(0, 1), "clipping of ratios below 1", decides=True, only_for=GROUPS)
+    clip_high: float = value(
+        0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as clip_low", decides=True, only_for=GROUPS
+    )
+    reference_coefficient: float = value(
+        0.0,
+        Number(0, 1e6),
+        "weight of the divergence from the policy at the start; 0: none",
+        decides=True,
+        only_for=GROUPS,
+    )
+    step_weight: float = value(
+        1.0,
+        Number(0, 1e6),
+        "weight of the advantages among texts in the same moment",
+        decides=True,
+        only_for=STEPS,
+    )
+    updates_per_round: int = value(1, Whole(1, 1000), "updates with the same games", decides=True, only_for=GROUPS)
+    rounds: int = value(100, Whole(1, 10**6), "rounds of batch_size games in an epoch", decides=True, only_for=GROUPS)
+
+
+@dataclass(frozen=True)
+class OfflineSettings(Learning, ValueTerms, GroupLearning):
     """What the update needs beside a recipe."""
 
     total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays

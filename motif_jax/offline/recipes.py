@@ -9,7 +9,7 @@ class Recipe(NamedTuple):
     """One algorithm."""
 
     about: str
-    policy: str = ""  # "clone", "advantage" (cloning weighted by advantage); "": the policy is given
+    policy: str = ""  # "clone", "advantage" (cloning weighted by advantage), "group" (see `plays`); "": it is given
     values: str = ""  # values per "token", "utterance", or "reply" (on a given model's features); "": without values
     q_target: str = ""  # value of the next state: "value" V, "max" of Q, "soft" maximum with the policy, "replies"
     v_target: str = "q"  # or "returns": discounted sums of the recorded rewards
@@ -17,8 +17,14 @@ class Recipe(NamedTuple):
     conservative: bool = False  # with the loss that lowers Q of other actions
     conditioned: bool = False  # the policy is conditioned on the episode's return
     selective: bool = False  # only the best episodes are used
+    moments: bool = False  # a text is also compared with others in the same moment of a group
     decoding: str = "policy"  # "shift": logits + beta (Q - V) per token; "rerank": the best of several texts
     name: str = ""  # as `recipe_of` was given it
+
+    @property
+    def plays(self) -> bool:
+        """Whether the policy learns from groups of games that it plays, rather than from transcripts."""
+        return self.policy == "group"
 
 
 RECIPES = {
@@ -41,6 +47,9 @@ RECIPES = {
     "monte_carlo": Recipe("V from recorded returns", values="token", q_target="value", v_target="returns",
                           conservative=True, decoding="shift"),
     "decision_transformer": Recipe("cloning, told the return", policy="clone", conditioned=True),
+    "grpo": Recipe("games of the policy, better or worse than others that began alike", policy="group"),
+    "gigpo": Recipe("the same, and texts better or worse than others in the same moment", policy="group",
+                    moments=True),
     "chai": Recipe("values of whole replies, over a given model", values="reply", q_target="replies",
                    conservative=True, decoding="rerank"),
 }  # fmt: skip

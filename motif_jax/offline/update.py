@@ -79,7 +79,29 @@ def init_state(
     return OfflineState(learnt, target, make_optimizer(settings).init(learnt), jnp.zeros((), jnp.int32))
 
 
+class Objective(NamedTuple):
+    """What an update minimises."""
+
+    sums: Callable[[Weights, TranscriptBatch], Sums]  # terms of the loss and metrics, summed over a batch
+    counts: Callable[[TranscriptBatch], Sums]  # what divides the sums of all devices and parts
+    divisor_of: Callable[[str], str]  # name of a sum -> name of its count
+    weights: dict[str, float]  # of terms in the loss
+
+
 def make_offline_update(language: ModelFunctions, recipe: Recipe, settings: OfflineSettings) -> Callable[..., Any]:
+    """Makes the training step of a recipe that learns from transcripts; see `make_update`."""
+    return make_update(
+        Objective(
+            lambda weights, batch: sum_terms(language, recipe, settings, weights, batch),
+            lambda batch: count(recipe, batch),
+            lambda name: divisor_of(name, recipe, settings),
+            {name: weight for name, (weight, _) in weights_of(recipe, settings).items()},
+        ),
+        settings,
+    )
+
+
+def make_update(objective: Objective, settings: OfflineSettings) -> Callable[..., Any]:
     """Makes the training step, for `mesh.map_update(update, mesh, batch_axis=0, num_constants=1)`.
 
     Returns:
@@ -87,17 +109,19 @@ def make_offline_update(language: ModelFunctions, recipe: Recipe, settings: Offl
       the loss or a gradient is not finite, only `step` changes, and `metrics["finite"]` is 0.
     """
     optimizer, parts = make_optimizer(settings), settings.num_parts
-    weights = weights_of(recipe, settings)
+
+    def weighted(means: Sums) -> jax.Array:
+        return jnp.asarray(sum(weight * means[name] for name, weight in objective.weights.items()))
 
     def loss_of(
         learnt: Params, target: Params, given: Params, batch: TranscriptBatch, counts: Sums
     ) -> tuple[jax.Array, Sums]:
-        sums = sum_terms(language, recipe, settings, Weights(learnt, target, given), batch)
-        means = {name: value / counts[divisor_of(name, recipe, settings)] for name, value in sums.items()}
-        return jnp.asarray(sum(weight * means[name] for name, (weight, _) in weights.items())), means
+        sums = objective.sums(Weights(learnt, target, given), batch)
+        means = {name: value / counts[objective.divisor_of(name)] for name, value in sums.items()}
+        return weighted(means), means
 
     def update(state: OfflineState, given: Params, batch: TranscriptBatch) -> tuple[OfflineState, Sums]:
-        counts = {name: jnp.maximum(value, 1.0) for name, value in total(count(recipe, batch)).items()}
+        counts = {name: jnp.maximum(value, 1.0) for name, value in total(objective.counts(batch)).items()}
 
         def part_of(part: TranscriptBatch) -> tuple[Params, Sums]:
             slope = jax.grad(loss_of, has_aux=True)
@@ -114,11 +138,11 @@ def make_offline_update(language: ModelFunctions, recipe: Recipe, settings: Offl
             add = lambda sums, part: (jax.tree.map(jnp.add, sums, part_of(part)), None)  # noqa: E731
             (gradients, means), _ = jax.lax.scan(add, empty, split)
         gradients, means = total((gradients, means))
-        loss = sum(weight * means[name] for name, (weight, _) in weights.items())
+        loss = weighted(means)
         changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.learnt)
         learnt = optax.apply_updates(state.learnt, changes)
         norms = {"gradient_norm": optax.tree.norm(gradients), "update_norm": optax.tree.norm(changes)}
-        finite = jnp.isfinite(jnp.stack([jnp.asarray(loss), *norms.values()])).all()
+        finite = jnp.isfinite(jnp.stack([loss, *norms.values()])).all()
         new = OfflineState(learnt, follow(state.target, learnt, state.step + 1, settings), optimizer_state, state.step)
         new = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, state)
         metrics = means | norms | {"loss": loss, "finite": finite}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,36 +15,62 @@ from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import ArraySpec, Episode
 
+NOT_WRITTEN = -1
+
+
+class Played(NamedTuple):
+    """An episode that a policy has played by writing, as tokens."""
+
+    episode: Episode
+    tokens: list[int]  # as the policy has read and written them
+    text: list[int]  # number of the agent's text in which a token was written; NOT_WRITTEN: it was only read
+    log_probs: list[float]  # of the tokens that were written, when they were
+
 
 def play_games(
     world: TextWorld, writer: ValueWriter, decoding: Decoding, episodes: Iterable[int], *, seed: int, stream: int
 ) -> list[Episode]:
-    """Plays episodes side by side in this process, without a pool.
+    """Plays episodes side by side in this process, without a pool; see `play_tokens`."""
+    return [game.episode for game in play_tokens(world, writer, decoding, episodes, jax.random.key(seed), seed, stream)]
+
+
+def play_tokens(
+    world: TextWorld, writer: ValueWriter, decoding: Decoding, episodes: Iterable[int], key: jax.Array, seed: int,
+    stream: int,
+) -> list[Played]:  # fmt: skip
+    """Plays episodes side by side in this process, and keeps their tokens.
 
     Args:
       world: the text world.
       writer, decoding: the policy.
       episodes: numbers of the episodes, which determine the games together with seed and stream.
-      seed, stream: as for a pool; the policy samples with the same seed.
+      key: the policy samples with it, in episodes of the same number differently.
+      seed, stream: as for a pool.
     """
     renderer, games, tokens, found = writer.model.renderer, [], [], []
+    texts: list[list[int]] = []
+    log_probs: list[list[float]] = []
     for number in episodes:
         game = world.game(shown=False)
         game.begin(game_seed(seed, stream, number), number)
         games.append(game)
         tokens.append(renderer.begin(game.heard))
-    key, turn = jax.random.key(seed), 0
+        texts.append([NOT_WRITTEN] * len(tokens[-1]))
+        log_probs.append([0.0] * len(tokens[-1]))
+    turn = 0
     while playing := [at for at, game in enumerate(games) if not game.end]:
         written = writer.write([tokens[at] for at in playing], decoding, jax.random.fold_in(key, turn), playing)
-        world.expect([text for text, _ in written])
-        for at, (text, _) in zip(playing, written, strict=True):
-            said = len(games[at].turns)
-            games[at].say(text)
-            for one in games[at].turns[said:]:  # texts as the world stores them, possibly cut
-                tokens[at] = tokens[at] + (renderer.said(one.text) if one.is_action else renderer.heard(one.text))
+        world.expect([reply.text for reply in written])
+        for at, reply in zip(playing, written, strict=True):
+            games[at].say(reply.text)
+            ended = reply.tokens[-1:] == [renderer.stop]
+            after = ([] if ended else [renderer.stop]) + renderer.heard(games[at].heard)
+            tokens[at] += reply.tokens + after
+            texts[at] += [turn] * len(reply.tokens) + [NOT_WRITTEN] * len(after)
+            log_probs[at] += reply.log_probs.tolist() + [0.0] * len(after)
         turn += 1
-    for game in games:
-        found.append(game.record())
+    for game, *rest in zip(games, tokens, texts, log_probs, strict=True):
+        found.append(Played._make((game.record(), *rest)))
         game.close()
     return found
 
@@ -84,7 +110,7 @@ class WritingPlayer:
         key, numbers = jax.random.fold_in(self._key, self._calls), games.tolist()
         self._calls += 1
         written = self._writer.write([self._tokens[game] for game in numbers], self._decoding, key, numbers)
-        actions = np.stack([to_row(text, self._width) for text, _ in written])
+        actions = np.stack([to_row(reply.text, self._width) for reply in written])
         for game, action in zip(games.tolist(), actions, strict=True):
             self._tokens[game] = self._tokens[game] + renderer.said(to_text(action.tolist()))  # possibly cut to `width`
-        return actions, {"probability": np.array([odds for _, odds in written], np.float32)}
+        return actions, {"probability": np.array([reply.probability for reply in written], np.float32)}

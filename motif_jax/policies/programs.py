@@ -39,6 +39,7 @@ class Written(NamedTuple):
     tokens: jax.Array  # with the end mark if it was generated; arbitrary after `lengths`. [B, N]
     lengths: jax.Array  # [B]
     log_prob: jax.Array  # of the whole text, shift included. [B]
+    log_probs: jax.Array  # of each token. [B, N]
 
 
 def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
@@ -84,7 +85,8 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         else:
             found = generate(writer, *rows, keys, numbers.sampling, own, length, **more)
         lengths = jnp.minimum(found.lengths, left)  # without a forced end mark
-        written = Written(found.tokens, lengths, jnp.where(ended, 0.0, found.log_probs).sum(1))
+        log_probs = jnp.where(ended, 0.0, found.log_probs)
+        written = Written(found.tokens, lengths, log_probs.sum(1), log_probs)
         if kind != "rerank":
             return written
         value = value_of_texts(language, model.recipe, shifting, *rows, found.tokens, lengths)

@@ -34,12 +34,26 @@ class Probabilities(NamedTuple):
     advantage: np.ndarray | None  # Q - V. [T, V]; None without values of tokens
 
 
+class Reply(NamedTuple):
+    """A text that a policy has written."""
+
+    text: str
+    probability: float  # of the whole text
+    tokens: list[int]  # with the end mark, unless `max_tokens` or a full context ended the text
+    log_probs: np.ndarray  # of each token. [len(tokens)]
+
+
 class ValueWriter:
     """Writes with a model, and caches its compiled programs."""
 
-    def __init__(self, model: ValueModel):
-        """Parameters are put on the devices at their first use."""
-        self.model = model
+    def __init__(self, model: ValueModel, as_drawn: bool = False):
+        """Parameters are put on the devices at their first use.
+
+        Args:
+          model: the policy and its values.
+          as_drawn: whether probabilities are those at the temperature of the decoding, rather than at 1.
+        """
+        self.model, self._as_drawn = model, as_drawn
         self.programs: dict[tuple[Any, ...], Any] = {}
         self._placed: dict[Mesh, tuple[Any, ...]] = {}
 
@@ -60,7 +74,7 @@ class ValueWriter:
 
     def write(
         self, contexts: Sequence[Sequence[int]], decoding: Decoding, key: jax.Array, numbers: Sequence[int]
-    ) -> list[tuple[str, float]]:
+    ) -> list[Reply]:
         """Writes the next text of each conversation, up to the end mark, `max_tokens` or a full context.
 
         If the context is already full, the text is empty.
@@ -72,10 +86,10 @@ class ValueWriter:
           numbers: numbers of the conversations; samples depend only on the key and this number.
 
         Returns:
-          Texts, and their probabilities from logits and shift, at temperature 1 and without top-k and top-p.
+          Texts, with probabilities from logits and shift, at temperature 1 and without top-k and top-p.
         """
         model, longest = self.model, self.model.config.max_positions
-        found: list[tuple[str, float]] = [("", 1.0)] * len(contexts)
+        found = [Reply("", 1.0, [], np.zeros(0, np.float32))] * len(contexts)
         going_on = [row for row, tokens in enumerate(contexts) if not longest or len(tokens) < longest]
         order = sorted(going_on, key=lambda row: len(contexts[row]))
         for start in range(0, len(order), decoding.batch_size):
@@ -85,10 +99,10 @@ class ValueWriter:
             drawn = np.array(numbers, np.int32)[np.resize(chunk, decoding.batch_size)]
             params, (tokens, segments, drawn) = self._place(tokens, segments, drawn)
             written = program(*params, tokens, segments, key, drawn, self._numbers(decoding))
-            for row, text, length, log_prob in zip(chunk, *map(np.asarray, written), strict=False):
-                said = text[:length].tolist()
-                said = said[:-1] if said and said[-1] == model.renderer.stop else said
-                found[row] = model.tokeniser.decode(said), float(np.exp(log_prob))
+            for row, tokens_of, length, log_prob, each in zip(chunk, *map(np.asarray, written), strict=False):
+                said = tokens_of[:length].tolist()
+                text = model.tokeniser.decode(said[:-1] if said and said[-1] == model.renderer.stop else said)
+                found[row] = Reply(text, float(np.exp(log_prob)), said, each[:length])
         return found
 
     def probabilities(self, tokens: Sequence[int], decoding: Decoding) -> Probabilities:
@@ -119,10 +133,12 @@ class ValueWriter:
         return self._placed[mesh], jax.device_put(rows, NamedSharding(mesh, PartitionSpec(DATA)))
 
     def _numbers(self, decoding: Decoding) -> DecodingNumbers:
-        temperature = 0.0 if decoding.kind == "greedy" else decoding.temperature
+        temperature, logits = 0.0 if decoding.kind == "greedy" else decoding.temperature, float(decoding.include_logits)
+        if self._as_drawn and temperature:
+            temperature, logits = 1.0, logits / temperature
         sampling = TokenSampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
         return DecodingNumbers(
-            sampling, jnp.float32(decoding.include_logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
+            sampling, jnp.float32(logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
             jnp.float32(decoding.rerank_values), jnp.float32(decoding.rerank_log_prob),
             jnp.float32(decoding.wanted_return / self.model.reward_scale),
         )  # fmt: skip

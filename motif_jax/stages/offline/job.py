@@ -32,6 +32,7 @@ from motif_jax.transcripts.store import Transcripts
 
 # (rows on the devices, the most texts of the agent in a row, seeds of the random numbers) -> `Replies`
 ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
+CLONING = "bc"  # the recipe by whose loss policies that learn from games are validated
 VALIDATION = 2**31 - 1  # stands for an epoch's number
 
 
@@ -147,7 +148,8 @@ def make_job(
     settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
     given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
     update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
-    measure = make_offline_measure(parts.language, recipe, settings)
+    measured = recipe_of(CLONING) if recipe.plays else recipe
+    measure = make_offline_measure(parts.language, measured, settings)
     measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
     state = init_state(
         jax.random.key(config.seed), parts.language, recipe, settings, parts.params,
@@ -155,11 +157,11 @@ def make_job(
     )  # fmt: skip
 
     def evaluate(state: Any) -> dict[str, float]:
-        sums = replicate(zero_sums(recipe, settings), mesh)
+        sums = replicate(zero_sums(measured, settings), mesh)
         for number in range(batches.num_valid):
             sums = measure(sums, state, given, batches.valid(number))
         means = {name: float(value) for name, value in jax.device_get(sums).items()}
-        return figures(state, means_of(means, recipe, settings))
+        return figures(state, means_of(means, measured, settings))
 
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return TrainingJob(

@@ -30,7 +30,7 @@ from motif_jax.console import print_line
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world
-from motif_jax.offline.offline_settings import Learning, Running, ValueTerms, check_num_parts
+from motif_jax.offline.offline_settings import GroupLearning, Learning, Running, ValueTerms, check_num_parts
 from motif_jax.offline.recipes import Recipe, names, recipe_of
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
@@ -66,7 +66,10 @@ class TrainValues:
     games_beta: float = value(4.0, Number(0), "factor of Q - V in these games", decides=True, only_for=GAMES)
 
 
-TABLES: Tables = {"train_values": table_of(TrainValues) | table_of(ValueTerms) | table_of(Running) | table_of(Learning)}
+TABLES: Tables = {
+    "train_values": table_of(TrainValues) | table_of(ValueTerms) | table_of(GroupLearning) | table_of(Running)
+    | table_of(Learning)
+}  # fmt: skip
 READS: Tables = (
     EXPERIMENT | {"env": ENV, "decoding": DECODING} | {name: LANGUAGE[name] for name in ("transcripts", "language")}
     | TABLES
@@ -75,8 +78,11 @@ FOLDER = "values"
 
 
 def more_identity(config: ConfigDict) -> tuple[str, ...]:
-    """Decisive values of other sections: sampled replies are as long as those of decoding."""
-    return ("decoding.max_tokens",) if recipe_of(config.train_values.recipe).values == "reply" else ()
+    """Decisive values of other sections: those by which texts are written in training."""
+    recipe = recipe_of(config.train_values.recipe)
+    if recipe.plays:
+        return "decoding.max_tokens", "decoding.temperature"
+    return ("decoding.max_tokens",) if recipe.values == "reply" else ()
 
 
 def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
@@ -97,6 +103,8 @@ def check(config: ConfigDict) -> None:
     section = config.train_values
     recipe = recipe_of(section.recipe)
     check_num_parts(section, "train_values")
+    if recipe.plays:
+        check_groups(config)
     if section.value_min >= section.value_max:
         raise UserError(
             f"value_min {section.value_min} must be below value_max {section.value_max} "
@@ -129,6 +137,35 @@ def check(config: ConfigDict) -> None:
     if section.games or recipe.values == "reply":
         check_texts_fit(config)
     find_meeting(config.distributed)  # raises UserError for bad values
+
+
+def check_groups(config: ConfigDict) -> None:
+    """Raises UserError for values with which the policy cannot play in groups."""
+    section = config.train_values
+    size, games = section.group_size, section.batch_size
+    if games % size:
+        raise UserError(
+            f"{games} games cannot be cut into groups of {size} (--config.train_values.batch_size, .group_size)"
+        )
+    if not section.games:
+        raise UserError(
+            f"the recipe {section.recipe!r} chooses its checkpoint by the return of games: give their number "
+            "(--config.train_values.games)"
+        )
+    if find_meeting(config.distributed):
+        raise UserError(f"the recipe {section.recipe!r} plays on one host (--config.train_values.recipe)")
+    decoding = config.decoding
+    for name, needed in {"top_k": 0, "top_p": 1.0}.items():
+        if decoding[name] != needed:
+            raise UserError(
+                f"the recipe {section.recipe!r} learns from all tokens that may be written, so {name} must be "
+                f"{needed:g}, not {decoding[name]:g} (--config.decoding.{name})"
+            )
+    if not decoding.temperature:
+        raise UserError(
+            f"at temperature 0 all games of a group would be the same, and the recipe {section.recipe!r} would learn "
+            "nothing (--config.decoding.temperature)"
+        )
 
 
 def check_texts_fit(config: ConfigDict) -> None:

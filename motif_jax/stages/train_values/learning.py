@@ -38,6 +38,7 @@ from motif_jax.stages.train_language.data import (
     open_transcripts,
 )
 from motif_jax.stages.train_language.model import FILES, make_parts, new_params, write_model
+from motif_jax.stages.train_values.by_playing import by_playing
 from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
 from motif_jax.system.files import checkpoint_steps, write_json
 from motif_jax.system.machine import describe
@@ -101,7 +102,7 @@ def make_values_job(
         played = play(jax.device_get(state))
         return means | {"return": played, RANK: -played}
 
-    return make_job(
+    job = make_job(
         config, STAGE, folder, transcripts, parts, renderer, mesh, hosts, figures,
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
@@ -112,6 +113,9 @@ def make_values_job(
         },
         replies=reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None,
     )  # fmt: skip
+    if recipe.plays:
+        job = by_playing(job, config, parts, make_writer(config, parts, renderer), mesh)
+    return job
 
 
 def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, mesh: Mesh) -> ReplySource:
@@ -178,18 +182,25 @@ def finish(folder: Path, parts: LanguageParts, job: TrainingJob, outcome: Outcom
     print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
 
 
+def make_writer(config: ConfigDict, parts: LanguageParts, renderer: Renderer) -> ValueWriter:
+    """The policy at the start of training, without values."""
+    section = config.train_values
+    live, recipe = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template]), recipe_of(section.recipe)
+    allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
+    bounds = section.value_min, section.value_max
+    model = ValueModel(
+        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, section.reward_scale,
+        bounds,
+    )  # fmt: skip
+    return ValueWriter(model, as_drawn=recipe.plays)
+
+
 def make_play(config: ConfigDict, parts: LanguageParts, renderer: Renderer) -> Callable[[OfflineState], float]:
     """A function from the state to the mean return of some games that are decoded with it."""
     section, world = config.train_values, make_world(config.env)
     assert isinstance(world, TextWorld)
-    live, recipe = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template]), recipe_of(section.recipe)
-    allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
-    model = ValueModel(
-        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, section.reward_scale,
-        (section.value_min, section.value_max),
-    )  # fmt: skip
-    writer = ValueWriter(model)
-    decoding = decoding_in_training(recipe, config.decoding, section.games_beta)
+    writer = make_writer(config, parts, renderer)
+    decoding = decoding_in_training(writer.model.recipe, config.decoding, section.games_beta)
     writer.check(decoding)
 
     def play(state: OfflineState) -> float:

@@ -1,0 +1,163 @@
+"""grpo and gigpo on games that the policy has written: against loops, and what must hold of whole rounds."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import slow_played
+from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
+from tiny_writer import TOKENISER, make_value_model
+
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.envs.worlds import make_world
+from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
+from motif_jax.offline.offline_settings import GroupLearning, OfflineSettings
+from motif_jax.offline.played import group_objective, restricted
+from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.update import init_state, make_update
+from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_tokens
+from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.programs import as_functions
+from motif_jax.policies.writing import ValueWriter
+from motif_jax.stages.train_values.by_playing import advantages, as_batch, weights
+from motif_jax.structs import Episode, Turn
+
+ALLOWED = np.arange(VOCABULARY) % 3 != 1
+WORDS = ("abcde", "bcdea", "cdeab", "ddabc", "eabcd", "aabbc")
+
+
+def batch_of(group, seed=0):
+    """Rows of one episode each, whose written tokens are allowed ones."""
+    rng, rows = np.random.default_rng(seed), random_rows(seed, 6)
+    rows.is_action[:] &= ALLOWED[next_tokens(rows)]
+    shape = rows.tokens.shape
+    advantage = rng.normal(size=shape).astype(np.float32)
+    written = (-2 + 0.5 * rng.normal(size=shape)).astype(np.float32)
+    return TranscriptBatch(rows, play=Play(advantage, weights(rows.is_action, group, 40), written))
+
+
+@pytest.mark.parametrize("values", [
+    {}, {"ratio": "episode"}, {"clip_low": 0.1, "clip_high": 0.6}, {"mean_over": "episodes"}, {"mean_over": "limit"},
+    {"reference_coefficient": 0.3}, {"reference_coefficient": 0.3, "ratio": "episode", "mean_over": "episodes"},
+], ids=str)  # fmt: skip
+def test_the_loss_is_that_of_loops_over_numbers(values):
+    group, temperature = GroupLearning(**values), 0.7
+    batch, now, start = batch_of(group), new_params(1), new_params(2)
+    rows = batch.rows
+
+    def logits(params):
+        return LANGUAGE.logits(params, LANGUAGE.hidden(params, rows.tokens, rows.segments, None))
+
+    wanted = slow_played.loss(
+        logits(now), logits(start), ALLOWED, temperature, rows.tokens, rows.is_action, batch.play.advantage,
+        batch.play.log_written, group, 40,
+    )  # fmt: skip
+    model = restricted(LANGUAGE, jnp.asarray(ALLOWED), temperature)
+    for chunk in (0, 5):
+        objective = group_objective(model, group, chunk)
+        sums = jax.jit(objective.sums)(Weights({"policy": now}, {}, {"reference": start}), batch)
+        found = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+@pytest.mark.quick
+def test_updates_lower_the_loss_and_a_batch_may_be_learnt_in_parts():
+    group = GroupLearning(reference_coefficient=0.1)
+    settings = OfflineSettings(learning_rate=1e-2, warmup_steps=0, max_gradient_norm=0.0)
+    batch = batch_of(group)
+    objective = group_objective(restricted(LANGUAGE, jnp.asarray(ALLOWED), 1.0), group, 0)
+    found = []
+    for parts in (1, 2):
+        mesh = make_mesh(1)
+        one = replace(settings, num_parts=parts)
+        update = map_update(make_update(objective, one), mesh, batch_axis=0, num_constants=1)
+        state = init_state(jax.random.key(0), LANGUAGE, recipe_of("grpo"), one, new_params(1), new_params(1))
+        given = replicate({"reference": new_params(2)}, mesh)
+        state, batches, lost = replicate(state, mesh), shard(batch, mesh), []
+        for _ in range(3):
+            state, metrics = update(state, given, batches)
+            lost.append(float(metrics["loss"]))
+        found.append((jax.device_get(state.learnt), np.array(lost)))
+        assert lost[-1] < lost[0]
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), *found)
+
+
+@pytest.fixture
+def world(tmp_path):
+    (tmp_path / "words.txt").write_text("\n".join(WORDS))
+    return make_world({"world": "wordle", "options": json.dumps({"words": str(tmp_path / "words.txt")})})
+
+
+def test_tokens_are_as_probable_in_learning_as_when_they_were_written(world):
+    """So ratios begin at 1. The temperature is not 1, some tokens are not allowed, and contexts have several turns."""
+    model = make_value_model("grpo")
+    decoding = Decoding("sample", temperature=0.8, max_tokens=3, batch_size=4)
+    games = play_tokens(world, ValueWriter(model, as_drawn=True), decoding, [0, 0, 1, 1], jax.random.key(3), 0, 1)
+    assert all(len(game.tokens) == len(game.text) == len(game.log_probs) for game in games)
+    assert max(max(game.text) for game in games) >= 2
+    group = GroupLearning(group_size=2)
+    batch = as_batch(games, group, None, 30)
+    whole = as_functions(model.graph, model.config)
+    sums, without = (
+        group_objective(language, group, 0).sums(Weights({"policy": model.policy}, {}, {}), batch)
+        for language in (restricted(whole, jnp.asarray(model.allowed), 0.8), whole)
+    )
+    assert float(sums["ratio_deviation"]) < 1e-4
+    assert float(without["ratio_deviation"]) > 0.01  # under another distribution it is not 1
+
+
+def test_a_group_has_the_same_game_and_different_texts(world):
+    decoding = Decoding("sample", max_tokens=6, batch_size=4)
+    writer = ValueWriter(make_value_model("grpo"), as_drawn=True)
+    games = play_tokens(world, writer, decoding, [7, 7, 7, 8], jax.random.key(0), 0, 1)
+    assert len({tuple(game.tokens) for game in games[:3]}) == 3
+    written = [[turn.text for turn in game.episode.turns if turn.is_action] for game in games]
+    for game, texts in zip(games, written, strict=True):
+        for number, text in enumerate(texts):
+            tokens = [token for token, of in zip(game.tokens, game.text, strict=True) if of == number]
+            assert TOKENISER.decode([token for token in tokens if token != writer.model.renderer.stop]) == text
+
+
+def played(rewards, tokens):
+    """An episode of texts of one token each, behind these tokens and followed by an answer."""
+    turns, text, row = [], [NOT_WRITTEN] * len(tokens), list(tokens)
+    for number, reward in enumerate(rewards):
+        turns += [Turn(f"{number}", reward), Turn("answer")]
+        row += [20 + number, 9]
+        text += [number, NOT_WRITTEN]
+    return Played(Episode(tuple(turns), True), row, text, [-1.0] * len(row))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("discount", [None, 0.9])
+@pytest.mark.parametrize("divide_by", ["deviation", "nothing"])
+def test_advantages_are_those_of_loops(discount, divide_by):
+    games = [
+        played([-1, -1, 0], [1, 2]), played([-1, -1, -1], [1, 2]), played([0], [1, 2]), played([-1, 0], [1, 2]),
+        played([-1, -1], [3]), played([-1, -1], [3]), played([-1, -1], [3]), played([-1, -1], [3]),  # alike
+        played([0], [4]), played([-1], [5]), played([-1e-6], [4]), played([0], [6]),
+    ]  # fmt: skip
+    group = GroupLearning(group_size=4, divide_by=divide_by, step_weight=0.5)
+    rewards = [[turn.reward for turn in game.episode.turns if turn.is_action] for game in games]
+    moments = [[tuple(game.tokens[: game.text.index(number)]) for number in range(len(of))]
+               for game, of in zip(games, rewards, strict=True)]  # fmt: skip
+    wanted = slow_played.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
+                                    discount, 0.5)  # fmt: skip
+    found = advantages(games, group, discount)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert not np.concatenate(found[4:8]).any()  # a group whose games are equal teaches nothing
+
+
+@pytest.mark.quick
+def test_what_a_row_cannot_hold_is_cut_and_does_not_count():
+    games = [played([-1.0, -1.0, -1.0], [1, 2]), played([0.0], [1, 2])]
+    rows, _, play = as_batch(games, GroupLearning(group_size=2), None, 5)
+    assert rows.is_action.sum(1).tolist() == [2, 1]
+    assert rows.tokens[0, :5].tolist() == games[0].tokens[:5]
+    assert (play.weight > 0).sum() == 3
+    np.testing.assert_allclose(play.weight.sum(), 1.0, rtol=1e-6)
+    assert (rows.tokens.shape[1] > 5) and not rows.segments[:, 5:].any()
