@@ -3,10 +3,10 @@
     python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
 
 The argument is a world, then a recipe: wordle, dialogue (questions about a picture), comments or maze; ilql, bc,
-filtered_bc, utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, grpo,
-gigpo, or one of them and +joint, as in ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and
-cloning's loss as a mean over all tokens. The published runs cloned and learnt values at the same time, as ilql+joint
-does.
+filtered_bc, utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, or
+one of them and +joint, as in ilql+joint; or grpo or gigpo, which play. `:wordle,ilql,reference` has the hyperparameters
+of the published configs, and cloning's loss as a mean over all tokens. The published runs cloned and learnt values at
+the same time, as ilql+joint does.
 
 Downloads are not needed: scripted players make the transcripts, and the language model starts from random weights. The
 paper's dialogues and comments started from GPT-2: --config.language.model=DIRECTORY

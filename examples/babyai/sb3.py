@@ -4,10 +4,10 @@
     python examples/babyai/sb3.py 1 3600
 
 The arguments are the seed and the limit in seconds; training ends before it when 97 % of the last 500 episodes succeed.
-It prints their success at each update, and at the end that of 200 new episodes, whose actions are sampled as in training.
+It prints their success at each update, and at the end that of 200 new episodes, with sampled actions as in training.
 
-The network is `film` of motif_jax with its sizes: learnt vectors of the cells, which the mission scales and shifts, and a
-recurrent unit. RecurrentPPO has an LSTM, not a GRU; its size is such that it has as many parameters.
+The network is `film` of motif_jax with its sizes: learnt vectors of the cells, which the mission scales and shifts, and
+a recurrent unit. RecurrentPPO has an LSTM, not a GRU; its size is such that it has as many parameters.
 """
 
 import contextlib
@@ -146,7 +146,8 @@ def main(seed: int, seconds: float) -> None:
     began = time.perf_counter()
     agent.learn(10**9, Watch(seconds))
     passed = time.perf_counter() - began
-    print(f"seed {seed}: {passed:.0f} s, {agent.num_timesteps:,} steps, success of new episodes {evaluate(agent, 10**6):.3f}")
+    success = evaluate(agent, 10**6)
+    print(f"seed {seed}: {passed:.0f} s, {agent.num_timesteps:,} steps, success of new episodes {success:.3f}")
 
 
 if __name__ == "__main__":

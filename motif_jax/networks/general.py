@@ -3,8 +3,8 @@
 All parts are small enough for two CPU cores. Numbers are compressed by sign(x) log(1 + |x|), so that large counts and
 fractions do not need a scale.
 
-With FiLM, a text modulates the encoder of a grid (Perez et al. 2018, arXiv 1709.07871): the mission determines scales and
-shifts of the cells' features.
+With FiLM, a text modulates the encoder of a grid (Perez et al. 2018, arXiv 1709.07871): the mission determines scales
+and shifts of the cells' features.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def in_blocks(cells: jax.Array) -> jax.Array:
 
 
 class FilmGrid(nnx.Module):
-    """Encodes a grid: learnt vectors of the cells' values, which a text scales and shifts, and two layers for each cell.
+    """Encodes a grid: learnt vectors of the cells' values and two layers for each cell, the first scaled by a text.
 
     It has no convolutions: with those, BabyAI's GoToLocal was not learnt in ten times the minutes (docs/babyai.md).
     """

@@ -1,5 +1,6 @@
 """Every recipe through the stage train_values: a run that was stopped ends with the bits of one that was not."""
 
+import functools
 import json
 import os
 import signal
@@ -13,10 +14,12 @@ from quick_programs import QuickProgram
 from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
 from motif_jax.offline.recipes import RECIPES
+from motif_jax.policies.conversations import play_tokens
 from motif_jax.policies.values import list_values, read_values
 from motif_jax.stages.offline import epochs, job
 from motif_jax.stages.train_language.model import make_parts, write_model
-from motif_jax.structs import Stopped
+from motif_jax.stages.train_values import by_playing
+from motif_jax.structs import Stopped, Turn
 from motif_jax.system.files import read_json
 from motif_jax.transcripts.store import Transcripts
 
@@ -31,7 +34,11 @@ TINY = {
     "train_values.replies": 2, "decoding.candidates": 2, "decoding.max_tokens": 6, "decoding.batch_size": 4,
 }  # fmt: skip
 # What is tried beside: the return of games that rank candidates, and targets that are copied at some updates.
-MORE = {"chai": {"games": 4}, "single_step": {"hard_update_every": 2}}
+MORE = {
+    "chai": {"games": 4}, "single_step": {"hard_update_every": 2},
+    "grpo": {"games": 8, "group_size": 4, "rounds": 2, "updates_per_round": 2, "reference_coefficient": 0.1},
+    "gigpo": {"games": 8, "group_size": 2, "rounds": 3},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +60,14 @@ def programs(monkeypatch):
     """What takes the time is to compile: the runs of a test share their programs, which are compiled quickly."""
     made = {}
 
-    def mapped(function, *how, **more):
-        if function.__qualname__ not in made:
-            made[function.__qualname__] = QuickProgram(map_update(function, *how, **more))
-        return made[function.__qualname__]
+    def mapped(module, function, *how, **more):
+        key = module.__name__, function.__qualname__
+        if key not in made:
+            made[key] = QuickProgram(map_update(function, *how, **more))
+        return made[key]
 
-    monkeypatch.setattr(job, "map_update", mapped)
+    for module in (job, by_playing):
+        monkeypatch.setattr(module, "map_update", functools.partial(mapped, module))
     return made
 
 
@@ -82,6 +91,15 @@ def trained(config, workdir, monkeypatch, stopped=False):
         patch.setattr(epochs, "train", watched)
         experiment.run(config, workdir, ["train_values"])
     return jax.device_get(outcomes[0].state)
+
+
+def graded(*arguments):
+    """Games in which each `a` pays: a network that has learnt nothing never guesses a word."""
+    games = play_tokens(*arguments)
+    for at, (episode, *_) in enumerate(games):
+        turns = [Turn(one.text, one.text.count("a") - 1.0) if one.is_action else one for one in episode.turns]
+        games[at] = games[at]._replace(episode=episode._replace(turns=tuple(turns)))
+    return games
 
 
 def files_of(workdir):
@@ -110,6 +128,7 @@ def assert_same_bits(one, other):
 def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_path, monkeypatch, recipe):
     config = start.copy_and_resolve_references()
     config.train_values.update({"recipe": recipe, **MORE.get(recipe, {})})
+    monkeypatch.setattr(by_playing, "play_tokens", graded)
     whole = trained(config, tmp_path / "whole", monkeypatch)
     with pytest.raises(Stopped, match="stopped by SIGTERM after"):
         trained(config, tmp_path / "stopped", monkeypatch, stopped=True)
@@ -119,7 +138,7 @@ def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_
     assert files_of(tmp_path / "stopped") == wanted
     assert all(row.get("finite", 1) == 1 for row in wanted["rows"])
     assert wanted["rows"][0]["valid_loss"] != wanted["rows"][-1]["valid_loss"]
-    assert len(programs) == 2
+    assert len(programs) == 2 + RECIPES[recipe.partition("+")[0]].plays
 
     directory, _ = list_values(tmp_path / "stopped")
     model, _ = read_values(directory)

@@ -75,7 +75,8 @@ def check(config: ConfigDict) -> None:
     if is_text(world.action):
         raise UserError(
             f"the world {world.name!r} is played by writing, but the network {section.network!r} chooses among "
-            "actions (--config.env.world, --config.policy.network)"
+            "actions: the stage train_values with --config.train_values.recipe=grpo trains a policy that writes by "
+            "playing (--config.env.world, --config.policy.network)"
         )
     if section.max_episode_steps and "max_episode_steps" in parse_options(config.env.options):
         raise UserError(

@@ -1,0 +1,65 @@
+"""train_values with grpo, which learns from games that the policy plays: it improves, and what cannot work is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from every_recipe_test import graded
+from train_values_test import config_for, refusal, rows_of
+
+from motif_jax import experiment
+from motif_jax.stages import train_values
+from motif_jax.stages.train_values import by_playing
+
+GROUPS = {
+    "train_values__recipe": "grpo", "train_values__batch_size": 16, "train_values__group_size": 8,
+    "train_values__rounds": 8, "train_values__num_epochs": 2, "train_values__learning_rate": 1e-2,
+    "train_values__games": 8, "decoding__betas": "0", "decoding__kinds": "sample,greedy",
+}  # fmt: skip
+
+
+@pytest.mark.journey
+def test_texts_that_pay_are_written_more_often_and_the_policy_plays(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(by_playing, "play_tokens", graded)
+    config = config_for(tmp_path, **GROUPS)
+    experiment.run(config, tmp_path / "run", ["collect", "train_language", "train_values", "evaluate"])
+    rows = [row for row in rows_of(tmp_path / "run/values") if "groups_that_differ" in row]
+    assert rows[-1]["return"] > rows[0]["return"] + 2  # an `a` more in each text, at least
+    assert all(row["first_ratio_deviation"] < by_playing.EXACT for row in rows)
+    assert "ratios do not begin at 1" not in capsys.readouterr().out
+    summary = json.loads((tmp_path / "run/evaluate/sweep.json").read_text())
+    assert summary
+
+
+def test_a_run_says_that_its_numbers_are_too_coarse_for_ratios_of_1(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(by_playing, "EXACT", 0.0)  # as if: a network as small as this one hardly rounds
+    more = {"train_values__rounds": 1, "train_values__num_epochs": 1, "train_values__games": 2}
+    experiment.run(
+        config_for(tmp_path, **GROUPS | more), tmp_path / "run", ["collect", "train_language", "train_values"]
+    )
+    assert "differ by 0.0% between writing and learning" in capsys.readouterr().out
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"train_values__group_size": 1}, "group_size must be at least 2, not 1"),
+    ({"train_values__group_size": 5}, "16 games cannot be cut into groups of 5"),
+    ({"train_values__batch_size": 8, "train_values__group_size": 16}, "8 games cannot be cut into groups of 16"),
+    ({"train_values__games": 0}, "chooses its checkpoint by the return of games"),
+    ({"decoding__top_k": 3}, "top_k must be 0, not 3"),
+    ({"decoding__top_p": 0.9}, "top_p must be 1, not 0.9"),
+    ({"decoding__temperature": 0.0}, "at temperature 0 all games of a group would be the same"),
+    ({"train_values__recipe": "grpo+joint"}, "recipe"),
+    ({"train_values__divide_by": "zero"}, "divide_by"),
+])  # fmt: skip
+def test_groups_that_cannot_be_played_are_refused(tmp_path, changes, said):
+    assert said in refusal(train_values.check, config_for(tmp_path, **GROUPS | changes))
+
+
+@pytest.mark.quick
+def test_group_values_are_unused_by_other_recipes(tmp_path):
+    config = config_for(tmp_path)
+    assert np.isin(["train_values.group_size", "train_values.rounds"], train_values.unused(config)).all()
+    config = config_for(tmp_path, **GROUPS)
+    assert not np.isin(["train_values.group_size", "train_values.rounds"], train_values.unused(config)).any()
+    assert {"train_values.step_weight", "train_values.discount"} < {*train_values.unused(config)}
