@@ -3,9 +3,10 @@
 An episode is a row, whatever it has of texts. With the probability of each token now and when it was written, and its
 advantage A, which is relative to a group of episodes (stages/train_values/groups.py):
 
-    ratio = p / p_written     loss = - mean min(ratio A, clip(ratio) A) + reference_coefficient * mean KL
+    ratio = p / p_written     loss = - mean min(ratio A, clip(ratio) A) + reference_coefficient * mean ratio KL
 
-KL is the divergence from the policy at the start, by the estimate exp(d) - d - 1 with d = log p_start - log p (k3).
+KL is the divergence from the policy at the start, by the estimate exp(d) - d - 1 with d = log p_start - log p (k3). With
+the ratio, its gradient is that of the divergence (arXiv 2512.02556).
 """
 
 from __future__ import annotations
@@ -84,5 +85,5 @@ def group_terms(
     if group.reference_coefficient:
         log_start, _ = read(weights.given["reference"])
         ahead = jnp.where(counted, jax.lax.stop_gradient(log_start) - log_now, 0.0)
-        sums["reference"] = mean(jnp.exp(ahead) - ahead - 1)
+        sums["reference"] = mean(ratio * (jnp.exp(ahead) - ahead - 1))
     return sums

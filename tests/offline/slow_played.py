@@ -58,7 +58,7 @@ def loss(logits, start_logits, allowed, temperature, tokens, is_action, advantag
             term = -min(ratio * value, clipped * value)
             if group.reference_coefficient:
                 ahead = log_prob(row, place, start_logits) - log_prob(row, place, logits)
-                term += group.reference_coefficient * (math.exp(ahead) - ahead - 1)
+                term += group.reference_coefficient * ratio * (math.exp(ahead) - ahead - 1)
             weight = {"tokens": 1 / count, "episodes": 1 / len(own) / len(places), "limit": 1 / limit / len(places)}
             total += term * weight[group.mean_over]
     return total
