@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
@@ -24,17 +25,38 @@ from benchmarks import engines, offline
 from benchmarks.peers.processes import PeerError, install, measure_rate, versions_of
 from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
+from motif_jax.actors.recorded import play_episodes
 from motif_jax.config.file import find_config, load
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.keys import KEYS
+from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import tables
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
 from motif_jax.networks.images import elu
 from motif_jax.networks.policy import GENERAL_CORE
 from motif_jax.offline.offline_settings import OfflineSettings
+from motif_jax.offline.played import group_objective, restricted
+from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.update import init_state, make_update
+from motif_jax.policies.conversations import NOT_WRITTEN, play_tokens
+from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.programs import as_functions
+from motif_jax.policies.values import ValueModel
+from motif_jax.policies.writing import ValueWriter
+from motif_jax.stages.train_values.by_playing import as_batch
 from motif_jax.structs import ArraySpec
+from motif_jax.tokens import LetterTokeniser
+from motif_jax.transcripts.live import LiveRenderer
+from motif_jax.transcripts.render import TEMPLATES
+from motif_jax.transcripts.store import turns_of
 
 GAMES, WORKERS, ROLLOUT = 64, 2, 32
 LONGEST = 1000  # steps of an episode of NetHack
 WIDTHS = (64, 64)  # of the layers before the recurrent unit
+LETTERS, BATCH, GROUP = 64, 64, 8  # of a comment, comments of an update, and comments on the same post
 SHARED = ("nle", "gymnasium", "numpy")  # packages of both sides whose versions a row names where they differ
 
 
@@ -107,6 +129,43 @@ def update_values(seconds: float, folder: Path) -> Subject:
     return Subject(partial(rate_of, subject.update, seconds), task, sizes)
 
 
+def write_in_groups(seconds: float, folder: Path) -> Subject:
+    """grpo from end to end: comments on posts, of LETTERS each, and an update for each BATCH of them."""
+    world, renderer = make_world({"world": "comments"}), TEMPLATES["marks"]
+    assert isinstance(world, TextWorld)
+    episodes = list(play_episodes(world, "kind", range(200), seed=0))
+    tokeniser = LetterTokeniser.from_texts(turns_of(episodes).texts)
+    live = LiveRenderer(tokeniser, renderer)
+    prompts = [live.begin(episode.turns[0].text) for episode in episodes]
+    longest = max(map(len, prompts)) + LETTERS + 8
+    config = make_config("gpt2", tokeniser.size, offline.WIDTH, offline.LAYERS, offline.HEADS, n_positions=longest)
+    graph, params = nnx.split(make_language_model(config, seed=0))
+    allowed = np.ones(tokeniser.size, bool)
+    allowed[live.stop] = False  # all comments are equally long
+    recipe, settings = recipe_of("grpo"), OfflineSettings(group_size=GROUP, learning_rate=1e-4)
+    writer = ValueWriter(ValueModel(config, graph, params, {}, {}, recipe, tokeniser, live, allowed), as_drawn=True)
+    language, mesh = restricted(as_functions(graph, config), jnp.asarray(allowed), 1.0), make_mesh()
+    update = map_update(make_update(group_objective(language, settings, 0), settings), mesh, 0, num_constants=1)
+    decoding, rounds = Decoding("sample", max_tokens=LETTERS, batch_size=BATCH), itertools.count()
+    state = replicate(init_state(jax.random.key(0), language, recipe, settings, params, params), mesh)
+
+    def learn() -> int:
+        nonlocal state
+        number = next(rounds)
+        writer.swap(jax.device_get(state.learnt["policy"]), {}, {})
+        games = number * (BATCH // GROUP) + np.arange(BATCH) // GROUP
+        key = jax.random.key(number)
+        played = play_tokens(world, writer, decoding, games.tolist(), key, 0, SeedStream.TRAIN)
+        state, metrics = update(state, {}, shard(as_batch(played, settings, None, longest), mesh))
+        jax.block_until_ready(metrics)
+        return sum(text != NOT_WRITTEN for game in played for text in game.text)
+
+    sizes = {"width": offline.WIDTH, "layers": offline.LAYERS, "heads": offline.HEADS, "vocabulary": tokeniser.size,
+             "letters": LETTERS, "games": BATCH, "group": GROUP}  # fmt: skip
+    task = sizes | {"seconds": seconds, "longest": longest, "prompts": prompts, "learning_rate": settings.learning_rate}
+    return Subject(partial(rate_of, learn, seconds), task, sizes)
+
+
 PEERS = {
     "sample_factory": Peer("sample-factory", "steps/s", partial(train_nethack, batch_size=1024)),
     "sb3": Peer(
@@ -115,6 +174,7 @@ PEERS = {
     ),
     "pufferlib": Peer("pufferlib", "steps/s", play_nethack),
     "agilerl_ilql": Peer("agilerl", "tokens/s", update_values),
+    "trl": Peer("trl", "tokens/s", write_in_groups),
 }  # fmt: skip
 
 

@@ -5,8 +5,8 @@ advantage A, which is relative to a group of episodes (stages/train_values/group
 
     ratio = p / p_written     loss = - mean min(ratio A, clip(ratio) A) + reference_coefficient * mean ratio KL
 
-KL is the divergence from the policy at the start, by the estimate exp(d) - d - 1 with d = log p_start - log p (k3). With
-the ratio, its gradient is that of the divergence (arXiv 2512.02556).
+KL is the divergence from the policy at the start, by the estimate exp(d) - d - 1 with d = log p_start - log p (k3).
+With the ratio, its gradient is that of the divergence (arXiv 2512.02556).
 """
 
 from __future__ import annotations
