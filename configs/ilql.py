@@ -77,10 +77,20 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.decoding.batch_size = 128
 
     {"wordle": wordle, "dialogue": dialogue, "comments": comments, "maze": maze}[world](config)
+    if recipe.plays:
+        by_playing(config)
     if reference:
         as_published(config, world, recipes[0])
     set_back_unused(config)
     return config
+
+
+def by_playing(config: ConfigDict) -> None:
+    """Rounds of games that the policy plays, in groups of eight that begin alike."""
+    section = config.train_values
+    section.batch_size, section.num_parts = 64, 1
+    section.rounds, section.num_epochs, section.evaluate_every = 200, 1, 50
+    section.learning_rate, section.warmup_steps = 1e-4, 0
 
 
 def set_back_unused(config: ConfigDict) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.offline.recipes import recipe_of
+
 
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     """`ilql.py` with small sizes."""
@@ -42,6 +44,9 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_values.evaluate_every = 400  # several checkpoints to choose from
     config.train_values.games = 128  # fewer than ilql.py's: games take a larger share of a short run
     config.train_values.validation_share = config.train_language.validation_share = 0.02
+    if recipe_of(config.train_values.recipe).plays:
+        larger["by_playing"](config)
+        config.train_values.learning_rate = 3e-4  # high, for a small network
     config.evaluate.episodes = 512  # half of ilql.py's
     config.decoding.betas = "0,1,4,16" if config.decoding.betas != "0" else "0"
     larger["set_back_unused"](config)
