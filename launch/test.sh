@@ -52,6 +52,7 @@ case $which in
     install_peer minatar "minatar==1.0.15"
     if python -c 'import torch' 2>/dev/null; then # it would bring PyTorch's build for GPUs otherwise, which is very large
       install_peer stable_baselines3 "stable-baselines3==2.9.2"
+      install_peer peft "peft==0.21.2"
     fi
     install_chromium
     ;;

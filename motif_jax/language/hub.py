@@ -5,6 +5,8 @@
     generation_config.json            further tokens that end a text; optional
     tokenizer.json                    see tokens.py
 
+A directory with an adapter of PEFT (peft.py) instead is read as its model with the adapter's additions.
+
 Reading executes no code. Sizes and types in these files are checked before memory is allocated, and a UserError names
 the first mismatch. Links may lead to other files of the directory or into the "blobs" of the Hub's cache, nowhere else.
 """
@@ -24,6 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.language import peft
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
@@ -65,13 +68,14 @@ def read_language_model(
     """Reads a model.
 
     Args:
-      directory: in the layout above.
+      directory: in the layout above, or of an adapter.
       types: tensors are converted to these.
       remat: see `Stack`.
 
     Returns:
       Graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
     """
+    adapter, directory = _find_adapter(directory)
     config = read_config(directory)
     tensors = _read_tensors(directory, config)
     head = tensors.get(HEAD)
@@ -88,10 +92,13 @@ def read_language_model(
         array = np.empty(leaf.shape, leaf.dtype)
         parts = array if "{}" in place.name else array[None]
         for part, (their_name, _) in zip(parts, blocks_of(name, leaf.shape, place), strict=True):
-            part[...] = place.ours(tensors[their_name].array)
+            whole = tensors[their_name].array
+            part[...] = place.ours(whole if adapter is None else adapter.added(their_name, whole))
             if not np.isfinite(part).all():
                 raise UserError(f"{their_name} in {tensors[their_name].file!r} has a value that is not finite")
         arrays[path] = array
+    if adapter is not None:
+        peft.check_used(adapter, {*tensors}, directory)
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 
@@ -101,8 +108,26 @@ def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[An
     return nnx.split(make_language_model(config, types, remat, seed=None))
 
 
+def _find_adapter(directory: Path) -> tuple[peft.Adapter | None, Path]:
+    """The adapter in a directory without a model, and the directory of its model."""
+    if (directory / CONFIG).exists() or not (directory / peft.CONFIG).exists():
+        return None, directory
+    content, file = _read_json(directory, peft.CONFIG), find_file(directory, peft.TENSORS)
+    opened, names = _open_tensors(file)
+    for name in names:
+        if (dtype := opened.get_slice(name).get_dtype()) not in FLOATS:
+            raise UserError(f"{name!r:.200} in {str(file)!r} has type {dtype}, but must have {', '.join(FLOATS)}")
+    tensors = {name: opened.get_tensor(name) for name in names}
+    adapter = peft.make_adapter(content, tensors, directory / peft.CONFIG)
+    base = peft.base_of(adapter.base, directory)
+    if not (base / CONFIG).exists():
+        raise UserError(f"there is no {CONFIG} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
+    return adapter, base
+
+
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
+    directory = _find_adapter(directory)[1]
     if not os.path.isdir(directory):  # False for a name that is too long
         raise UserError(f"there is no directory {str(directory)!r}; language models are not downloaded")
     file = directory / CONFIG
@@ -141,7 +166,9 @@ def find_file(directory: Path, name: str) -> Path:
 
 
 def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
-    """Reads the tokeniser beside a model; the embedding must have a row for each token."""
+    """Reads the tokeniser beside a model, or an adapter; the embedding must have a row for each token."""
+    if not (directory / FILE).exists():
+        directory = _find_adapter(directory)[1]
     tokeniser = read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
     return tokeniser

@@ -28,7 +28,7 @@ from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.language.shards import sharding_rules
 from motif_jax.language.texts import TextBatches
 from motif_jax.structs import UserError
-from motif_jax.tokens import FILE, Tokeniser, write_tokeniser
+from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
 AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
@@ -228,8 +228,4 @@ def load_language(
     mesh = make_mesh(num_devices, fsdp, tensor)
     types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))
     graph, params, config = read_language_model(directory, types)
-    if not (directory / FILE).exists():
-        raise UserError(
-            f"there is no {FILE} in {str(directory)!r}: transformers.AutoTokenizer makes one from other formats"
-        )
     return Language(nnx.merge(graph, params), read_model_tokeniser(directory, config), mesh, batch_size)

@@ -169,19 +169,9 @@ def language_policy_fields(
         )
     tree = make_tree([names])
     prompts = Prompts(tokeniser, own["max_tokens"])
-    types = types_of(options)
 
     def make() -> LanguagePolicy:
-        new: Any = make_language_model(config, types, own["remat"], seed=seed or 0) if language is None else language
-        if own["lora_rank"]:
-            try:
-                new = add_low_rank(
-                    new, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], (seed or 0) + 1
-                )
-            except UserError as error:
-                raise UserError(f"{error} ({FLAG}.lora_names)") from None
-        how = {name: own[name] for name in ("head", "formula", "hidden", "reference_heads") if name in own}
-        return LanguagePolicy(new, options["num_actions"], rngs=nnx.Rngs((seed or 0) + 2), **how)
+        return make_network(options, seed or 0, language)
 
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, _is_trained(bool(own["lora_rank"])), ...)
@@ -203,6 +193,30 @@ def language_policy_fields(
         "reads": (PROMPT,), "core_size": 0, "num_actions": options["num_actions"], "rules": sharding_rules(config),
         "encode": prompts,
     }  # fmt: skip
+
+
+def language_of(options: Mapping[str, Any], params: Any, frozen: Any) -> Decoder | EncoderDecoder:
+    """The language model of a policy, with its low-rank additions; for the arguments see `make_policy_model`."""
+    network = nnx.eval_shape(lambda: make_network(options, 0))
+    graph, *_ = nnx.split(network, _is_trained(bool(options[LANGUAGE]["lora_rank"])), ...)
+    return nnx.merge(graph, params, frozen).language
+
+
+def make_network(
+    options: Mapping[str, Any], seed: int, language: Decoder | EncoderDecoder | None = None
+) -> LanguagePolicy:
+    """A policy with new parameters, but for those of the model `language`."""
+    own = options[LANGUAGE]
+    new: Any = language
+    if language is None:
+        new = make_language_model(from_record(own["config"]), types_of(options), own["remat"], seed=seed)
+    if own["lora_rank"]:
+        try:
+            new = add_low_rank(new, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], seed + 1)
+        except UserError as error:
+            raise UserError(f"{error} ({FLAG}.lora_names)") from None
+    how = {name: own[name] for name in ("head", "formula", "hidden", "reference_heads") if name in own}
+    return LanguagePolicy(new, options["num_actions"], rngs=nnx.Rngs(seed + 2), **how)
 
 
 def types_of(options: Mapping[str, Any]) -> Types:

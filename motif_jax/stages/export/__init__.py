@@ -3,6 +3,7 @@
   --stage=export                                                  in WORKDIR/export
   --stage=export --config.export.to=quickstart --config.export.licence=apache-2.0
   --stage=export --config.export.transcripts=turns                recorded conversations for TRL, in WORKDIR/trl
+  --stage=export --config.export.language=merged                  the policy's language model alone
 
 `load_policy`, `load_reward` and the flags that name a policy or a reward take the directory; it can be uploaded to the
 Hugging Face Hub unchanged (`hf upload USER/NAME DIRECTORY`). The figures on the card are from the workdir's
@@ -46,6 +47,11 @@ class Export:
         Text(("none", *FORMATS)),
         "write transcripts for TRL's trainers instead (docs/transcripts.md)",
     )
+    language: str = value(
+        "none",
+        Text(("none", "merged", "adapter")),
+        "write the policy's language model instead: in Hugging Face layout, or its additions of low rank for PEFT",
+    )
 
 
 TABLES: Tables = {"export": table_of(Export)}
@@ -56,7 +62,11 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that cannot work."""
     check_values(config, READS)
     check_world(config.env)
-    if config.export.to and config.export.transcripts != "none":
+    if config.export.language != "none" and config.export.transcripts != "none":
+        raise UserError(f"transcripts and a language model are two exports: choose one ({FLAG}.language, .transcripts)")
+    if config.export.to and config.export.language != "none":
+        check_empty(Path(config.export.to))
+    elif config.export.to and config.export.transcripts != "none":
         check_no_file(Path(config.export.to))
     elif config.export.to:
         check_free(Path(config.export.to))
@@ -67,6 +77,13 @@ def check_free(directory: Path) -> None:
     check_place(directory)
     if directory.is_dir() and any(directory.iterdir()) and not is_release(directory):
         raise UserError(f"{str(directory)!r} has other files: name a new directory ({FLAG}.to)")
+
+
+def check_empty(directory: Path) -> None:
+    """Raises UserError if the directory exists and has files."""
+    check_place(directory)
+    if directory.is_dir() and any(directory.iterdir()):
+        raise UserError(f"{str(directory)!r} has files: name a new directory ({FLAG}.to)")
 
 
 def check_place(directory: Path) -> None:
@@ -87,6 +104,14 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Writes transcripts, or the release, and reads it back."""
     if config.export.transcripts != "none":
         export_transcripts(config, workdir)
+        return
+    if config.export.language != "none":
+        from motif_jax.stages.export.language import export_language
+
+        kind = config.export.language
+        directory = Path(config.export.to) if config.export.to else workdir / f"language-{kind}"
+        check_empty(directory)
+        export_language(workdir, directory, kind)
         return
     from motif_jax.rewards.sources import trusted_classes
     from motif_jax.stages.export.card import arguments, write_card
@@ -126,7 +151,7 @@ STAGE = Stage(
     check=check,
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
     run=run,
-    makes=("export", "trl"),
+    makes=("export", "trl", "language-merged", "language-adapter"),
     writes="--config.export.to",
     memory="--config.export.to",
     shared=without_lock,

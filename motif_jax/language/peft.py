@@ -1,0 +1,169 @@
+"""Low-rank adapters in PEFT's layout, which transformers loads: written from our additions, and read into a model.
+
+    adapter_config.json            rank, alpha, and names of the matrices
+    adapter_model.safetensors      per matrix lora_A [rank, inputs] and lora_B [outputs, rank]
+
+    matrix + alpha / rank * lora_B @ lora_A        (alpha / sqrt(rank) with use_rslora)
+
+The adapter's model is named by `base_model_name_or_path`, which has to be a directory here. Other kinds of adapters,
+and additions that are not low-rank products, are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax import nnx
+from safetensors.numpy import save
+
+from motif_jax.language.adapt import LowRank
+from motif_jax.language.names import Place, blocks_of, places
+from motif_jax.structs import UserError
+from motif_jax.system.files import write_whole
+
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+ENDS = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
+PLAIN: dict[str, tuple[Any, ...]] = {  # values that change what is added, and the only value of each that is read
+    "peft_type": ("LORA",), "bias": (None, "none"), "use_dora": (None, False), "lora_bias": (None, False),
+    "modules_to_save": (None, []), "trainable_token_indices": (None, []), "megatron_config": (None,),
+    "target_parameters": (None, []),
+}  # fmt: skip
+
+
+class Adapter(NamedTuple):
+    """What is added to the matrices of a model."""
+
+    base: str  # the model's directory
+    content: dict[str, Any]  # of CONFIG
+    tensors: Mapping[str, np.ndarray]
+
+    def added(self, name: str, tensor: np.ndarray) -> np.ndarray:
+        """The tensor of this name with its addition."""
+        module = PREFIX + name.removesuffix(".weight")
+        if module + ENDS["a"] not in self.tensors:
+            return tensor
+        a, b = (self.tensors[module + end].astype(np.float32) for end in ENDS.values())
+        product = b @ a * self._factor(module.removeprefix(PREFIX), len(a))
+        product = product.T if self.content.get("fan_in_fan_out") else product
+        if product.shape != tensor.shape:
+            raise UserError(f"the adapter's {name!r:.200} is {list(product.shape)}, the model's {list(tensor.shape)}")
+        return (tensor.astype(np.float32) + product).astype(tensor.dtype)
+
+    def _factor(self, module: str, rank: int) -> float:
+        alpha = _by_pattern(self.content.get("alpha_pattern"), module, self.content["lora_alpha"])
+        return alpha / (math.sqrt(rank) if self.content.get("use_rslora") else rank)
+
+
+def make_adapter(content: dict[str, Any], tensors: Mapping[str, np.ndarray], file: Path) -> Adapter:
+    """Checks an adapter's files; raises UserError for another kind of adapter or tensors that do not fit together."""
+    for name, known in PLAIN.items():
+        if content.get(name) not in known:
+            raise UserError(f"{str(file)!r} has {name} {content[name]!r:.100}: only low-rank products are read")
+    base, alpha = content.get("base_model_name_or_path"), content.get("lora_alpha", math.nan)
+    if not isinstance(base, str) or type(alpha) not in (int, float) or not math.isfinite(alpha):
+        raise UserError(f"{str(file)!r} has no base_model_name_or_path and lora_alpha")
+    modules = {name.removesuffix(end) for name in tensors for end in ENDS.values() if name.endswith(end)}
+    for name, array in tensors.items():
+        if not name.startswith(PREFIX) or not name.endswith(tuple(ENDS.values())) or array.ndim != 2:
+            raise UserError(f"the adapter of {str(file)!r} has {name!r:.200}, which is not a low-rank product")
+        if not np.isfinite(array).all():
+            raise UserError(f"{name!r:.200} of the adapter has a value that is not finite")
+    for module in modules:
+        a, b = (tensors.get(module + end, np.zeros((0, 0))) for end in ENDS.values())
+        if not len(a) or len(a) != b.shape[1]:
+            raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
+    return Adapter(base, content, tensors)
+
+
+def base_of(adapter_base: str, directory: Path) -> Path:
+    """The directory of an adapter's model, also relative to the adapter's own."""
+    found = next((path for path in (Path(adapter_base), directory / adapter_base) if os.path.isdir(path)), None)
+    if found is None:
+        raise UserError(
+            f"the adapter in {str(directory)!r} is for the model {adapter_base!r:.200}, which is not a directory here: "
+            f"put the directory's path into {CONFIG} (base_model_name_or_path)"
+        )
+    return found
+
+
+def check_used(adapter: Adapter, names: set[str], directory: Path) -> None:
+    """Raises UserError if the adapter has a matrix that is not among the model's tensors."""
+    modules = (name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in adapter.tensors)
+    if unknown := [module for module in modules if f"{module}.weight" not in names]:
+        raise UserError(f"the adapter in {str(directory)!r} has {unknown[0]!r:.200}, which the model lacks")
+
+
+def write_adapter(directory: Path, model: Any, base: str) -> None:
+    """Writes the low-rank additions of a model.
+
+    Args:
+      directory: gets the two files.
+      model: a language model with `LowRank` matrices.
+      base: the directory, or name, of the model without them.
+    """
+    low = [(".".join(map(str, path)), module) for path, module in nnx.iter_modules(model) if type(module) is LowRank]
+    if not low:
+        raise UserError("this language model has no low-rank additions: lora_rank was 0")
+    fused = model.config.family == "gpt2"  # its matrices are [inputs, outputs], and q, k and v are one
+    parts: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
+    for path, module in low:
+        place = places(model.config)[f"{path}.kernel"]
+        for name, third, pair in _by_block(place, module):
+            parts.setdefault(name, {})[third] = pair
+    tensors: dict[str, np.ndarray] = {}
+    ranks: dict[str, int] = {}
+    for name, thirds in parts.items():
+        a, b = np.concatenate([pair[0].T for pair in thirds.values()]), _outputs(thirds)
+        tensors |= {f"{PREFIX}{name}{ENDS['a']}": a, f"{PREFIX}{name}{ENDS['b']}": b}
+        ranks[name] = len(a)
+    rank, factor = low[0][1].low_a.shape[-1], low[0][1].factor
+    content = {
+        "peft_type": "LORA", "task_type": "SEQ_2_SEQ_LM" if model.config.family == "t5" else "CAUSAL_LM",
+        "base_model_name_or_path": base, "r": rank, "lora_alpha": factor * rank, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": sorted(parts), "fan_in_fan_out": fused, "inference_mode": True,
+        "rank_pattern": {re.escape(name): count for name, count in ranks.items() if count != rank},
+        "alpha_pattern": {re.escape(name): factor * count for name, count in ranks.items() if count != rank},
+    }  # fmt: skip
+    ordered = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(tensors.items())}
+    write_whole(directory / TENSORS, lambda file: file.write(save(ordered, {"format": "pt"})))
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    write_whole(directory / CONFIG, lambda file: file.write(text.encode()))
+
+
+def _by_block(place: Place, module: LowRank) -> Iterator[tuple[str, int, tuple[np.ndarray, np.ndarray]]]:
+    """The name of each block's matrix, the third of it that is ours, and our two factors."""
+    a, b = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
+    for number, (name, _) in enumerate(blocks_of("", a.shape, place)):
+        yield name.removesuffix(".weight"), -1 if place.third is None else place.third, (a[number], b[number])
+
+
+def _outputs(thirds: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """lora_B of one matrix, in which each third has its own part of the rank. [outputs, rank]"""
+    if -1 in thirds:
+        return thirds[-1][1].T
+    columns = []
+    for third, (_, b) in thirds.items():
+        width = b.shape[1]
+        column = np.zeros((3 * width, len(b)), np.float32)
+        column[third * width : (third + 1) * width] = b.T
+        columns.append(column)
+    return np.concatenate(columns, 1)
+
+
+def _by_pattern(patterns: Any, module: str, default: float) -> float:
+    """The value of the first pattern that the end of the module's name matches; patterns must be plain names."""
+    for pattern, found in (patterns or {}).items():
+        name = pattern.replace("\\", "")
+        if not re.fullmatch(r"[\w.]+", name) or type(found) not in (int, float):
+            raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name with a number")
+        if f".{module}".endswith(f".{name}"):
+            return float(found)
+    return default

@@ -1,0 +1,184 @@
+"""Low-rank adapters in PEFT's layout: PEFT finds our logits with our adapters, and we find its with its."""
+
+import json
+import os
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from safetensors.numpy import load_file, save_file
+
+from motif_jax.language.adapt import add_low_rank, merge_low_rank
+from motif_jax.language.hub import read_config, read_language_model, write_language_model
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
+from motif_jax.language.peft import CONFIG, TENSORS, write_adapter
+from motif_jax.structs import UserError
+
+TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]], np.int32)
+NAMES = {  # by family: matrices with additions
+    "llama": ("q", "v", "down"), "gpt2": ("q", "v", "mlp.up"), "t5": ("cross.q", "decoder.blocks.attention.v", "o"),
+}  # fmt: skip
+
+
+def adapted(family, seed=0):
+    """A small model, and the same with additions that are not zero."""
+    model = make_language_model(make_config(family, 16, 8, 2, 2), seed=seed)
+    low = add_low_rank(model, NAMES[family], 3, 6.0, seed=seed + 1)
+    state = nnx.state(low, nnx.LoRAParam)
+    rng = np.random.default_rng(seed)
+    nnx.update(low, nnx.map_state(lambda _, leaf: leaf.replace(jnp.asarray(rng.normal(size=leaf.shape) / 3)), state))
+    return model, low
+
+
+def logits_of(model):
+    if model.config.family == "t5":
+        segments = jnp.ones_like(TOKENS)
+        return model.logits(model(TOKENS, segments, TOKENS[:, :4], segments[:, :4]))
+    return model.logits(model(TOKENS, jnp.ones_like(TOKENS), None))
+
+
+def theirs(family, base, adapter=None):
+    """The logits of transformers, with PEFT's adapter."""
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    kind = "AutoModelForSeq2SeqLM" if family == "t5" else "AutoModelForCausalLM"
+    model = getattr(transformers, kind).from_pretrained(base, attn_implementation="eager").eval()
+    if adapter is not None:
+        peft = pytest.importorskip("peft", reason="needs PEFT, which needs PyTorch: pip install peft")
+        model = peft.PeftModel.from_pretrained(model, adapter).eval()
+    more = {"decoder_input_ids": torch.tensor(TOKENS[:, :4])} if family == "t5" else {}
+    with torch.no_grad():
+        return model(torch.tensor(TOKENS), **more).logits.numpy()
+
+
+def written(family, folder):
+    model, low = adapted(family)
+    write_language_model(folder / "base", model)
+    write_adapter(folder / "adapter", low, str(folder / "base"))
+    return model, low
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_our_adapter_is_read_back(family, tmp_path):
+    model, low = written(family, tmp_path)
+    graph, params, config = read_language_model(tmp_path / "adapter")
+    assert config == read_config(tmp_path / "adapter") == read_config(tmp_path / "base")
+    found = logits_of(nnx.merge(graph, params))
+    np.testing.assert_allclose(found, logits_of(low), atol=1e-5)
+    assert abs(found - logits_of(model)).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", NAMES)
+def test_peft_and_transformers_find_the_same_logits(family, tmp_path):
+    _, low = written(family, tmp_path)
+    np.testing.assert_allclose(theirs(family, tmp_path / "base", tmp_path / "adapter"), logits_of(low), atol=1e-4)
+    write_language_model(tmp_path / "merged", merge_low_rank(low))
+    np.testing.assert_allclose(theirs(family, tmp_path / "merged"), logits_of(low), atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "more"), [
+    ("llama", {"target_modules": ["q_proj", "up_proj"]}),
+    ("llama", {"target_modules": "all-linear", "use_rslora": True}),
+    ("gpt2", {"target_modules": ["c_attn"], "fan_in_fan_out": True}),
+    ("t5", {"target_modules": ["q", "wo"], "rank_pattern": {"wo": 4}, "alpha_pattern": {"wo": 2}}),
+])  # fmt: skip
+def test_we_read_adapters_that_peft_writes(family, more, tmp_path):
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    peft = pytest.importorskip("peft", reason="needs PEFT, which needs PyTorch: pip install peft")
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    write_language_model(tmp_path / "base", adapted(family)[0])
+    kind = "AutoModelForSeq2SeqLM" if family == "t5" else "AutoModelForCausalLM"
+    torch.manual_seed(0)
+    task = "SEQ_2_SEQ_LM" if family == "t5" else "CAUSAL_LM"
+    config = peft.LoraConfig(r=2, lora_alpha=3, init_lora_weights=False, task_type=task, **more)
+    model = peft.get_peft_model(getattr(transformers, kind).from_pretrained(tmp_path / "base"), config)
+    model.save_pretrained(tmp_path / "adapter")
+    graph, params, _ = read_language_model(tmp_path / "adapter")
+    wanted = theirs(family, tmp_path / "base", tmp_path / "adapter")
+    np.testing.assert_allclose(logits_of(nnx.merge(graph, params)), wanted, atol=1e-4)
+
+
+# ---- what is refused
+
+
+def change(folder, **values):
+    file = folder / "adapter" / CONFIG
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def change_tensors(folder, **values):
+    file = folder / "adapter" / TENSORS
+    tensors = load_file(file)
+    for name, array in values.items():
+        full = next((one for one in tensors if one.endswith(name.replace("__", "."))), name)
+        tensors[full] = array
+    save_file(tensors, file)
+
+
+BAD = {
+    "DoRA": (lambda folder: change(folder, use_dora=True), "use_dora True: only low-rank products are read"),
+    "another kind": (lambda folder: change(folder, peft_type="IA3"), "peft_type 'IA3'"),
+    "biases": (lambda folder: change(folder, bias="all"), "bias 'all'"),
+    "no alpha": (lambda folder: change(folder, lora_alpha=None), "no base_model_name_or_path and lora_alpha"),
+    "a name of the Hub": (lambda folder: change(folder, base_model_name_or_path="meta/llama"), "not a directory here"),
+    "itself": (lambda folder: change(folder, base_model_name_or_path="."), "there is no config.json"),
+    "a slow pattern": (lambda folder: change(folder, alpha_pattern={"(a+)+$": 1}), "not a module's name"),
+    "half of a pair": (
+        lambda folder: change_tensors(folder, **{"base_model.model.x.lora_A.weight": np.ones((2, 8), np.float32)}),
+        "do not fit each other",
+    ),
+    "another rank": (
+        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.ones((9, 8), np.float32)),
+        "do not fit each other",
+    ),
+    "another width": (
+        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.ones((3, 9), np.float32)),
+        "the model's",
+    ),
+    "infinite": (
+        lambda folder: change_tensors(
+            folder, layers__0__self_attn__q_proj__lora_A__weight=np.full((3, 8), np.inf, np.float32)
+        ),
+        "not finite",
+    ),
+    "whole numbers": (
+        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.ones((3, 8), np.int32)),
+        "has type I32",
+    ),
+    "a matrix that the model lacks": (
+        lambda folder: change_tensors(folder, **{
+            "base_model.model.x.lora_A.weight": np.ones((2, 8), np.float32),
+            "base_model.model.x.lora_B.weight": np.ones((8, 2), np.float32),
+        }),
+        "which the model lacks",
+    ),
+    "no tensors": (lambda folder: (folder / "adapter" / TENSORS).unlink(), f"there is no {TENSORS}"),
+    "half of a file": (lambda folder: os.truncate(folder / "adapter" / TENSORS, 60), "cannot read"),
+    "a link": (
+        lambda folder: ((folder / "adapter" / TENSORS).rename(folder / "t"),
+                        (folder / "adapter" / TENSORS).symlink_to(folder / "t")),
+        "leads out of its directory",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("what", BAD)
+def test_other_files_are_refused(what, tmp_path):
+    written("llama", tmp_path)
+    spoil, said = BAD[what]
+    spoil(tmp_path)
+    with pytest.raises(UserError) as caught:
+        read_language_model(tmp_path / "adapter")
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.quick
+def test_a_model_without_additions_has_no_adapter(tmp_path):
+    with pytest.raises(UserError, match="no low-rank additions"):
+        write_adapter(tmp_path, adapted("llama")[0], "base")

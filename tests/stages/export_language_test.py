@@ -1,0 +1,57 @@
+"""The language model of a trained policy as a directory that others load, and that a further run can begin with."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
+
+from glam_test import config_of, directory  # noqa: F401  a fixture
+
+from motif_jax import load_language
+from motif_jax.language.adapt import merge_low_rank
+from motif_jax.language.loaded import Language
+from motif_jax.language.peft import CONFIG
+from motif_jax.policies.language_policy import language_of
+from motif_jax.policies.model import read_policy
+from motif_jax.stages import export, train_policy
+from motif_jax.structs import UserError
+from motif_jax.tokens import tokeniser_from_text
+
+
+@pytest.mark.slow
+def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_path):  # noqa: F811
+    config = config_of(tmp_path, model=str(directory), lora_rank=2, max_tokens=248)
+    config.policy.learning_rate = 0.1
+    train_policy.run(config, tmp_path)
+    for kind in ("merged", "adapter"):
+        config.export.language = kind
+        export.check(config)
+        export.run(config, tmp_path)
+    with pytest.raises(UserError, match=r"language-adapter' has files: name a new directory \(--config\.export\.to\)"):
+        export.run(config, tmp_path)
+
+    model, facts, _ = read_policy(tmp_path)
+    prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]
+    before = load_language(directory, num_devices=1).score(prompts, names)
+    merged, adapted = (
+        load_language(tmp_path / f"language-{kind}", num_devices=1).score(prompts, names)
+        for kind in ("merged", "adapter")
+    )
+    assert abs(merged - before).max() > 1e-3
+    np.testing.assert_allclose(adapted, merged, atol=1e-5)
+    whole = merge_low_rank(language_of(facts["model"], model.params, model.frozen))
+    theirs = Language(whole, tokeniser_from_text(facts["model"]["language"]["tokeniser"])).score(prompts, names)
+    np.testing.assert_allclose(merged, theirs, atol=1e-5)
+    assert str(directory) in (tmp_path / "language-adapter" / CONFIG).read_text()
+
+    config = config_of(tmp_path, model=str(tmp_path / "language-adapter"), max_tokens=248)
+    train_policy.check(config)
+    train_policy.run(config, tmp_path / "again")
+
+
+@pytest.mark.quick
+def test_exports_that_exclude_each_other_are_refused(tmp_path):
+    config = config_of(tmp_path)
+    config.export.update({"language": "merged", "transcripts": "turns"})
+    with pytest.raises(UserError, match="two exports: choose one"):
+        export.check(config)
