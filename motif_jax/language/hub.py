@@ -18,11 +18,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from flax import nnx
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -32,34 +31,15 @@ from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.names import blocks_of, canonical, places
+from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json, same
 from motif_jax.structs import UserError
-from motif_jax.system.files import parse_foreign_json, write_whole
-from motif_jax.system.foreign import LIMIT, check_regular, leads_out, read_bytes
+from motif_jax.system.files import write_whole
 from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = 5 * 10**9  # maximum bytes of a written file of tensors
 HEAD = "lm_head.weight"
-FLOATS = ("F32", "BF16", "F16", "F64")  # safetensors' names of types
-
-
-class Tensor(NamedTuple):
-    """A tensor in an open file, loaded into memory only when used."""
-
-    opened: Any
-    name: str  # in its file
-    file: str
-
-    @property
-    def array(self) -> np.ndarray:
-        """A copy."""
-        return self.opened.get_tensor(self.name)
-
-    @property
-    def shape(self) -> list[int]:
-        """Size along each axis."""
-        return self.opened.get_slice(self.name).get_shape()
 
 
 def read_language_model(
@@ -75,13 +55,13 @@ def read_language_model(
     Returns:
       Graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
     """
-    adapter, directory = _find_adapter(directory)
+    adapter, directory = peft.find_adapter(directory)
     config = read_config(directory)
     tensors = _read_tensors(directory, config)
     head = tensors.get(HEAD)
     embedding = places(config)["embedding"].name
     if head is not None and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
-        config = config._replace(tied=embedding in tensors and _same(head, tensors[embedding]))
+        config = config._replace(tied=embedding in tensors and same(head, tensors[embedding]))
     graph, shapes = _split_shapes(config, types, remat)
     wanted = leaves_by_path(shapes)
     _check(directory, config, wanted, tensors)
@@ -108,35 +88,18 @@ def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[An
     return nnx.split(make_language_model(config, types, remat, seed=None))
 
 
-def _find_adapter(directory: Path) -> tuple[peft.Adapter | None, Path]:
-    """The adapter in a directory without a model, and the directory of its model."""
-    if (directory / CONFIG).exists() or not (directory / peft.CONFIG).exists():
-        return None, directory
-    content, file = _read_json(directory, peft.CONFIG), find_file(directory, peft.TENSORS)
-    opened, names = _open_tensors(file)
-    for name in names:
-        if (dtype := opened.get_slice(name).get_dtype()) not in FLOATS:
-            raise UserError(f"{name!r:.200} in {str(file)!r} has type {dtype}, but must have {', '.join(FLOATS)}")
-    tensors = {name: opened.get_tensor(name) for name in names}
-    adapter = peft.make_adapter(content, tensors, directory / peft.CONFIG)
-    base = peft.base_of(adapter.base, directory)
-    if not (base / CONFIG).exists():
-        raise UserError(f"there is no {CONFIG} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
-    return adapter, base
-
-
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
-    directory = _find_adapter(directory)[1]
+    directory = peft.find_adapter(directory)[1]
     if not os.path.isdir(directory):  # False for a name that is too long
         raise UserError(f"there is no directory {str(directory)!r}; language models are not downloaded")
     file = directory / CONFIG
-    content = _read_json(directory, CONFIG)
+    content = read_json(directory, CONFIG)
     try:
         config = config_from_hub(content)
         if (directory / GENERATION).exists():
             file = directory / GENERATION
-            more = _read_json(directory, GENERATION).get("eos_token_id")
+            more = read_json(directory, GENERATION).get("eos_token_id")
             ends = config_from_hub({**content, "eos_token_id": more}).ends
             config = config._replace(ends=tuple(dict.fromkeys((*config.ends, *ends))))
     except ValueError as error:
@@ -144,31 +107,10 @@ def read_config(directory: Path) -> LanguageConfig:
     return config
 
 
-def _read_json(directory: Path, name: str) -> dict[str, Any]:
-    file = find_file(directory, name)
-    try:
-        return parse_foreign_json(read_bytes(file, LIMIT))
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error}") from error
-
-
-def find_file(directory: Path, name: str) -> Path:
-    """The path of an existing file of the directory; a link may only lead into the directory or the Hub's cache."""
-    file = directory / name
-    if not file.exists():
-        raise UserError(f"there is no {name} in {str(directory)!r}")
-    blobs = Path(os.path.realpath(directory)).parent.parent / "blobs"
-    if leads_out(file, directory) and Path(os.path.realpath(file)).parent != blobs:
-        raise UserError(f"{str(file)!r} is a link that leads out of its directory")
-    return file
-
-
 def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     """Reads the tokeniser beside a model, or an adapter; the embedding must have a row for each token."""
     if not (directory / FILE).exists():
-        directory = _find_adapter(directory)[1]
+        directory = peft.find_adapter(directory)[1]
     tokeniser = read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
     return tokeniser
@@ -186,7 +128,7 @@ def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") ->
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
     """All tensors by the names in `places`. They stay in their files until they are used."""
     if (directory / INDEX).exists():
-        index = _read_json(directory, INDEX).get("weight_map")
+        index = read_json(directory, INDEX).get("weight_map")
         if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
             raise UserError(f"{str(directory / INDEX)!r} has no weight_map from tensors to files")
         names = sorted(set(index.values()))
@@ -203,7 +145,7 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file_name in names:
         file = find_file(directory, file_name)
-        opened, names_in_file = _open_tensors(file)
+        opened, names_in_file = open_tensors(file)
         lost = [name for name, its in (index or {}).items() if its == file_name and name not in names_in_file]
         if lost:
             raise UserError(f"{str(file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
@@ -211,33 +153,11 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
             known = canonical(name, config)
             if known is None:
                 continue
-            if (dtype := opened.get_slice(name).get_dtype()) not in FLOATS:
-                raise UserError(f"{name!r:.200} in {str(file)!r} has type {dtype}, but must have {', '.join(FLOATS)}")
-            tensor = Tensor(opened, name, str(file))
-            if known in found and not _same(found[known], tensor):
+            tensor = Tensor.of(opened, name, file)
+            if known in found and not same(found[known], tensor):
                 raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {known}, which it should be")
             found[known] = tensor
     return found
-
-
-def _open_tensors(file: Path) -> tuple[Any, list[str]]:
-    """An opened file of tensors, checked by the library, and the names in it."""
-    try:
-        check_regular(file)
-        opened = safe_open(file, "numpy")
-        return opened, opened.keys()
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror or error}") from error
-    except SafetensorError as error:
-        raise UserError(f"cannot read {str(file)!r}: {' '.join(str(error).split())[:200]}") from error
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    try:
-        ours, theirs = one.array, other.array
-    except ValueError:  # a shape that NumPy does not support
-        return False
-    return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
 
 
 def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor]) -> None:

@@ -25,10 +25,12 @@ from safetensors.numpy import save
 
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.names import Place, blocks_of, places
+from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_whole
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+MODEL = "config.json"  # of a directory with a whole model
 PREFIX = "base_model.model."
 ENDS = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
 PLAIN: dict[str, tuple[Any, ...]] = {  # values that change what is added, and the only value of each that is read
@@ -60,6 +62,20 @@ class Adapter(NamedTuple):
     def _factor(self, module: str, rank: int) -> float:
         alpha = _by_pattern(self.content.get("alpha_pattern"), module, self.content["lora_alpha"])
         return alpha / (math.sqrt(rank) if self.content.get("use_rslora") else rank)
+
+
+def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
+    """The adapter in a directory without a model, and the directory of its model."""
+    if (directory / MODEL).exists() or not (directory / CONFIG).exists():
+        return None, directory
+    content, file = read_json(directory, CONFIG), find_file(directory, TENSORS)
+    opened, names = open_tensors(file)
+    tensors = {name: Tensor.of(opened, name, file).array for name in names}
+    adapter = make_adapter(content, tensors, directory / CONFIG)
+    base = base_of(adapter.base, directory)
+    if not (base / MODEL).exists():
+        raise UserError(f"there is no {MODEL} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
+    return adapter, base
 
 
 def make_adapter(content: dict[str, Any], tensors: Mapping[str, np.ndarray], file: Path) -> Adapter:
