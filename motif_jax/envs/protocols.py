@@ -15,7 +15,7 @@ these protocols count each key. All protocols have the same figures, including B
 
 Variations are separated by `;`, and the values of one by `+`:
 
-    rewording=synonyms;rewording=invented_words;level=PickUpSeqPickUpLocal;level=GoToFrench+actions=french
+    rewording=synonyms;mission=shuffled;level=PickUpSeqPickUpLocal;level=GoToFrench+actions=french
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from motif_jax.structs import UserError
 FLAG = "--config.evaluate.protocol"
 TASK = "task"
 VARIATIONS_FLAG = "--config.evaluate.variations"
-OF_GAMES = ("level", "language", "actions", "rewording", "window")  # values that can vary
+OF_GAMES = ("level", "language", "actions", "rewording", "mission", "window")  # values that can vary
 _CHALLENGE = {
     "task": "score", "character": ANY_CHARACTER, "max_episode_steps": 1_000_000, "no_progress_steps": 10_000,
     "penalty_mode": "constant", "penalty_step": 0.0,

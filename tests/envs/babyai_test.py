@@ -20,7 +20,7 @@ from motif_jax.envs.babyai import prompt
 from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
 from motif_jax.envs.babyai.levels import LEVELS
-from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import Screen, step_specs
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -269,3 +269,18 @@ def test_a_policy_plays_with_its_actions_and_observations():
     assert world.plays({"config": {"env": {"task": "score"}}, "model": {}}) == (
         "was trained in the world 'nethack', not 'babyai'"
     )
+
+
+def test_a_shuffled_mission_changes_what_players_read_and_not_the_game():
+    own, shuffled = (
+        make_world({"world": "babyai", "babyai": {"mission": name}}).game() for name in ("own", "shuffled")
+    )
+    differ = 0
+    for episode in range(20):
+        for game in (own, shuffled):
+            game.reset(game_seed(0, SeedStream.TRAIN, episode), episode)
+        assert str(own.env.mission) == str(shuffled.env.mission) == own.mission
+        np.testing.assert_array_equal(own.seen["image"], shuffled.seen["image"])
+        differ += own.mission != shuffled.mission
+        assert shuffled.mission in bytes(shuffled.seen["prompt"]).decode()
+    assert differ >= 15

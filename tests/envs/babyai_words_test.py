@@ -1,5 +1,7 @@
 """BabyAI-Text's words, as the published ones: sentences, prompts, French, names of actions, rewordings. No minigrid."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from motif_jax.envs.babyai.words import (
     parse_actions,
     parse_rewording,
     published_french,
+    shuffle_words,
     to_french,
 )
 from motif_jax.structs import UserError
@@ -299,3 +302,10 @@ def test_captions_tell_what_happened(before, action, after, said):
     told = caption(seen, action, view(after), True)
     assert told.endswith(DONE)
     assert len(told) <= 256
+
+
+def test_a_shuffled_mission_tells_nothing_about_its_aim():
+    mission, generator = "put the red ball next to a grey box behind you", random.Random(0)
+    found = {shuffle_words(mission, generator) for _ in range(2000)}
+    assert len(found) == 6 * 5 * 3 * 2  # all pairs of different colours, and of different kinds
+    assert shuffle_words("open the door", generator) == "open the door"

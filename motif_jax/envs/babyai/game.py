@@ -17,6 +17,7 @@ from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW, caption, describe
 from motif_jax.envs.babyai.level_settings import MISSION_BYTES, BabyAISettings
 from motif_jax.envs.babyai.levels import Maker, family_of, makers_of
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
+from motif_jax.envs.babyai.words import shuffle_words
 from motif_jax.envs.gym_games import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
@@ -72,6 +73,8 @@ class BabyAIGame:
         self.end, self.cause = EndStatus.RUNNING, ""
         self._counts: dict[bytes, int] = {}
         self.mission = str(self.env.mission)
+        if self._settings.mission == "shuffled":
+            self.mission = shuffle_words(self.mission, random.Random(seed.core + 1))  # not as the family is drawn
         self._look(None, NOTHING, observation["image"])
         self._prompt.begin(self._settings.goal(self.mission), self._sentences)
 

@@ -55,6 +55,12 @@ class BabyAISettings:
         "of prompts: none, synonyms, invented_words, ..., or key=chair,ball=table",
         decides=True,
     )
+    mission: str = value(
+        "own",
+        Text(("own", "shuffled")),
+        "the mission that players read; shuffled: with random colours and kinds, a control",
+        decides=True,
+    )
     window: int = value(3, Whole(1, 64), "observations in a prompt", decides=True)
     prompt_bytes: int = value(0, Whole(0, 2**16), "room for a prompt, in bytes; 0: enough for the window", decides=True)
     faithful_walls: bool = value(False, Flag(), "name walls also where things lie before them", decides=True)

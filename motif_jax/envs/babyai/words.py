@@ -7,6 +7,7 @@ always "a", and nothing is ever behind. Its French has "à" for walls alone.
 from __future__ import annotations
 
 import difflib
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -176,6 +177,14 @@ def make_rewrite(words: Mapping[str, str]) -> Callable[[str], str]:
         return lambda text: text
     pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(words, key=len, reverse=True))) + r")\b")
     return lambda text: pattern.sub(lambda found: words[found[0]], text)
+
+
+def shuffle_words(mission: str, generator: random.Random) -> str:
+    """Renames the colours and kinds in a mission at random, so that it tells nothing about its aim."""
+    found: dict[str, str] = {}
+    for words in (COLOURS, tuple(NOUNS)):
+        found |= dict(zip(words, generator.sample(words, len(words)), strict=True))
+    return make_rewrite(found)(mission)
 
 
 def to_french(mission: str) -> str:
