@@ -178,16 +178,20 @@ def maze(config: ConfigDict) -> None:
     """LMRL-Gym's maze, from random walks, which cost 86 on average; the shortest ways cost 7 (docs/wordle.md)."""
     config.env.world = "maze"
     config.collect.collector = "random"
-    config.collect.transcripts = 5_000
-    config.language.width, config.language.layers, config.language.heads = 128, 2, 4
+    config.collect.transcripts = 1_000
+    config.language.width, config.language.layers, config.language.heads = 64, 2, 4
     for section in (config.train_language, config.train_values):
         section.max_length = 1_300  # the longest walk
-        section.batch_size = 16
-        section.num_epochs = 2
+        section.batch_size = 4  # small, for more updates
+        section.num_epochs = 3
         section.warmup_steps = 50
         section.validation_share = 0.02
     config.train_language.learning_rate = config.train_values.learning_rate = 1e-3
     config.train_values.expectile = 0.9  # most recorded moves lead nowhere
     config.train_values.polyak = 0.5  # see ilql_quickstart.py
+    config.train_values.games = 32  # of up to 100 moves, for each of which the model reads the whole walk
     config.decoding.max_tokens = 3  # a move
+    if recipe_of(config.train_values.recipe).values == "token":
+        config.decoding.betas = "0,4,16"
+    config.evaluate.episodes = 104  # four from each cell, on average
     config.evaluate.beside = "random,optimal"
