@@ -46,7 +46,8 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_values.validation_share = config.train_language.validation_share = 0.02
     if recipe_of(config.train_values.recipe).plays:
         larger["by_playing"](config)
-        config.train_values.learning_rate = 3e-4  # high, for a small network
+        config.train_values.learning_rate = 1e-3  # high, for a small network
+        config.train_values.rounds = 300
     config.evaluate.episodes = 512  # half of ilql.py's
     config.decoding.betas = "0,1,4,16" if config.decoding.betas != "0" else "0"
     larger["set_back_unused"](config)

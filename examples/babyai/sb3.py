@@ -7,7 +7,8 @@ The arguments are the seed and the limit in seconds; training ends before it whe
 It prints their success at each update, and at the end that of 200 new episodes, with sampled actions as in training.
 
 The network is `film` of motif_jax with its sizes: learnt vectors of the cells, which the mission scales and shifts, and
-a recurrent unit. RecurrentPPO has an LSTM, not a GRU; its size is such that it has as many parameters.
+recurrent units. RecurrentPPO has an LSTM for the policy and one for the value, by default; they are so large that the
+network has as many parameters.
 """
 
 import contextlib
@@ -110,8 +111,8 @@ class Watch(BaseCallback):
 
 
 def equal_size(inputs: int) -> int:
-    """The size of an LSTM that has as many parameters as a GRU of size MEMORY."""
-    weights = 3 * MEMORY * (inputs + MEMORY)
+    """The size of two LSTMs that have as many parameters as a GRU of size MEMORY."""
+    weights = 3 * MEMORY * (inputs + MEMORY) / 2
     return round((math.sqrt(inputs**2 + weights) - inputs) / 2)  # 4 n (inputs + n) = weights
 
 
@@ -136,7 +137,6 @@ def main(seed: int, seconds: float) -> None:
     games.seed(seed * 1_000)
     network = {
         "features_extractor_class": Film, "net_arch": [], "lstm_hidden_size": equal_size(128 + 64),
-        "shared_lstm": True, "enable_critic_lstm": False,
     }  # fmt: skip
     agent = RecurrentPPO(
         "MultiInputLstmPolicy", games, n_steps=ROLLOUT, batch_size=GAMES * ROLLOUT // 8, n_epochs=2,
