@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,9 @@ def versions_of(environment: Path) -> dict[str, str]:
 
 def measure_rate(name: str, environment: Path, task: Mapping[str, Any]) -> float:
     """Runs run_NAME.py in the peer's environment; returns the rate from its line {"rate": number}."""
-    output = run([str(environment / "bin" / "python"), str(SCRIPTS / f"run_{name}.py"), json.dumps(task)], RUN_S)
+    with tempfile.TemporaryDirectory() as made:  # PufferLib puts a link where it runs
+        command = [str(environment / "bin" / "python"), str(SCRIPTS / f"run_{name}.py"), json.dumps(task)]
+        output = run(command, RUN_S, folder=made)
     for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError, RecursionError):
             result = json.loads(line)
@@ -72,8 +75,10 @@ def measure_rate(name: str, environment: Path, task: Mapping[str, Any]) -> float
     raise PeerError(f"it printed no rate; its last line: {explain(output)}")
 
 
-def run(command: Sequence[str], limit_s: float, variables: Mapping[str, str] | None = None) -> str:
-    """Runs a command in a process group of its own, which is killed at the end.
+def run(
+    command: Sequence[str], limit_s: float, variables: Mapping[str, str] | None = None, folder: str | None = None
+) -> str:
+    """Runs a command in a process group of its own, which is killed at the end; `folder`: where, or here.
 
     Returns:
       The last KEPT bytes of its output.
@@ -86,7 +91,7 @@ def run(command: Sequence[str], limit_s: float, variables: Mapping[str, str] | N
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=inherited | dict(variables or {}), start_new_session=True,
+            env=inherited | dict(variables or {}), start_new_session=True, cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise PeerError(clean(error, 200)) from error

@@ -56,6 +56,14 @@ def test_a_peer_states_its_rate(script):
 
 
 @pytest.mark.quick
+def test_a_peer_leaves_no_files_where_the_benchmark_runs(script, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    script(f"open('left', 'w').close()\n{HONEST}")()
+    assert not any((tmp_path / "here").iterdir())
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("text", BAD)
 def test_a_peer_that_fails_is_described(script, text):
     with pytest.raises(PeerError, match=BAD[text]):
