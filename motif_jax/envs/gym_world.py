@@ -32,7 +32,7 @@ from motif_jax.envs.gym_spaces import Field, Parts, fields_of, parts_of
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, trained_world, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, Viewpoint, trained_world, unreadable
 from motif_jax.structs import ArraySpec, UserError
 
 RENDER_MODES = ("rgb_array", "ansi")  # supported ones, the preferred one first
@@ -49,6 +49,9 @@ class GymWorld(SequentialWorld):
     kinds: Mapping[str, str] = {}  # of observations whose kind cannot be inferred from their space: networks/kinds.py
     figures: Mapping[str, type] = {}  # numbers of an episode, returned by `measure`: name -> bool, int or float
     texts: Path | None = None  # directory with goals, prompts and rules about this game
+    numbers: Mapping[str, tuple[str, int]] = {}  # names for reward programs; these three: `world.Viewpoint`
+    viewpoints: Mapping[str, Viewpoint] = {}
+    still: tuple[str, ...] = ()
     picture: str = AUTO  # "rgb_array" or "ansi": the environment's render mode; "": only `screen`
     # `reads` (the policy's observations) and `action_names` may be set too; see the properties below.
 

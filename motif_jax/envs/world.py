@@ -42,6 +42,22 @@ class Screen(NamedTuple):
     cursor: np.ndarray  # row and column. [2] uint8
 
 
+class Viewpoint(NamedTuple):
+    """The agent's cell in a grid, from which `distance` of reward programs counts.
+
+    A world may say more for programs (rewards/code/names.py), in attributes that are not part of the protocol:
+
+        numbers     names of numbers in its observations: {"gold": ("blstats", 13)}
+        viewpoints  of its grids: {"image": Viewpoint(3, 6, plane=0)}
+        still       the names that `still()` compares: ("row", "column"); by default those of `reads`, without captions
+    """
+
+    row: int | str  # along the grid's first axis of cells; or the name of one of the world's numbers
+    column: int | str
+    plane: int | None = None  # the plane to search, of a grid with three axes
+    planes_first: bool = False  # whether the first axis is that of planes, and not the last
+
+
 class Game(Protocol):
     """One game that can be shown, and replayed from an episode's seed and actions."""
 

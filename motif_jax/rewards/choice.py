@@ -1,10 +1,10 @@
 """Parses `--config.policy.sources`, the list of reward sources, and finds their classes.
 
-    learnt,count:0.05,rnd:0.1,event_gold:0.2,my_package.my_module:MyBonus:0.2
+    learnt,count:0.05,rnd:0.1,event_gold:0.2,code:rewards/gold.reward:0.1,my_package.my_module:MyBonus:0.2
 
 The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. `event_NAME` is a reading
-that the world makes of each step. To add a source to the program, write its module, and a line in SOURCES with its
-values of the config. Loads no JAX.
+that the world makes of each step. `code:FILE` is a program (code/), whose coefficient is 1 unless it is given. To add a
+source, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import re
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import NamedTuple
 
 from motif_jax.config.table import Number, Table, Text, Whole, shown, table_of, value
@@ -25,6 +27,9 @@ from motif_jax.system.errors import find_refusal
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
 READING, PREFIX = "motif_jax.rewards.reading:Reading", "event_"  # a world's own reading of each step
+CODE, CODE_PREFIX = "motif_jax.rewards.code.source:CodeReward", "code"  # a program in a file
+SUFFIX = ".reward"  # of a program's file
+STEM = re.compile(r"[A-Za-z0-9_]{1,60}")
 MOST = 1e6  # limit for the absolute value of coefficients
 
 
@@ -66,7 +71,7 @@ SOURCES = {
     ),
     ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", table_of(OnlineValues, ONLINE), "a judge's answers"),
 }
-PATHS = {known.path for known in SOURCES.values()} | {READING}
+PATHS = {known.path for known in SOURCES.values()} | {READING, CODE}
 VALUES: Table = {name: one for known in SOURCES.values() for name, one in known.table.items()}
 
 
@@ -76,6 +81,7 @@ class SourceChoice(NamedTuple):
     name: str  # for metrics, results and checkpoints: the key of SOURCES, or the name of a class
     path: str  # module:Class
     coefficient: float
+    file: str = ""  # of a program
 
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
@@ -99,6 +105,11 @@ def _parse(part: str, learnt_coefficient: float) -> SourceChoice:
                 f"{shown(part)} ({FLAG})"
             )
         return SourceChoice(LEARNT, SOURCES[LEARNT].path, learnt_coefficient)
+    if name == CODE_PREFIX:
+        if len(rest) > 2:
+            raise UserError(f"a program is written as code:FILE or code:FILE:COEFFICIENT, not {shown(part)} ({FLAG})")
+        choice = parse_code(":".join(pieces[:2]), FLAG)
+        return choice._replace(coefficient=_coefficient(choice.name, rest[1])) if rest[1:] else choice
     is_own = name not in SOURCES and ("." in name or len(rest) > 1 or "".join(rest).isidentifier())
     if name not in SOURCES and not is_own and not is_reading:
         near = difflib.get_close_matches(name, SOURCES, n=1)
@@ -112,16 +123,34 @@ def _parse(part: str, learnt_coefficient: float) -> SourceChoice:
         raise UserError(
             f"a reward source is written as NAME:COEFFICIENT, or module:Class:COEFFICIENT, not {shown(part)} ({FLAG})"
         )
+    number = _coefficient(path, coefficient)
+    return SourceChoice(named[-1], path if is_own else READING if is_reading else SOURCES[name].path, number)
+
+
+def _coefficient(name: str, text: str) -> float:
+    """The coefficient of a source; raises UserError if it is not a number within the limits."""
     try:
-        number = float(coefficient)
+        number = float(text)
     except ValueError:
         number = math.nan
     if not abs(number) <= MOST:
         raise UserError(
-            f"the coefficient of the reward source {shown(path)} must be a number from {-MOST:g} to {MOST:g}, not "
-            f"{shown(coefficient)} ({FLAG})"
+            f"the coefficient of the reward source {shown(name)} must be a number from {-MOST:g} to {MOST:g}, not "
+            f"{shown(text)} ({FLAG})"
         )
-    return SourceChoice(named[-1], path if is_own else READING if is_reading else SOURCES[name].path, number)
+    return number
+
+
+def parse_code(text: str, flag: str) -> SourceChoice:
+    """A program, `code:FILE`, with the coefficient 1; its file is not read yet."""
+    file = text.partition(":")[2].strip()
+    stem = PurePath(file).name.removesuffix(SUFFIX)
+    if not file.endswith(SUFFIX) or not STEM.fullmatch(stem) or not file.isprintable():
+        raise UserError(
+            f"a program is a file NAME{SUFFIX}, whose NAME has up to 60 letters, digits and underscores, as in "
+            f"code:rewards/gold{SUFFIX}, not {shown(file)} ({flag})"
+        )
+    return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, 1.0, file)
 
 
 def parse_own(path: str, flag: str) -> SourceChoice:

@@ -23,7 +23,17 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
 from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import BY_PROMPT
-from motif_jax.rewards.choice import MOST, PREFIX, READING, SOURCES, SourceChoice, parse_own, parse_sources
+from motif_jax.rewards.choice import (
+    CODE_PREFIX,
+    MOST,
+    PREFIX,
+    READING,
+    SOURCES,
+    SourceChoice,
+    parse_code,
+    parse_own,
+    parse_sources,
+)
 from motif_jax.rewards.mixtures import mixtures, parse_coefficients
 from motif_jax.rewards.reading import readings
 from motif_jax.structs import ArraySpec, UserError
@@ -262,6 +272,8 @@ def _choice(name: str, known: tuple[str, ...], flag: str) -> SourceChoice | None
         return SourceChoice(reading, READING, 1.0)
     if name in SOURCES:
         return SourceChoice(name, SOURCES[name].path, 1.0)
+    if name.startswith(f"{CODE_PREFIX}:"):
+        return parse_code(name, flag)
     if "." in name or ":" in name:
         return parse_own(name, flag)
     names = [GAME, *(reading.removeprefix(PREFIX) for reading in known), *SOURCES]

@@ -14,7 +14,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, READING, SourceChoice, find_class, user_code
+from motif_jax.rewards.choice import CODE, FLAG, LEARNT, PATHS, READING, SourceChoice, find_class, user_code
+from motif_jax.rewards.code.source import CodeReward
 from motif_jax.rewards.options import chosen_from, find_plan
 from motif_jax.rewards.reading import Reading
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -193,9 +194,11 @@ def make_sources(setting: Setting) -> RewardSources:
         with user_code(choice.path):
             if choice.path == READING:
                 source: RewardSource = Reading.named(choice.name, setting)
+            elif choice.path == CODE:
+                source = CodeReward.named(choice, setting)
             else:
                 source = find_class(choice.path).make(setting)
-            found.append(Weighted(*choice, source))
+            found.append(Weighted(choice.name, choice.path, choice.coefficient, source))
     return RewardSources(found)
 
 

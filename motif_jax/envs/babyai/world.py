@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.envs.babyai.describe import VIEW
+from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import PromptBytes, make_probes
 from motif_jax.envs.babyai.words import all_words
@@ -26,7 +26,7 @@ from motif_jax.envs.gym_games import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, World, trained_world, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, Viewpoint, World, trained_world, unreadable
 from motif_jax.structs import ArraySpec, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
@@ -44,6 +44,7 @@ class BabyAIWorld(SequentialWorld, World):
     figures = {"family": int, "bot_steps": int}  # noqa: RUF012
     families = FAMILIES
     reads = ("image", "mission")
+    viewpoints = {"image": Viewpoint(COLUMN, ROW, plane=0)}  # noqa: RUF012  kinds of objects
     pairs = ("message",)
     texts = None
 

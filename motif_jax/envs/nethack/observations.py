@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, Rows, select_specs
+from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, Rows, Viewpoint, select_specs
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 CROP = 12  # cells on a side
@@ -58,6 +58,22 @@ EVENTS["event_drawn"] = ArraySpec((), "int32")  # squares of the level that are 
 EVENT_IDLE, EVENT_STAIRS = "event_idle", "event_stairs"
 CHANGES = {"event_score": 9, "event_health": 10, "event_gold": 13, EVENT_IDLE: 20}  # places in blstats
 EVENTS |= dict.fromkeys((*CHANGES, EVENT_STAIRS), ArraySpec((), "float32"))
+
+# Names of numbers of the bottom line for reward programs.
+NUMBERS = {
+    name: ("blstats", place)
+    for name, place in {
+        "column": 0, "row": 1, "strength": 3, "dexterity": 4, "constitution": 5, "intelligence": 6, "wisdom": 7,
+        "charisma": 8, "score": 9, "health": 10, "max_health": 11, "depth": 12, "gold": 13, "energy": 14,
+        "max_energy": 15, "armor_class": 16, "experience_level": 18, "experience": 19, "turn": 20, "hunger": 21,
+        "burden": 22, "dungeon": 23, "level": 24,
+    }.items()
+}  # fmt: skip
+STILL = ("column", "row", "dungeon", "level", "health", "energy", "gold", "experience")  # unchanged if nothing happened
+VIEWPOINTS = {
+    "crop": Viewpoint(HERO_ROW, HERO_COLUMN, plane=0, planes_first=True),  # characters
+    "glyphs": Viewpoint("row", "column"),
+}
 
 EVENT_COUNT, EVENT_DRAWN = "event_message_count", "event_drawn"
 BLANK_GLYPH = 2359  # of a square that is not drawn; NLE's GLYPH_CMAP_OFF

@@ -27,7 +27,7 @@ from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.sequential import SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, World, trained_world, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, World, trained_world, unreadable
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 LENGTH = 71  # columns 1..71
@@ -138,6 +138,9 @@ class TreasureWorld(SequentialWorld, World):
         "event_gold": ArraySpec((), "float32"),
         "event_stairs": ArraySpec((), "float32"),
     } | CAPTIONS
+    numbers = {"stairs_distance": ("numbers", 0), "steps_left": ("numbers", 1), "gold": ("numbers", 2)}  # noqa: RUF012
+    viewpoints = {"view": Viewpoint(0, SIGHT)}  # noqa: RUF012
+    still = "stairs_distance", "gold"
     reads = "view", "numbers"  # the caption tells nothing more, and would double the cost of the encoder
     pairs = ("message",)
     players = ("random",)

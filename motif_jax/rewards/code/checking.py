@@ -1,0 +1,289 @@
+"""Gives types to the tree of a reward program, and refuses what does not fit, with place and fix.
+
+Each value is a number, a flag, a grid or a text. It is constant, of a moment (known before and after a step, such as
+the hero's gold) or of a step (such as `event_gold`, what the step changed). A flag counts as 0 or 1 in arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from motif_jax.rewards.code.hints import ADVICE, listed, unknown_function, unknown_name
+from motif_jax.rewards.code.names import CAPTION_ENTRY, FLAG, GRID, NUMBER, STEP, TEXTS, Entry, Readable
+from motif_jax.rewards.code.parsing import Node, parse
+from motif_jax.rewards.code.tokens import COMPARISONS, ProgramError
+from motif_jax.rewards.code.types import CELLS, CONSTANT, Expression, Program, last_of
+
+
+def check(text: str, readable: Readable) -> Program:
+    """Parses and checks a program for a world; raises ProgramError."""
+    tree = parse(text)
+    checker = _Checker(readable)
+    root = checker.expression(tree)
+    if root.type not in (NUMBER, FLAG):
+        fix = "put it into any(...) or count(...)" if root.type == CELLS else "compare it with ==, or use says or at"
+        raise ProgramError(tree.place, f"a reward is a number or a flag, not a {root.type}: {fix}")
+    still = tuple(readable.entries[name] for name in readable.still) if checker.compares else ()
+    names = {*checker.read, *(readable.still if checker.compares else ())}
+    uses = Readable(
+        {name: readable.entries[name] for name in sorted(names)},
+        {name: readable.viewpoints[name] for name in sorted(checker.viewed)},
+        readable.still if checker.compares else (),
+    )
+    return Program(text, root, checker.memories, still, uses)
+
+
+class _Checker:
+    def __init__(self, readable: Readable):
+        self._names, self._viewpoints, self._still = readable.entries, readable.viewpoints, readable.still
+        self.memories, self.compares = 0, False
+        self.read: set[str] = set()
+        self.viewed: set[str] = set()
+
+    def expression(self, node: Node) -> Expression:
+        """The typed tree of a node."""
+        match node.kind:
+            case "number":
+                return Expression("number", NUMBER, CONSTANT, value=float(node.value))
+            case "text":
+                return Expression("text", TEXTS, CONSTANT, text=str(node.value))
+            case "name":
+                return self._name(node)
+            case "call":
+                return self._call(node)
+            case "prefix":
+                return self._prefix(node)
+        return self._infix(node)
+
+    # ---- names
+
+    def _name(self, node: Node) -> Expression:
+        name = str(node.value)
+        if name not in self._names:
+            if name in FUNCTIONS:
+                raise ProgramError(node.place, f"{name} is a function: write {FUNCTIONS[name].usage}")
+            raise ProgramError(node.place, unknown_name(name, self._names))
+        return self._read(name)
+
+    def _read(self, name: str) -> Expression:
+        self.read.add(name)
+        entry = self._names[name]
+        return Expression("read", entry.type, entry.of, entry=entry)
+
+    # ---- operators
+
+    def _number(self, node: Node, of_what: str) -> Expression:
+        """A number, or a flag that counts as one."""
+        found = self.expression(node)
+        if found.type not in (NUMBER, FLAG):
+            raise ProgramError(node.place, f"{of_what} needs a number, not a {found.type}{ADVICE.get(found.type, '')}")
+        return found
+
+    def _flag(self, node: Node, of_what: str) -> Expression:
+        found = self.expression(node)
+        if found.type != FLAG:
+            raise ProgramError(
+                node.place, f"{of_what} needs a flag, such as x > 0, not a {found.type}{ADVICE.get(found.type, '')}"
+            )
+        return found
+
+    def _prefix(self, node: Node) -> Expression:
+        if node.value == "not":
+            inner = self._flag(node.args[0], "not")
+            return Expression("not", FLAG, inner.of, (inner,))
+        inner = self._number(node.args[0], "-")
+        return Expression("negative", NUMBER, inner.of, (inner,))
+
+    def _infix(self, node: Node) -> Expression:
+        operator = str(node.value)
+        if operator in COMPARISONS:
+            return self._comparison(node, operator)
+        if operator in ("and", "or"):
+            flags = tuple(self._flag(one, operator) for one in node.args)
+            return Expression(operator, FLAG, last_of(*flags), flags)
+        numbers = tuple(self._number(one, operator) for one in node.args)
+        if operator == "/" and not _constant(node.args[1]):
+            raise ProgramError(node.args[1].place, "the divisor must be a number other than 0, such as x / 10")
+        return Expression(operator, NUMBER, last_of(*numbers), numbers)
+
+    def _comparison(self, node: Node, operator: str) -> Expression:
+        left, right = (self.expression(one) for one in node.args)
+        types = {left.type, right.type}
+        if types == {NUMBER}:
+            return Expression(operator, FLAG, last_of(left, right), (left, right))
+        if types == {TEXTS} and operator in ("==", "!="):
+            return Expression(f"text {operator}", FLAG, last_of(left, right), (left, right))
+        if types == {GRID, NUMBER}:
+            return Expression(operator, CELLS, last_of(left, right), (left, right))
+        if FLAG in types:
+            raise ProgramError(node.place, f"{operator} compares numbers: write x or not x for a flag x")
+        if CELLS in types:
+            raise ProgramError(node.place, "a comparison of a grid cannot be compared: put it into any() or count()")
+        raise ProgramError(
+            node.place,
+            f"{operator} cannot compare a {left.type} with a {right.type}: compare numbers, a grid with a number, or "
+            "texts with ==",
+        )
+
+    # ---- functions
+
+    def _call(self, node: Node) -> Expression:
+        name = str(node.value)
+        if name not in FUNCTIONS:
+            if name in self._names:
+                raise ProgramError(node.place, f"{name} is a value and not a function: write {name}")
+            raise ProgramError(node.place, unknown_function(name, FUNCTIONS))
+        function = FUNCTIONS[name]
+        if not function.least <= len(node.args) <= function.most:
+            number = f"{len(node.args)} argument{'' if len(node.args) == 1 else 's'}"
+            raise ProgramError(node.place, f"{name} is written as {function.usage}, not with {number}")
+        return function.check(self, node)
+
+    def _remembers(self) -> int:
+        self.memories += 1
+        return self.memories - 1
+
+    def _changing(self, node: Node, found: Expression) -> Expression:
+        """Raises ProgramError for a constant, which never changes."""
+        if found.of == CONSTANT:
+            raise ProgramError(node.args[0].place, f"{node.value} needs a value that changes, not a constant")
+        return found
+
+    def gained(self, node: Node) -> Expression:
+        """After the step less before it."""
+        inner = self._changing(node, self._number(node.args[0], "gained"))
+        if inner.of == STEP:
+            raise ProgramError(
+                node.args[0].place,
+                "gained needs a value of a moment, and this is already a change of the step: write it alone",
+            )
+        return Expression("gained", NUMBER, STEP, (inner,))
+
+    def record(self, node: Node) -> Expression:
+        """What lies beyond the best of the episode."""
+        inner = self._changing(node, self._number(node.args[0], "record"))
+        return Expression("record", NUMBER, STEP, (inner,), memory=self._remembers())
+
+    def rose(self, node: Node) -> Expression:
+        """True now, and not before."""
+        inner = self._changing(node, self._flag(node.args[0], "rose"))
+        return Expression("rose", FLAG, STEP, (inner,), memory=self._remembers() if inner.of == STEP else -1)
+
+    def once(self, node: Node) -> Expression:
+        """The first time in the episode."""
+        inner = self._changing(node, self._flag(node.args[0], "once"))
+        return Expression("once", FLAG, STEP, (inner,), memory=self._remembers())
+
+    def still(self, node: Node) -> Expression:
+        """Nothing has changed."""
+        if not self._still:
+            raise ProgramError(node.place, "this world has no values that still() could compare")
+        self.compares = True
+        return Expression("still", FLAG, STEP)
+
+    def says(self, node: Node) -> Expression:
+        """The caption, or another text, contains a text."""
+        *read, word = node.args
+        if word.kind != "text" or not str(word.value).strip():
+            raise ProgramError(word.place, 'says needs a text in double quotes, as in says("you kill")')
+        text = Expression("read", TEXTS, STEP, entry=CAPTION_ENTRY)
+        if read:
+            text = self.expression(read[0])
+            if text.kind != "read" or text.type != TEXTS:
+                raise ProgramError(read[0].place, f"says reads a text of the world, not a {text.type}")
+        return Expression("says", FLAG, text.of, (text,), text=str(word.value))
+
+    def _grid(self, node: Node) -> tuple[str, Entry]:
+        """The name and the entry of the grid that is the first argument."""
+        first = node.args[0]
+        found = self._name(first) if first.kind == "name" else None
+        if found is None or found.type != GRID or found.entry is None:
+            grids = [name for name, entry in self._names.items() if entry.type == GRID]
+            hint = f": choose from {listed(grids)}" if grids else ", and this world has none"
+            raise ProgramError(first.place, f"{node.value} reads a grid by its name{hint}")
+        return str(first.value), found.entry
+
+    def at(self, node: Node) -> Expression:
+        """A cell of a grid."""
+        name, entry = self._grid(node)
+        sizes, places = entry.shape, node.args[1:]
+        if len(places) != len(sizes):
+            raise ProgramError(
+                node.place, f"{name} has {len(sizes)} axes: write at({', '.join([name, *'ijk'[: len(sizes)]])})"
+            )
+        index = []
+        for place, size in zip(places, sizes, strict=True):
+            number = place.value if place.kind == "number" else -1.0
+            if not (isinstance(number, float) and number.is_integer() and 0 <= number < size):
+                raise ProgramError(place.place, f"an index of this axis of {name} is a number from 0 to {size - 1}")
+            index.append(int(number))
+        return Expression("read", NUMBER, entry.of, entry=entry._replace(type=NUMBER, cell=tuple(index)))
+
+    def cells(self, node: Node) -> Expression:
+        """`any` and `count`, of the comparison of a grid."""
+        name, inner = str(node.value), self.expression(node.args[0])
+        if inner.type != CELLS:
+            raise ProgramError(
+                node.args[0].place, f"{name} needs the comparison of a grid, as in {FUNCTIONS[name].usage}"
+            )
+        return Expression(name, FLAG if name == "any" else NUMBER, inner.of, (inner,))
+
+    def distance(self, node: Node) -> Expression:
+        """Steps to the nearest cell of a value."""
+        name, entry = self._grid(node)
+        if name not in self._viewpoints:
+            known = f": choose from {listed(self._viewpoints)}" if self._viewpoints else ""
+            raise ProgramError(
+                node.args[0].place, f"the world does not say where the agent is in {name} (`viewpoints`){known}"
+            )
+        viewpoint = self._viewpoints[name]
+        self.viewed.add(name)
+        value = self._number(node.args[1], "distance")
+        places = []
+        for place in (viewpoint.row, viewpoint.column):
+            named = isinstance(place, str)
+            places.append(
+                self._read(str(place)) if named else Expression("number", NUMBER, CONSTANT, value=float(place))
+            )
+        grid = Expression("read", GRID, entry.of, entry=entry)
+        args = (grid, value, *places)
+        return Expression("distance", NUMBER, last_of(*args), args, viewpoint=viewpoint)
+
+    def choice(self, node: Node) -> Expression:
+        """`min`, `max` and `abs`."""
+        numbers = tuple(self._number(one, str(node.value)) for one in node.args)
+        return Expression(str(node.value), NUMBER, last_of(*numbers), numbers)
+
+
+class Function(NamedTuple):
+    """A function of the language."""
+
+    usage: str
+    check: Callable[[_Checker, Node], Expression]
+    least: int = 1  # arguments
+    most: int = 1
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "gained": Function("gained(gold)", _Checker.gained),
+    "record": Function("record(depth)", _Checker.record),
+    "rose": Function("rose(health < 5)", _Checker.rose),
+    "once": Function('once(says("key"))', _Checker.once),
+    "still": Function("still()", _Checker.still, 0, 0),
+    "says": Function('says("you kill") or says(mission, "red")', _Checker.says, 1, 2),
+    "at": Function("at(grid, i, j)", _Checker.at, 2, 4),
+    "any": Function("any(grid == 8)", _Checker.cells),
+    "count": Function("count(grid == 8)", _Checker.cells),
+    "distance": Function("distance(grid, 8)", _Checker.distance, 2, 2),
+    "min": Function("min(x, 5)", _Checker.choice, 2, 8),
+    "max": Function("max(x, 0)", _Checker.choice, 2, 8),
+    "abs": Function("abs(x)", _Checker.choice),
+}
+
+
+def _constant(node: Node) -> bool:
+    """Whether a divisor is a number other than 0, perhaps a negative one."""
+    if node.kind == "prefix" and node.value == "-":
+        return _constant(node.args[0])
+    return node.kind == "number" and node.value != 0

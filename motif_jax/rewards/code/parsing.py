@@ -1,0 +1,147 @@
+"""Parses a reward program to a tree, with one function per side of an operator (V. Pratt, 1973).
+
+    strongest first:  - (negative)   * /   + -   < <= > >= == !=   not   and   or
+
+The tree has at most MOST_NODES nodes and MOST_LEVELS levels. A chain of equal operators, such as `a + b - c`, is one
+level. Parentheses make no node, but count as a level, so recursion is bounded whatever the text is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from motif_jax.rewards.code.tokens import COMPARISONS, MOST_LEVELS, MOST_NODES, Place, ProgramError, Token, tokenize
+
+STRENGTHS = {"or": 1, "and": 2} | dict.fromkeys(COMPARISONS, 4) | {"+": 5, "-": 5, "*": 6, "/": 6}
+PREFIXES = {"not": 3, "-": 7}  # before their only operand
+LOWEST, COMPARED = 0, STRENGTHS["<"]
+
+
+class Node(NamedTuple):
+    """A node of the tree."""
+
+    kind: str  # "number", "text", "name", "call", "prefix" or "infix"
+    value: str | float  # the number, text or name; the name of the function; the operator
+    place: Place
+    args: tuple[Node, ...] = ()
+    levels: int = 1  # of the tree below it, itself included
+
+
+def parse(text: str) -> Node:
+    """The tree of a program; raises ProgramError."""
+    return _Parser(tokenize(text)).whole()
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token]):
+        self._tokens, self._at = tokens, 0
+        self._nodes = self._open = 0  # nodes so far; parentheses, calls and prefixes around the current token
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._at]
+
+    def _is(self, symbol: str) -> bool:
+        return self._next.kind == "symbol" and self._next.value == symbol
+
+    def _take(self) -> Token:
+        token = self._next
+        self._at += 1
+        return token
+
+    def _node(self, kind: str, token: Token, args: tuple[Node, ...] = ()) -> Node:
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise ProgramError(
+                token.place, f"a program has at most {MOST_NODES} numbers, names and operators: write a shorter one"
+            )
+        strength = _strength(kind, token.value)
+        levels = [one.levels + (number > 0 or _strength(one.kind, one.value) != strength or not strength)
+                  for number, one in enumerate(args)]  # fmt: skip
+        node = Node(kind, token.value, token.place, args, max(levels, default=1))
+        if node.levels > MOST_LEVELS:
+            raise _too_deep(token)
+        return node
+
+    def whole(self) -> Node:
+        """The whole program."""
+        if self._next.kind == "end":
+            raise ProgramError(self._next.place, "the program is empty: write an expression such as gained(gold)")
+        found = self._expression(LOWEST)
+        if self._next.kind != "end":
+            raise ProgramError(self._next.place, f"expected an operator or the end, not {self._next}{self._hint()}")
+        return found
+
+    def _hint(self) -> str:
+        if self._is(")"):
+            return ": this parenthesis was not opened"
+        if self._is(","):
+            return ": only the arguments of a function are separated by commas"
+        return ": a program is one expression, without statements"
+
+    def _expression(self, lowest: int) -> Node:
+        """An expression up to the first operator that is not stronger than `lowest`."""
+        left = self._operand()
+        while self._next.kind == "symbol" and STRENGTHS.get(str(self._next.value), LOWEST) > lowest:
+            token = self._take()
+            strength = STRENGTHS[str(token.value)]
+            right = self._expression(strength)
+            if strength == COMPARED and self._next.kind == "symbol" and self._next.value in COMPARISONS:
+                raise ProgramError(self._next.place, "a comparison has two sides: write 1 < x and x < 3, not 1 < x < 3")
+            left = self._node("infix", token, (left, right))
+        return left
+
+    def _operand(self) -> Node:
+        token = self._take()
+        if token.kind in ("number", "text"):
+            return self._node(token.kind, token)
+        if token.kind == "name":
+            return self._call(token) if self._is("(") else self._node("name", token)
+        if token.kind == "symbol" and token.value in PREFIXES:
+            self._enter(token)
+            inner = self._expression(PREFIXES[str(token.value)] - 1)
+            self._open -= 1
+            return self._node("prefix", token, (inner,))
+        if token.kind == "symbol" and token.value == "(":
+            self._enter(token)
+            inner = self._expression(LOWEST)
+            self._close("the parenthesis", token)
+            return inner
+        raise ProgramError(token.place, f"expected a number, a name or a function, not {token}")
+
+    def _call(self, name: Token) -> Node:
+        self._enter(self._take())
+        args: list[Node] = []
+        while not self._is(")"):
+            args.append(self._expression(LOWEST))
+            if not self._is(","):
+                break
+            comma = self._take()
+            if self._is(")"):
+                raise ProgramError(comma.place, f"expected one more argument of {name.value} after the comma")
+        self._close(f"the arguments of {name.value}", name)
+        return self._node("call", name, tuple(args))
+
+    def _enter(self, token: Token) -> None:
+        self._open += 1
+        if self._open > MOST_LEVELS:
+            raise _too_deep(token)
+
+    def _close(self, what: str, opened: Token) -> None:
+        if not self._is(")"):
+            raise ProgramError(
+                self._next.place,
+                f"expected ')' to close {what} of line {opened.place.line}, column {opened.place.column}, not "
+                f"{self._next}",
+            )
+        self._take()
+        self._open -= 1
+
+
+def _strength(kind: str, value: str | float) -> int:
+    """The strength of an operator between operands; 0 for other nodes."""
+    return STRENGTHS[str(value)] if kind == "infix" else 0
+
+
+def _too_deep(token: Token) -> ProgramError:
+    return ProgramError(token.place, f"expressions are nested at most {MOST_LEVELS} levels deep: write a flatter one")

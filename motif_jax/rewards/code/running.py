@@ -1,0 +1,236 @@
+"""Computes the rewards of rollouts by a program, for all steps and games at once.
+
+A program remembers, for each game, values of the current episode: the best of `record`, whether `once` has paid, and
+the flag of `rose` in the last step. They stay between calls, because an episode may span several rollouts. Only these
+need a loop over the steps; everything else is computed for all of them.
+
+All numbers are float64. Numbers that are not finite count as 0, and every result is clipped to HUGE, so that no
+infinity and no NaN arises. A step in which the game waits is worth 0 and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from motif_jax.envs.world import waited
+from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Entry
+from motif_jax.rewards.code.types import Expression, Program
+from motif_jax.rewards.source import Arrays
+from motif_jax.structs import UserError
+
+HUGE = 1e30  # limit of numbers within a program
+MOST_PAID = 1e6  # limit of a reward
+ABSENT = 1000.0  # `distance` to a value that no cell of the grid has
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "min": np.minimum, "max": np.maximum,
+    "negative": np.negative, "abs": np.abs,
+}  # fmt: skip
+LOGIC: dict[str, Callable[..., Any]] = {"and": np.logical_and, "or": np.logical_or, "not": np.logical_not}
+COMPARE: dict[str, Callable[..., Any]] = {
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
+}  # fmt: skip
+
+
+class Runner:
+    """Computes rewards, and remembers the current episodes of the games."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._memory: dict[int, np.ndarray] = {}  # of each game. [M] float64
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        """The reward of each step; `RewardSource.rewards` describes the arguments. [T, B] float64, finite"""
+        games = rollouts["game"][0].tolist()
+        found = np.zeros(rollouts["reward"].shape)
+        for columns in _rounds(games):
+            part = {key: rollouts[key][:, columns] for key in (*self._program.observations, *ALWAYS)}
+            found[:, columns] = self._columns(part, [games[column] for column in columns])
+        return found
+
+    def _columns(self, rollouts: Arrays, games: list[int]) -> np.ndarray:
+        """`rewards` of different games."""
+        fresh = np.zeros(self._program.memories)
+        known = np.array([game in self._memory for game in games])
+        memory = np.array([self._memory.get(game, fresh) for game in games]).reshape(len(games), len(fresh))
+        steps = _Steps(self._program, rollouts, memory, known)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.broadcast_to(steps.number(self._program.root), steps.shape)
+        for game, row in zip(games, steps.memory, strict=True):
+            self._memory[game] = row
+        return np.where(steps.played, np.clip(found, -MOST_PAID, MOST_PAID), 0.0)
+
+
+ALWAYS = ("action", "first", "terminated", "truncated")  # arrays that a run needs beside observations
+
+
+def _rounds(games: list[int]) -> Iterable[list[int]]:
+    """The columns of a batch in groups of different games; a game that occurs twice has its later steps later."""
+    rounds: list[list[int]] = []
+    counts: dict[int, int] = {}
+    for column, game in enumerate(games):
+        counts[game] = counts.get(game, 0) + 1
+        if counts[game] > len(rounds):
+            rounds.append([])
+        rounds[counts[game] - 1].append(column)
+    return rounds
+
+
+class _Steps:
+    """The values of a program in T steps of B games."""
+
+    def __init__(self, program: Program, rollouts: Arrays, memory: np.ndarray, known: np.ndarray):
+        """Takes the values that are remembered of the games, [B, M], and which games are known, [B]."""
+        self._still, self._rollouts, self.memory = program.still, rollouts, memory
+        self.shape = len(rollouts["action"]), len(known)  # T, B
+        self.played = ~waited(rollouts["action"])  # [T, B]
+        self._begins = rollouts["first"][: self.shape[0]].copy()  # an episode begins with this step. [T, B]
+        if self.shape[0]:
+            self._begins[0] |= ~known
+        self._ended = rollouts["terminated"] | rollouts["truncated"]  # [T, B]
+
+    def value(self, one: Expression, before: bool = False) -> np.ndarray:
+        """The value of an expression in each step, or `before` it. [T, B] or a shape that broadcasts to it"""
+        match one.kind:
+            case "number":
+                return np.array(one.value, np.float64)
+            case "read":
+                return self._read(one.entry, before)
+            case "text":
+                return np.array(one.text.lower().encode())
+            case "says":
+                return np.asarray(np.char.find(self.value(one.args[0], before), one.text.lower().encode()) >= 0)
+            case "text ==" | "text !=":
+                equal = np.equal(*(self.value(part, before) for part in one.args))
+                return equal if one.kind == "text ==" else np.logical_not(equal)
+            case "gained":
+                return _bounded(self.number(one.args[0]) - self.number(one.args[0], before=True))
+            case "still":
+                return self._nothing_changed()
+            case "rose" if one.memory < 0:
+                return self.value(one.args[0]) & ~self.value(one.args[0], before=True)
+            case "rose" | "once" | "record":
+                return self._remembered(one)
+            case "any":
+                return self._cells(one.args[0], before).any(axis=-1)
+            case "count":
+                return self._cells(one.args[0], before).sum(axis=-1).astype(np.float64)
+            case "distance":
+                return self._distance(one, before)
+        if one.kind in COMPARE:
+            return COMPARE[one.kind](*(self.value(part, before) for part in one.args))
+        if one.kind in LOGIC:
+            return LOGIC[one.kind](*(self.value(part, before) for part in one.args))
+        found, *others = (self.number(part, before) for part in one.args)
+        if not others:
+            return ARITHMETIC[one.kind](found)
+        for other in others:
+            found = _bounded(ARITHMETIC[one.kind](found, other))
+        return found
+
+    def number(self, one: Expression, before: bool = False) -> np.ndarray:
+        """As `value`, with flags as 0 and 1. float64"""
+        return np.asarray(self.value(one, before), np.float64)
+
+    # ---- observations
+
+    def _read(self, entry: Entry | None, before: bool) -> np.ndarray:
+        assert entry is not None
+        array = self._observed(entry, before)
+        if array.shape[2:] != entry.shape:
+            raise UserError(
+                f"the observation {entry.observation!r} has the shape {array.shape[2:]}, but the program was checked "
+                f"with {entry.shape} (--config.env)"
+            )
+        if entry.type == TEXTS:
+            return _texts(array)
+        for place in reversed(entry.cell):
+            array = array[..., place]
+        if entry.type == NUMBER:
+            array = array.astype(np.float64)
+        return _finite(array)
+
+    def _observed(self, entry: Entry, before: bool) -> np.ndarray:
+        """An observation in each step, after or `before` it. [T, B, ...]"""
+        steps = self.shape[0]
+        plain = self._rollouts[entry.observation]
+        if entry.of == STEP:
+            return plain[:steps]
+        if before:
+            return plain[:steps]
+        if entry.after:
+            return self._rollouts[entry.after][:steps]
+        ended = self._ended.reshape(*self.shape, *[1] * (plain.ndim - 2))
+        return np.where(ended, plain[:steps], plain[1 : steps + 1])
+
+    def _nothing_changed(self) -> np.ndarray:
+        found = np.ones(self.shape, bool)
+        for entry in self._still:
+            same = self._read(entry, before=False) == self._read(entry, before=True)
+            found &= same.reshape(*self.shape, -1).all(axis=-1)
+            if not entry.after:  # what the last step of an episode led to is not known
+                found &= ~self._ended
+        return found
+
+    # ---- grids
+
+    def _cells(self, one: Expression, before: bool) -> np.ndarray:
+        """The comparison of a grid, with all its cells on one axis. [T, B, cells] bool"""
+        parts = [self.value(part, before) for part in one.args]
+        parts = [
+            part.reshape(*self.shape, -1) if arg.type == GRID else np.asarray(part, np.float64)[..., None]
+            for part, arg in zip(parts, one.args, strict=True)
+        ]
+        return COMPARE[one.kind](*parts)
+
+    def _distance(self, one: Expression, before: bool) -> np.ndarray:
+        grid, viewpoint = self.value(one.args[0], before), one.viewpoint
+        assert viewpoint is not None
+        if viewpoint.plane is not None:
+            grid = grid[:, :, viewpoint.plane] if viewpoint.planes_first else grid[..., viewpoint.plane]
+        wanted, *place = (np.broadcast_to(self.number(part, before), self.shape) for part in one.args[1:])
+        steps, games, rows, columns = np.nonzero(grid == wanted[:, :, None, None])
+        row, column = (part[steps, games] for part in place)
+        found = np.full(self.shape, ABSENT)
+        np.minimum.at(found, (steps, games), np.maximum(np.abs(rows - row), np.abs(columns - column)))
+        return found
+
+    # ---- memory
+
+    def _remembered(self, one: Expression) -> np.ndarray:
+        """`record`, `once`, and `rose` of a flag that has no value before the step."""
+        inner = one.args[0]
+        now = np.broadcast_to(self.number(inner), self.shape)
+        # What an episode begins with: its first moment, or, for values of steps, nothing.
+        nothing = -np.inf if one.kind == "record" else 0.0
+        start = np.broadcast_to(nothing if inner.of == STEP else self.number(inner, before=True), self.shape)
+        kept, found = self.memory[:, one.memory].copy(), np.zeros(self.shape)
+        for step in range(self.shape[0]):
+            kept = np.where(self._begins[step], start[step], kept)
+            best = np.maximum(kept, now[step])
+            found[step] = np.where(self.played[step] & np.isfinite(kept), best - kept, 0.0)
+            if one.kind == "rose":
+                found[step] = np.maximum(now[step] - kept, 0.0) * self.played[step]
+                best = now[step]
+            kept = np.where(self.played[step], best, kept)
+        self.memory[:, one.memory] = kept
+        return _bounded(found) if one.kind == "record" else found > 0
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    """Numbers with 0 for those that are not finite, clipped to HUGE; integers and flags as they are."""
+    if array.dtype.kind != "f":
+        return array
+    return _bounded(np.where(np.isfinite(array), array.astype(np.float64), 0.0))
+
+
+def _bounded(array: np.ndarray) -> np.ndarray:
+    return np.clip(array, -HUGE, HUGE)
+
+
+def _texts(array: np.ndarray) -> np.ndarray:
+    """Texts as byte strings in lower case, without the zeros at the end. [..., N] uint8 -> [...]"""
+    array = np.ascontiguousarray(array)
+    return np.char.lower(array.view(f"S{array.shape[-1]}")[..., 0])

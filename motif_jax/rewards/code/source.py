@@ -1,0 +1,92 @@
+"""A reward source that computes a program: `--config.policy.sources=code:rewards/gold.reward:0.1`.
+
+The program is read and checked when training starts. Checkpoints hold its text and the part of the world that it
+reads, so evaluation needs neither the file nor any import. A resumed run begins new episodes, so there is no state to
+save.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.config.table import shown
+from motif_jax.envs.worlds import make_world
+from motif_jax.rewards.choice import FLAG, SourceChoice
+from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.names import find_readable, readable_from
+from motif_jax.rewards.code.running import Runner
+from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
+from motif_jax.rewards.code.types import Program
+from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
+from motif_jax.structs import UserError
+from motif_jax.system.foreign import read_bytes
+
+
+class CodeReward(RewardSource):
+    """The value of a program in each step."""
+
+    def __init__(self, program: Program, file: str):
+        self._program, self._file, self._runner = program, file, Runner(program)
+        self.observations = program.observations
+
+    @classmethod
+    def named(cls, choice: SourceChoice, setting: Setting) -> CodeReward:
+        """As `make`, of the file that the choice names."""
+        return cls(read_program(choice.file, make_world(setting.config.env.to_dict())), choice.file)
+
+    @classmethod
+    def rebuild(cls, arrays: object, facts: Facts) -> CodeReward:
+        """See `RewardSource`; raises UserError if the facts are not those of a program."""
+        try:
+            text, file, uses = facts["program"], facts["file"], readable_from(facts["uses"])
+            if not (isinstance(text, str) and isinstance(file, str)):
+                raise ValueError("its text is missing")
+            return cls(check(text, uses), file)
+        except (KeyError, TypeError, ValueError, ProgramError) as error:
+            raise UserError(f"the checkpoint has a damaged reward program: {error} ({FLAG})") from error
+
+    def facts(self) -> Facts:
+        """See `RewardSource`."""
+        return {"file": self._file, "program": self._program.text, "uses": self._program.uses.record()}
+
+    def restore(self, arrays: object, facts: Facts) -> None:
+        """Refuses to go on with another program than the one that training began with."""
+        if facts.get("program") != self._program.text:
+            raise UserError(
+                f"the reward program {self._file!r} has changed since this policy's training began: choose another "
+                f"--workdir, or write the old program again ({FLAG})"
+            )
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        """See `RewardSource`."""
+        return self._runner.rewards(rollouts)
+
+
+def read_program(file: str, world: Any) -> Program:
+    """Reads and checks a program; raises UserError with the file and the place of the error."""
+    path = Path(file)
+    try:
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            raise ValueError("it is a link: name the file itself")
+        data = read_bytes(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"cannot read the reward program {shown(file)}: {why} ({FLAG})") from error
+    readable = find_readable(world)
+    try:
+        return check(_decode(data), readable)
+    except ProgramError as error:
+        raise UserError(f"{shown(file)}, {error} ({FLAG})") from error
+
+
+def _decode(data: bytes) -> str:
+    """The text of a file, in which characters beyond ASCII stay, so that they are refused with their place."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
