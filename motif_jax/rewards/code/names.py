@@ -94,21 +94,37 @@ def find_readable(world: Any) -> Readable:
 
 
 def readable_from(record: Any) -> Readable:
-    """The inverse of `Readable.record`; raises ValueError if it is not such a record."""
+    """The inverse of `Readable.record`; raises ValueError if it is not such a record, as in a damaged checkpoint."""
     try:
         entries = {}
         for name, (kind, of, observation, shape, cell, after) in record["entries"].items():
-            entry = Entry(kind, of, observation, tuple(shape), tuple(cell), after)
-            known = kind in (NUMBER, FLAG, GRID, TEXTS) and of in (MOMENT, STEP)
-            fits = len(cell) in (0, len(shape)) and all(0 <= at < size for at, size in zip(cell, shape, strict=False))
-            sizes = all(type(number) is int for number in (*shape, *cell))
-            if not (known and sizes and fits and isinstance(observation, str) and isinstance(after, str)):
-                raise ValueError(f"entry {name!r}")
-            entries[name] = entry
+            entries[name] = entry = Entry(kind, of, observation, tuple(shape), tuple(cell), after)
+            if not (NAME.fullmatch(name) and of in (MOMENT, STEP) and _is_sound(entry)):
+                raise ValueError(f"{name!r} is {entry}")
         viewpoints = {name: Viewpoint(*parts) for name, parts in record["viewpoints"].items()}
+        if wrong := [name for name, viewpoint in viewpoints.items() if not _fits(entries, name, viewpoint)]:
+            raise ValueError(f"the viewpoint of {wrong[0]!r}")
+        if wrong := [name for name in record["still"] if not _is_of_moment(entries, name)]:
+            raise ValueError(f"still compares {wrong[0]!r}")
         return Readable(entries, viewpoints, tuple(record["still"]))
-    except (TypeError, KeyError, AttributeError, IndexError) as error:
-        raise ValueError(f"names of a program: {error}") from error
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"the names of a program are damaged: {error!r:.200}") from error
+
+
+def _is_sound(entry: Entry) -> bool:
+    """Whether the parts of an entry fit each other."""
+    shape, cell = entry.shape, entry.cell
+    sizes = all(type(number) is int for number in (*shape, *cell))
+    axes = {NUMBER: range(MOST_AXES + 1), FLAG: range(1), GRID: range(1, MOST_AXES + 1), TEXTS: range(1, 2)}
+    whole = entry.type in (GRID, TEXTS)
+    return (
+        isinstance(entry.observation, str)
+        and isinstance(entry.after, str)
+        and sizes
+        and len(shape) in axes.get(entry.type, ())
+        and len(cell) == (0 if whole else len(shape))
+        and all(0 <= at < size for at, size in zip(cell, shape, strict=False))
+    )
 
 
 def _type(spec: ArraySpec) -> str:
@@ -157,19 +173,24 @@ def _is_of_moment(entries: Mapping[str, Entry], name: object) -> bool:
 
 def _check_viewpoint(world: Any, entries: Mapping[str, Entry], name: object, viewpoint: object) -> None:
     """Raises UserError if a viewpoint does not fit its grid."""
-    entry = entries.get(name) if isinstance(name, str) else None
-    fits = isinstance(viewpoint, Viewpoint) and entry is not None and entry.type == GRID
-    if isinstance(viewpoint, Viewpoint) and entry is not None and fits:
-        axes = len(entry.shape) - (viewpoint.plane is not None)
-        planes = entry.shape[0 if viewpoint.planes_first else -1]
-        fits = axes == 2 and (
-            viewpoint.plane is None or (type(viewpoint.plane) is int and 0 <= viewpoint.plane < planes)
-        )
-        for place in (viewpoint.row, viewpoint.column):
-            named = _is_of_moment(entries, place) and entries[str(place)].type == NUMBER
-            fits = fits and (type(place) is int or named)
-    if not fits:
+    if not _fits(entries, name, viewpoint):
         raise UserError(
             f"{_wrong(world, 'viewpoints')} the agent's cells in grids, as in {{'image': Viewpoint(3, 6, plane=0)}}, "
             f"not {shown({name: viewpoint})} ({WORLD_FLAG})"
         )
+
+
+def _fits(entries: Mapping[str, Entry], name: object, viewpoint: object) -> bool:
+    """Whether a grid has two axes of cells and the plane that its viewpoint names."""
+    entry = entries.get(name) if isinstance(name, str) else None
+    if not isinstance(viewpoint, Viewpoint) or entry is None or entry.type != GRID:
+        return False
+    plane, planes = viewpoint.plane, entry.shape[0 if viewpoint.planes_first else -1]
+    if len(entry.shape) != (2 if plane is None else 3):
+        return False
+    if plane is not None and not (type(plane) is int and 0 <= plane < planes):
+        return False
+    places = (viewpoint.row, viewpoint.column)
+    return all(
+        type(one) is int or (_is_of_moment(entries, one) and entries[str(one)].type == NUMBER) for one in places
+    )

@@ -114,7 +114,7 @@ class _Steps:
             case "rose" | "once" | "record":
                 return self._remembered(one)
             case "any":
-                return self._cells(one.args[0], before).any(axis=-1)
+                return np.asarray(self._cells(one.args[0], before).any(axis=-1))
             case "count":
                 return self._cells(one.args[0], before).sum(axis=-1).astype(np.float64)
             case "distance":

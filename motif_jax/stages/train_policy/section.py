@@ -44,7 +44,7 @@ class RewardsSection:
     sources: str = value(
         "learnt",
         Text(longest=1000),
-        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,my:My:0.2",
+        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,code:gold.reward,my:My:0.2",
         decides=True,
     )
     extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "factor of the game's reward", decides=True)

@@ -1,0 +1,68 @@
+"""Rewards of programs for many steps and games at once equal those of a slow interpreter of one game and step."""
+
+import collections
+import random
+import re
+
+import numpy as np
+import pytest
+from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program_text
+
+from motif_jax.rewards.code.checking import FUNCTIONS, check
+from motif_jax.rewards.code.names import find_readable, readable_from
+from motif_jax.rewards.code.running import Runner
+from motif_jax.rewards.code.tokens import ProgramError
+
+READABLE = find_readable(SMALL_WORLD)
+PROGRAMS = 2400
+
+
+def programs(first, number):
+    """Generated programs that are within the limits, checked."""
+    found = []
+    for seed in range(first, first + number):
+        for attempt in range(100):
+            try:
+                found.append(check(program_text(1000 * seed + attempt), READABLE))
+                break
+            except ProgramError as error:
+                assert re.search(r"at most|levels deep", str(error)), (str(error), seed)  # size is the only reason
+    assert len(found) == number
+    return found
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_the_fast_evaluator_equals_the_slow_one(part):
+    size, differs = PROGRAMS // 8, 0
+    for number, program in enumerate(programs(part * size, size)):
+        whole, chances = play(part * size + number), random.Random(number)
+        slow = np.array([SlowGame(program, whole, column).rewards() for column in range(GAMES)]).T
+        fast, runner = np.zeros(slow.shape), Runner(program)
+        for batch, at in cut_in_pieces(whole, chances):
+            found = runner.rewards(batch)
+            for piece, (start, end) in enumerate(zip(at, at[1:], strict=False)):
+                fast[start:end] = found[:, piece * GAMES : (piece + 1) * GAMES]
+        np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9, err_msg=program.text)
+        assert np.isfinite(fast).all()
+        assert np.abs(fast).max() <= 1e6
+        differs += len(np.unique(fast)) > 1
+    assert differs > size / 2  # most programs pay something in some steps, and less in others
+
+
+@pytest.mark.quick
+def test_the_programs_use_the_whole_language():
+    texts = [program.text for program in programs(0, 400)]
+    counts = collections.Counter(word for text in texts for word in re.findall(r"\w+|[^\w\s]+", text))
+    names = [*FUNCTIONS, "and", "or", "not", *"+-*/", "<", "<=", ">", ">=", "==", "!="]
+    text = " ".join(texts)
+    assert not [name for name in names if not counts[name] and name not in text]
+
+
+@pytest.mark.quick
+def test_a_checkpoint_gives_the_same_rewards():
+    whole = play(0)
+    batch = whole | {"game": np.array([[0, 1, 2]])}
+    for program in programs(5000, 100):
+        again = check(program.text, readable_from(program.uses.record()))
+        assert again.observations == program.observations
+        np.testing.assert_array_equal(Runner(again).rewards(batch), Runner(program).rewards(batch))
