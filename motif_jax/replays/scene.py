@@ -22,7 +22,17 @@ import numpy as np
 from motif_jax.replays.canvas import BAD, COOL, GOOD, SOFT, TEXT, WARM, WHITE, Canvas, Span
 from motif_jax.replays.lists import cover_with_help, cover_with_messages
 from motif_jax.replays.replay import COLUMNS, ROWS
-from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number
+from motif_jax.replays.story import (
+    Story,
+    action_name,
+    bar_of,
+    bars,
+    chosen,
+    ending,
+    message_text,
+    number,
+    rewarded_by,
+)
 
 FACTS = ("title", "status", "message", "rewards", "bars")  # lines below the game
 LEFT_OUT = ("title", "bars", "message", "rewards")  # lines dropped in this order on a small sheet
@@ -104,7 +114,7 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
         elif name == "rewards":
             canvas.put(row, 1, "game", SOFT)
             canvas.put_spans(row, 12, [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])])
-            canvas.put_spans(row, 32, [("learnt ", SOFT), *_learnt(story, frame)], last - 33)
+            canvas.put_spans(row, 32, [(f"{rewarded_by(replay.about)} ", SOFT), *_learnt(story, frame)], last - 33)
             if story.learnt:
                 canvas.put_spans(row, last, [("sum ", SOFT), _sum(story.gained[frame])])
         elif replay.odds is None:
@@ -126,7 +136,7 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
         ("action", _actions(story, frame)),
         ("value", [_value(story, frame)]),
         ("game", [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])]),
-        ("learnt", _learnt(story, frame)),
+        (rewarded_by(replay.about), _learnt(story, frame)),
     ]
     if story.learnt:
         facts.append(("", [("sum ", SOFT), _sum(story.gained[frame])]))
@@ -229,10 +239,12 @@ def _value(story: Story, frame: int) -> Span:
 
 
 def _learnt(story: Story, frame: int) -> list[Span]:
-    """The message's normalised reward, its count, and the resulting intrinsic reward."""
+    """The message's normalised reward, its count, and the resulting intrinsic reward; of a program, the reward."""
     replay = story.replay
     if not story.learnt or not frame:
         return [("-", SOFT)]
+    if rewarded_by(replay.about) == "program":
+        return _amount(replay.intrinsic, frame)
     return [
         (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame]}x → ", SOFT),
         *_amount(replay.intrinsic, frame),

@@ -69,6 +69,11 @@ def chosen(about: Mapping[str, Any]) -> str:
     return ", ".join(map(str, about.get("chosen") or []))
 
 
+def rewarded_by(about: Mapping[str, Any]) -> str:
+    """The reward that is shown beside the game's: "learnt", or "program" (docs/code-rewards.md)."""
+    return "program" if about.get("program") else "learnt"
+
+
 def action_name(replay: Replay, step: int) -> str:
     """The name of the action at this step, with the option that chose it; "" before the first and after the last."""
     if not 0 <= step < replay.steps:
@@ -135,7 +140,7 @@ def summary(story: Story, messages: int) -> str:
     lines = [f"{replay.title}: {ending(replay.about)} after {replay.steps:,} steps"]
     figures = replay.about.get("figures") or {}
     facts = [f"return of the game {number(story.earned[-1])}"]
-    facts += [f"learnt {number(story.gained[-1])}"] * story.learnt
+    facts += [f"{rewarded_by(replay.about)} {number(story.gained[-1])}"] * story.learnt
     facts += [
         f"{name.replace('_', ' ')} {value:,}"
         for name, value in figures.items()

@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
@@ -151,6 +152,18 @@ def parse_code(text: str, flag: str) -> SourceChoice:
             f"code:rewards/gold{SUFFIX}, not {shown(file)} ({flag})"
         )
     return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, 1.0, file)
+
+
+def program_title(name: str) -> str:
+    """The title of a program, "the program gold", from its name as a source; "" for other sources."""
+    start, _, stem = name.partition("_")
+    return f"the program {stem}" if start == CODE_PREFIX and STEM.fullmatch(stem) else ""
+
+
+def shown_program(names: Iterable[str]) -> str:
+    """The program whose rewards replays show, the first of these sources; "" if they show another source's or none."""
+    names = list(names)
+    return "" if {LEARNT, ONLINE} & {*names} else next(filter(program_title, names), "")
 
 
 def parse_own(path: str, flag: str) -> SourceChoice:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.rewards.choice import READING, SOURCES, SourceChoice, find_class, parse_sources
+from motif_jax.rewards.choice import CODE, READING, SOURCES, SourceChoice, find_class, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
@@ -42,6 +42,10 @@ def test_names_with_coefficients_and_classes_by_their_paths():
         SourceChoice("rnd", "motif_jax.rewards.rnd:RandomDistillation", -0.001),
         SourceChoice("Class", "package.module:Class", 2.0),
     ]
+    assert parse_sources("code:a/gold.reward,code:b_2.reward:-0.5", 0.1) == [
+        SourceChoice("code_gold", CODE, 1.0, "a/gold.reward"),
+        SourceChoice("code_b_2", CODE, -0.5, "b_2.reward"),
+    ]
     assert parse_sources("", 0.1) == []
     assert parse_sources("learnt", 0.0) == []  # it need not be there
     assert [choice.name for choice in parse_sources("count:0", 0.1)] == ["count"]  # told, but worth nothing
@@ -60,6 +64,12 @@ def test_names_with_coefficients_and_classes_by_their_paths():
     ("rnd:0.1,rnd:0.2", r"the reward source 'rnd' is named twice in 'rnd:0.1,rnd:0.2'"),
     ("learnt,learnt", r"the reward source 'learnt' is named twice"),
     ("a.b:It:1,c.d:It:1", r"the reward source 'It' is named twice"),
+    ("code", r"a program is a file NAME.reward, .* not ''"),
+    ("code:gold.py:1", r"a program is a file NAME.reward, .* not 'gold.py'"),
+    ("code:go-ld.reward", r"a program is a file NAME.reward, .* not 'go-ld.reward'"),
+    ("code:gold.reward:1:2", r"a program is written as code:FILE or code:FILE:COEFFICIENT"),
+    ("code:gold.reward:1e9", r"the reward source 'code_gold' must be a number .*, not '1e9'"),
+    ("code:a/gold.reward:1,code:b/gold.reward:1", r"the reward source 'code_gold' is named twice"),
     ("learnt:0.5", r"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_with_the_flag(text, said):
@@ -146,7 +156,7 @@ def test_every_source_of_the_program_stands_in_the_list_with_its_values():
     }
     # The base of those that reward captions, and a kind of `online`, which makes it (--config.policy.online.kind).
     classes -= {"motif_jax.rewards.online.captioned:Captioned", "motif_jax.rewards.online.words:WordsSource"}
-    classes -= {READING}  # which a world names
+    classes -= {READING, CODE}  # which a world and a file name
     known = {known.path for known in SOURCES.values()}
     assert classes == known, f"SOURCES of rewards/choice.py lacks {classes - known} and has too much {known - classes}"
     for name, known in SOURCES.items():

@@ -1,5 +1,6 @@
-"""A slow interpreter of reward programs, one game and one step at a time, in plain Python; and programs to try it on."""
+"""A slow interpreter of reward programs, one game and one step at a time, in plain Python; and random programs."""
 
+import itertools
 import math
 import random
 from types import SimpleNamespace
@@ -45,7 +46,7 @@ SMALL_WORLD = SimpleNamespace(
 
 
 def play(seed):
-    """All steps of some games in a row, [STEPS (+ 1), GAMES, ...]: short episodes, waits, numbers that are not finite."""
+    """Steps of some games, [STEPS (+ 1), GAMES, ...]: short episodes, waits, numbers that are not finite."""
     numbers = np.random.default_rng(seed)
     found = {}
     for name, spec in SMALL_WORLD.specs.items():
@@ -89,7 +90,7 @@ def cut_in_pieces(whole, chances):
                 name: array[a : b + (not name.startswith("event_") and len(array) > STEPS)]
                 for name, array in whole.items()
             }
-            for a, b in zip(at, at[1:], strict=False)
+            for a, b in itertools.pairwise(at)
         ]
         batch = {name: np.concatenate([one[name] for one in columns], 1) for name in whole}
         batch["game"] = np.array([[7, 3, 11] * len(columns)])

@@ -191,6 +191,4 @@ def _fits(entries: Mapping[str, Entry], name: object, viewpoint: object) -> bool
     if plane is not None and not (type(plane) is int and 0 <= plane < planes):
         return False
     places = (viewpoint.row, viewpoint.column)
-    return all(
-        type(one) is int or (_is_of_moment(entries, one) and entries[str(one)].type == NUMBER) for one in places
-    )
+    return all(type(one) is int or (_is_of_moment(entries, one) and entries[str(one)].type == NUMBER) for one in places)

@@ -32,7 +32,7 @@ from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES
+from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, shown_program
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.mixtures import Weights, behaviours_of, named
@@ -263,6 +263,8 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
     elif ONLINE in rewards:  # replays show it as the learnt reward
         steps["z"] = moments[ONLINE]["worth"].astype(np.float32)
         steps["intrinsic"] = np.asarray(rewards[ONLINE], np.float32)
+    elif name := shown_program(rewards):  # likewise
+        steps["intrinsic"] = np.asarray(rewards[name], np.float32)
     return steps | {f"{REWARD}{name}": np.asarray(array, np.float32) for name, array in rewards.items()}
 
 

@@ -18,7 +18,7 @@ from motif_jax.envs.worlds import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks, replay_of
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
-from motif_jax.rewards.choice import ONLINE
+from motif_jax.rewards.choice import ONLINE, shown_program
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, read_json, read_rows
 from motif_jax.structs import UserError
 
@@ -150,6 +150,8 @@ def facts_of(config: ConfigDict, about: Row, words: list[str]) -> dict[str, Any]
     facts = {"player": about["name"], "chosen": words}
     facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     facts |= {"options": about["options"]} if about.get("options") else {}
+    program = "" if about["reward"] else shown_program(about.get("sources", {}))
+    facts |= {"program": program} if program else {}
     return facts | {"games": games_of(config)}
 
 

@@ -11,7 +11,7 @@ from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources
+from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, program_title
 from motif_jax.rewards.online.online_section import WORDS
 from motif_jax.stages.report.data import warnings
 from motif_jax.stages.report.figures import compared, words
@@ -167,7 +167,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     if settings.get("online", {}).get("kind") == WORDS:
         named[ONLINE] = CLOSE_WORDS
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
-        found[named.get(choice.name, choice.name)] = choice.coefficient
+        found[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
     return {words: coefficient for words, coefficient in found.items() if coefficient}
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.pages.blocks import share_bar, tiles
+from motif_jax.pages.blocks import folded, share_bar, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.formats import amount, esc, number
-from motif_jax.rewards.choice import LEARNT, parse_sources
+from motif_jax.rewards.choice import LEARNT, parse_sources, program_title
 from motif_jax.rewards.options import MIXTURES
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import checked
@@ -64,7 +64,7 @@ def of_policy(found: Found, training: Training) -> list[str]:
         levels = [Level("random play", chance)] if chance else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(found, training, name))]
-    body = [_rewards(training), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+    body = [_rewards(training), *_programs(found), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     return [*body, *of_options(training), *of_probes(find_probes(found.path)), "<h3>Where time goes</h3>", *_time(rows)]
 
 
@@ -113,6 +113,13 @@ def _rewards(training: Training) -> str:
     else:
         words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'
+
+
+def _programs(found: Found) -> list[str]:
+    """The texts of reward programs, as HTML, from the evaluation of the policy."""
+    sources = found.own.sources if found.own else {}
+    texts = {program_title(name): facts.get("program") for name, facts in sources.items() if isinstance(facts, Mapping)}
+    return [folded(title, text) for title, text in texts.items() if title and isinstance(text, str)]
 
 
 def _time(rows: list[dict[str, float]]) -> list[str]:

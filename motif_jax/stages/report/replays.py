@@ -30,7 +30,7 @@ from motif_jax.pages.blocks import data_script
 from motif_jax.pages.formats import esc, exact
 from motif_jax.replays.bitmaps import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
-from motif_jax.replays.story import option_names
+from motif_jax.replays.story import option_names, rewarded_by
 from motif_jax.screens import PALETTE, REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
 from motif_jax.stages.report.found import checked
@@ -95,7 +95,7 @@ def named(player: EvaluatedPlayer, replay: Replay) -> str:
     words += [str(word) for word in about["chosen"] if not str(word).isdigit()]
     words.append(f"return {exact(float(replay.reward.sum()))}")
     if not np.isnan(replay.intrinsic).all():
-        words.append(f"learnt {exact(float(np.nansum(replay.intrinsic)))}")
+        words.append(f"{rewarded_by(about)} {exact(float(np.nansum(replay.intrinsic)))}")
     words.append(str(about["cause"] or END_NAMES[about["end"]]))
     return " · ".join(words)
 
@@ -189,8 +189,8 @@ def _replay_player(options: str) -> str:
         f"<div><dt>{title}</dt><dd>{value}</dd></div>"
         for title, value in (
             ("the action that led here", '<span class="action">–</span><small class="chance"></small>'),
-            ("learnt reward", '<span class="learnt">–</span> <small class="worth"></small>'),
-            ("learnt, so far", '<span class="learnt-sum of-learnt">0</span>'),
+            ("learnt reward, or program's", '<span class="learnt">–</span> <small class="worth"></small>'),
+            ("the same, so far", '<span class="learnt-sum of-learnt">0</span>'),
             ("the policy's value", '<span class="value">–</span>'),
             ("the game's reward", '<span class="game">–</span>'),
             ("the game's, so far", '<span class="game-sum of-game">0</span>'),
@@ -209,7 +209,8 @@ def _replay_player(options: str) -> str:
         '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
         f'<dl>{facts}</dl><ol class="odds" aria-label="probabilities of the next action" hidden></ol></div>'
         '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
-        '<p class="help">In the chart under the game, bars up are the learnt reward of each step, bars down the '
+        '<p class="help">In the chart under the game, bars up are the learnt reward of each step, or a '
+        "program's, bars down the "
         "game's reward, and negative rewards are red: click or drag. "
         "<kbd>space</kbd> plays, <kbd>←</kbd> <kbd>→</kbd> step, <kbd>↑</kbd> <kbd>↓</kbd> change the "
         "speed, <kbd>n</kbd> <kbd>p</kbd> go to rewards, <kbd>z</kbd> zooms.</p></div>"
