@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,8 @@ class CodeReward(RewardSource):
             raise UserError(f"the checkpoint has a damaged reward program: {error} ({FLAG})") from error
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
-        return {"file": self._file, "program": self._program.text, "uses": self._program.uses.record()}
+        """See `RewardSource`; without the directory of the file, which is of no use elsewhere."""
+        return {"file": PurePath(self._file).name, "program": self._program.text, "uses": self._program.uses.record()}
 
     def restore(self, arrays: object, facts: Facts) -> None:
         """Refuses to go on with another program than the one that training began with."""
@@ -61,6 +61,10 @@ class CodeReward(RewardSource):
                 f"the reward program {self._file!r} has changed since this policy's training began: choose another "
                 f"--workdir, or write the old program again ({FLAG})"
             )
+
+    def about(self) -> Facts:
+        """See `RewardSource`: equal programs are equal whatever their files are called."""
+        return {name: fact for name, fact in self.facts().items() if name != "file"}
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
         """See `RewardSource`."""

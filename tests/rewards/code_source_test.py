@@ -1,0 +1,157 @@
+"""Training with reward programs in a real game: resumed to the bit, evaluated without the file, shown in the report."""
+
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT
+from ml_collections import ConfigDict
+
+from motif_jax.devices.checkpoints import reading
+from motif_jax.experiment import defaults
+from motif_jax.policies.model import read_policy
+from motif_jax.replays.replay import load_replay
+from motif_jax.replays.scene import rewarded_by
+from motif_jax.replays.story import describe, summary
+from motif_jax.rewards.options import find_plan
+from motif_jax.stages import evaluate, report, train_policy
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, read_lines
+
+PROGRAM = (
+    "# gold, and the way to the stairs\nevent_gold + 5 * once(event_stairs > 0) - 0.01 * gained(stairs_distance)\n"
+)
+TINY = {
+    "network": "general", "num_workers": 0, "games_per_worker": 8, "rollout_length": 8, "batch_size": 64,
+    "warmup_steps": 0, "tensorboard": False, "synchronous": True, "log_every_s": 1e6, "intrinsic_coefficient": 0.0,
+    "extrinsic_coefficient": 0.0,
+}  # fmt: skip
+
+
+def settings(**values) -> ConfigDict:
+    config = defaults()
+    config.env.world = "treasure"
+    config.policy.update(TINY | values)
+    config.evaluate.update({"beside": "random", "episodes": 6, "num_workers": 0, "games_per_worker": 6})
+    return config
+
+
+def run(workdir, steps, **values):
+    config = settings(train_for_env_steps=steps, **values)
+    train_policy.check(config)
+    train_policy.run(config, workdir)
+    return config
+
+
+def arrays(workdir):
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        return checkpoints.readable("last")[1]["learner"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "way.reward").write_text(PROGRAM)
+    (folder / "still.reward").write_text("still()")
+    sources = f"code:{folder / 'way.reward'}:0.5,code:{folder / 'still.reward'}:-0.01"
+    run(folder / "run", 640, sources=sources)
+    return folder, sources
+
+
+def test_programs_reward_the_agent(trained):
+    folder, _ = trained
+    (row,) = read_lines(folder / "run/policy/metrics.jsonl")
+    assert row["reward/code_way_share"] > 0.1
+    assert 0 < row["reward/code_still_mean"] < 1  # some actions do not move the hero
+    weighted = 0.5 * row["reward/code_way_mean"] - 0.01 * row["reward/code_still_mean"]
+    assert row["train/intrinsic_reward"] == pytest.approx(weighted, rel=1e-3, abs=1e-6)
+    assert "episode/code_way_return" in row
+
+
+def test_training_goes_on_to_the_same_bits(trained, tmp_path):
+    folder, sources = trained
+    for name in ("one", "other"):
+        shutil.copytree(folder / "run", tmp_path / name)
+        run(tmp_path / name, 1280, sources=sources)
+    run(tmp_path / "again", 640, sources=sources)
+    for one, other in (("one", "other"), ("again", folder / "run")):
+        pairs = zip(*(jax.tree.leaves(arrays(tmp_path / name)) for name in (one, other)), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_path, capsys):
+    folder, _ = trained
+    for name in ("way", "still"):
+        shutil.copy(folder / f"{name}.reward", tmp_path)
+    sources = f"code:{tmp_path / 'way.reward'}:0.5,code:{tmp_path / 'still.reward'}:-0.01"
+    workdir = tmp_path / "run"
+    run(workdir, 128, sources=sources)
+    (tmp_path / "still.reward").write_text("still() * 2")
+    with pytest.raises(UserError, match=r"still.reward' has changed since this policy's training began: .*--workdir"):
+        run(workdir, 256, sources=sources)
+
+    for name in ("way", "still"):
+        (tmp_path / f"{name}.reward").unlink()
+    with pytest.raises(UserError, match=r"cannot read the reward program '.*way.reward': No such file"):
+        run(workdir, 256, sources=sources)
+    found = read_policy(workdir)[2]
+    assert [(one.name, one.coefficient) for one in found] == [("code_way", 0.5), ("code_still", -0.01)]
+    config = settings(sources=sources)
+    evaluate.run(config, workdir)
+    assert "\ncode_way return" in capsys.readouterr().out
+    for player in ("random", "policy-128"):
+        about = read_json(workdir / "evaluate" / player / "summary.json")
+        assert about["sources"]["code_way"]["program"] == PROGRAM
+        for row in read_lines(workdir / "evaluate" / player / "episodes.jsonl"):
+            assert row["returns"]["code_way"] == pytest.approx(worth(row), abs=0.5)
+            assert 0 <= row["returns"]["code_still"] <= row["steps"]
+
+    replay = load_replay(next((workdir / "evaluate/policy-128/replays").glob("*.npz")), "--episode")
+    assert replay.about["program"] == "code_way"
+    assert rewarded_by(replay.about) == "program"
+    assert "program " in summary(describe(replay), 3)
+    report.run(config, workdir)
+    page = (workdir / "report/index.html").read_text()
+    assert "0.5 × the program way + -0.01 × the program still" in page
+    assert "once(event_stairs &gt; 0)" in page
+    assert "code_way return" in page
+
+
+def worth(row):
+    """What PROGRAM pays in an episode, but for the hero's way, which is worth less than 0.5."""
+    return row["gold"] + 5 * row["stairs"]
+
+
+def test_programs_are_parts_of_options_and_mixtures(trained, tmp_path):
+    folder, _ = trained
+    way, still = (f"code:{folder / name}.reward" for name in ("way", "still"))
+    options = {"options": f"{way}:2,rest={still}:-1+game:0.1", "controller": f"game:0.1+{way}"}
+    plan = find_plan(settings(sources="", **options))
+    assert plan.names == ("code_way", "rest")
+    assert [choice.name for choice in plan.sources] == ["code_way", "code_still"]
+    assert plan.factors.tolist() == [[0, 2, 0], [np.float32(0.1), 0, -1], [np.float32(0.1), 1, 0]]
+    run(tmp_path / "options", 128, sources="", **options, controller_chooses="mixtures")
+    (row,) = read_lines(tmp_path / "options/policy/metrics.jsonl")
+    assert {"reward/code_way_mean", "reward/code_still_mean"} <= row.keys()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "said"), [
+    ("gained(glod)", r"'.*bad.reward', line 1, column 8: unknown name 'glod': did you mean 'gold'\? \(--config.policy"),
+    ("gained(gold)\n+ view", r"line 2, column 3: \+ needs a number, not a grid"),
+])  # fmt: skip
+def test_errors_come_before_anything_is_started(tmp_path, text, said):
+    (tmp_path / "bad.reward").write_text(text)
+    for values in (
+        {"sources": f"code:{tmp_path / 'bad.reward'}"},
+        {"sources": "", "options": f"a=code:{tmp_path / 'bad.reward'},gold", "controller": "game"},
+    ):
+        with pytest.raises(UserError, match=said):
+            train_policy.check(settings(**values))
+
+
+@pytest.mark.quick
+def test_the_example_of_stairs_pays_for_stairs(tmp_path):
+    config = settings(sources=f"code:{ROOT / 'examples/rewards/stairs.reward'}")
+    train_policy.check(config)
