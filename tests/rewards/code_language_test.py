@@ -217,6 +217,16 @@ def test_an_episodes_last_step_shows_what_the_world_records_of_it():
     }  # fmt: skip
 
 
+def test_a_game_that_is_first_seen_within_an_episode_begins_there():
+    rollouts = one_game(gold=[5, 6, 8])
+    rollouts["first"][:] = False
+    runner = Runner(check("record(gold)", READABLE))
+    assert runner.rewards(rollouts)[:, 0].tolist() == [1, 2]
+    assert runner.rewards(rollouts)[:, 0].tolist() == [0, 0]  # the same game goes on, and its best is 8
+    rollouts["game"] = np.array([[1]])
+    assert runner.rewards(rollouts)[:, 0].tolist() == [1, 2]
+
+
 def test_rewards_are_finite_and_limited():
     body = np.array([[0, 0, 0], [0, np.inf, 0], [0, np.nan, 0], [0, 3e38, 0], [0, -3e38, 0]], np.float32)
     assert pays("health", body=body) == [0, 0, 1e6, -1e6]
