@@ -48,6 +48,7 @@ NAMES = (
     "train_values",
     "evaluate",
     "audit",
+    "write_reward",
     "report",
     "visualize",
     "export",

@@ -24,7 +24,7 @@ WRITE_EVERY_S = 30.0
 UNREADABLE = -1.0  # an answer without a verdict
 
 
-def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator) -> JudgeAnswers:
+def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator, stage: str = "audit") -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used.
 
     Args:
@@ -32,6 +32,7 @@ def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator) ->
       plan: the questions.
       file: where the answers are kept.
       make: starts the judge.
+      stage: for messages.
     """
     count = len(plan.questions)
     texts = plan.questions + [plan.questions[at] for at in plan.repeats]
@@ -42,8 +43,8 @@ def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator) ->
         about = about | {"rules": texts_of(config).rules().version, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, about], sort_keys=True).encode()).hexdigest()
         found = _kept(file, stamp, len(texts))
-        print_line(f"audit: asks {describe(plan)}; {int((~np.isnan(found)).sum()):,} are answered")
-        progress = Progress("audit", len(texts), "answers", int((~np.isnan(found)).sum()))
+        print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(found)).sum()):,} are answered")
+        progress = Progress(stage, len(texts), "answers", int((~np.isnan(found)).sum()))
 
         def keep() -> None:
             write_json(file, {"stamp": stamp, "answers": found.tolist()})

@@ -1,0 +1,148 @@
+"""Recorded episodes on which programs are tried, and pairs of them for the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.actors.handoff import make_batch
+from motif_jax.actors.pool import ActorPool
+from motif_jax.audit.wholes import LINES, episode_text
+from motif_jax.captions import decode
+from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.world import waited
+from motif_jax.rewards.code.names import CAPTION, Readable
+from motif_jax.rewards.code.running import ALWAYS, Runner
+from motif_jax.rewards.code.types import Program
+from motif_jax.rewards.source import Arrays
+from motif_jax.structs import UserError
+
+GAMES, ROLLOUT = 8, 100
+RULES = ("lexicon", "judge")  # backends that read any number of lines
+FLAG = "--config.write_reward"
+
+
+class Recorded(NamedTuple):
+    """Episodes that were played to their end."""
+
+    rollouts: list[Arrays]  # in the order in which they were played. [T + 1, B, ...]
+    episodes: list[np.ndarray]  # the episode of each step; -1: of one without an end. [T, B] for each rollout
+    captions: list[list[str]]  # of each episode, what its steps led to
+    count: int  # of episodes
+
+    def pay(self, program: Program) -> list[np.ndarray]:
+        """The reward of each step by a program, for each rollout. [T, B]"""
+        runner = Runner(program)
+        return [runner.rewards(rollout) for rollout in self.rollouts]
+
+    def returns(self, pay: list[np.ndarray]) -> np.ndarray:
+        """The sum of each episode. [count]"""
+        found = np.zeros(self.count + 1)
+        for episode, reward in zip(self.episodes, pay, strict=True):
+            np.add.at(found, episode, reward)  # the last place is for -1
+        return found[: self.count]
+
+    def of_episodes(self, pay: list[np.ndarray]) -> np.ndarray:
+        """The rewards of all steps of whole episodes. [N]"""
+        parts = zip(pay, self.episodes, strict=True)
+        return np.concatenate([reward[episode >= 0] for reward, episode in parts])
+
+
+def record(config: ConfigDict, readable: Readable) -> Recorded:
+    """Plays episodes by scripted players, and keeps what programs may read of them."""
+    section = config.write_reward
+    needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION}
+    keys = (*sorted(needs), *ALWAYS, "game", "reward")
+    rollouts: list[Arrays] = []
+    with ActorPool(
+        config.env.to_dict(), tuple(sorted(needs)), num_workers=0, games_per_worker=GAMES, rollout_length=ROLLOUT,
+        player=section.players, seed=config.seed, stream=SeedStream.COLLECT, flag=FLAG,
+    ) as pool:  # fmt: skip
+        steps = 0
+        while steps < section.steps:
+            _, full = pool.poll()
+            for rollout in full:
+                arrays = make_batch(pool, [rollout], lambda arrays: arrays, pool.timers).arrays
+                rollouts.append({key: arrays[key] for key in keys})
+                steps += arrays["action"].size
+    return by_episode(rollouts)
+
+
+def by_episode(rollouts: list[Arrays]) -> Recorded:
+    """Numbers the episodes that have ended; those without an end have too few steps to be compared."""
+    episodes = [np.full(rollout["action"].shape[:2], -1) for rollout in rollouts]
+    running: dict[int, list[tuple[int, int, int]]] = {}  # of each game, the steps so far
+    captions: list[list[str]] = []
+    for number, rollout in enumerate(rollouts):
+        played = ~waited(rollout["action"])
+        ended = rollout["terminated"] | rollout["truncated"]
+        for column, game in enumerate(rollout["game"][0].tolist()):
+            for step in range(len(played)):
+                if rollout["first"][step, column]:
+                    running[game] = []
+                if played[step, column]:
+                    running.setdefault(game, []).append((number, step, column))
+                if ended[step, column] and running.get(game):
+                    places = running.pop(game)
+                    captions.append([decode(rollouts[at][CAPTION][row, place]) for at, row, place in places])
+                    for at, row, place in places:
+                        episodes[at][row, place] = len(captions) - 1
+    return Recorded(rollouts, episodes, captions, len(captions))
+
+
+class Pairs(NamedTuple):
+    """Pairs of episodes, and which of each the judge prefers."""
+
+    episodes: np.ndarray  # [P, 2]
+    judged: np.ndarray  # P(the second is better); NaN: without a verdict. [P]
+
+    def agreement(self, returns: np.ndarray) -> float:
+        """The share of the pairs with a verdict in which the higher return is the judge's; equal returns are a half."""
+        first, second = returns[self.episodes].T
+        clear = ~np.isnan(self.judged) & (self.judged != 0.5)
+        if not clear.any():
+            return float("nan")
+        same = np.sign(second - first) == np.sign(self.judged - 0.5)
+        return float(np.where(first == second, 0.5, same)[clear].mean())
+
+
+def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
+    """Random pairs of different episodes, none twice. [P, 2]"""
+    if recorded.count < 4:
+        raise UserError(
+            f"only {recorded.count} recorded episodes have ended, and programs are compared on pairs of them: record "
+            f"more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
+        )
+    rng, found = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
+    for _ in range(20 * count):
+        first, second = rng.choice(recorded.count, 2, replace=False).tolist()
+        if (second, first) not in found and recorded.captions[first] != recorded.captions[second]:
+            found[first, second] = None
+        if len(found) == count:
+            break
+    if len(found) < 4:
+        raise UserError(f"nearly all recorded episodes have the same captions ({FLAG}.players, .steps)")
+    return np.array(list(found))
+
+
+def texts_of_episodes(recorded: Recorded, backend: str) -> list[str]:
+    """Each episode in lines, for the judge."""
+    frequency: dict[str, int] = {}
+    for captions in recorded.captions:
+        for caption in captions:
+            frequency[caption] = frequency.get(caption, 0) + 1
+    lines = None if backend in RULES else LINES
+    return [episode_text(captions, frequency, lines) for captions in recorded.captions]
+
+
+def shown_moments(recorded: Recorded, limit: int) -> Mapping[str, int]:
+    """The captions of the episodes with how often they are shown: `limit` of them, the frequent first."""
+    count: dict[str, int] = {}
+    for captions in recorded.captions:
+        for caption in captions:
+            if caption:
+                count[caption] = count.get(caption, 0) + 1
+    return dict(sorted(count.items(), key=lambda one: -one[1])[:limit])

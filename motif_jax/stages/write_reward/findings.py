@@ -1,0 +1,85 @@
+"""What came of a program on recorded episodes, in sentences for its writer and for people."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.names import Readable
+from motif_jax.rewards.code.types import Program
+from motif_jax.stages.write_reward.evidence import Pairs, Recorded
+
+IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
+
+
+class Tried(NamedTuple):
+    """A program and what came of it."""
+
+    program: Program
+    agreement: float  # with the judge, on the pairs that choose
+    findings: list[str]  # what is wrong with it
+    figures: dict[str, Any]
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        """Higher is better: with pay at all, then agreement, then few findings."""
+        agreement = 0.0 if np.isnan(self.agreement) else self.agreement
+        return self.figures["spread"] > 0, agreement, -len(self.findings)
+
+
+def examine(program: Program, recorded: Recorded, pairs: Pairs, readable: Readable) -> Tried:
+    """Runs a program on all recorded episodes."""
+    pay = recorded.pay(program)
+    steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
+    agreement, findings = pairs.agreement(returns), []
+    spread = float(np.ptp(steps)) if len(steps) else 0.0
+    positive = np.maximum(steps, 0.0)
+    if not spread:
+        findings.append(f"it pays the same in every step ({steps[0]:.3g})" if len(steps) else "it was never paid")
+    elif (share := float((steps != 0).mean())) < RARE:
+        findings.append(f"it pays in {share:.3%} of the steps: an agent will hardly ever meet it")
+    if readable.still and positive.sum() > 0:
+        idle = recorded.of_episodes(recorded.pay(check("still()", readable))) > 0
+        if (standing := float(positive[idle].sum() / positive.sum())) > IDLE:
+            findings.append(
+                f"{standing:.0%} of its pay is for steps that change nothing: subtract something for still()"
+            )
+    if len(steps) and (largest := float(np.abs(steps).max())) > LARGE:
+        findings.append(f"its largest reward is {largest:.3g}: other rewards are about 1, so divide it")
+    if spread and (every := float((steps > 0).mean())) > MANY:
+        findings.append(f"it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens in them")
+    figures = {
+        "agreement": agreement, "spread": spread, "mean_return": float(returns.mean()),
+        "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()) if len(steps) else 0.0,
+        "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
+    }  # fmt: skip
+    if figures["equal_returns"] > MANY:
+        findings.append(f"{figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
+    return Tried(program, agreement, findings, figures)
+
+
+def tell(tried: Tried, recorded: Recorded, pairs: Pairs, texts: list[str], examples: int = 2) -> str:
+    """What came of a program, with pairs of episodes about which it and the judge disagree."""
+    lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
+    lines += tried.findings
+    returns = recorded.returns(recorded.pay(tried.program))
+    for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
+        wrong = (returns[second] - returns[first]) * (judged - 0.5) < 0 or (
+            returns[second] == returns[first] and judged != 0.5
+        )
+        if not np.isnan(judged) and wrong and examples:
+            examples -= 1
+            better, worse = (second, first) if judged > 0.5 else (first, second)
+            lines.append(
+                f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_cut(texts[better])}\n"
+                f"to this one, which it pays {returns[worse]:.3g}:\n{_cut(texts[worse])}"
+            )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _cut(text: str, lines: int = 12) -> str:
+    shown = text.splitlines()
+    more = [f"    ({len(shown) - lines} more lines)"] if len(shown) > lines else []
+    return "\n".join([f"    {line}" for line in shown[:lines]] + more)

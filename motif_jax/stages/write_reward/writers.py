@@ -1,0 +1,149 @@
+"""Who writes programs: a language model behind a server, or templates, which stand in for one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from motif_jax.rewards.code.checking import FUNCTIONS
+from motif_jax.rewards.code.names import FLAG as TRUTH
+from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
+from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES
+from motif_jax.system.http import HttpClient
+
+MEANINGS = {  # of the functions, for a model
+    "gained": "after the step less before it", "record": "how far it exceeds its best of the episode, otherwise 0",
+    "rose": "true, and not before the step", "once": "true for the first time in the episode",
+    "still": "the step has changed nothing", "says": "the caption of the step, or another text, contains this text",
+    "at": "a cell of a grid, from 0", "any": "whether a cell is so", "count": "how many cells are so",
+    "distance": "steps from the agent to the nearest such cell, 1000 without one", "min": "the least", "max": "the most",
+    "abs": "without its sign",
+}  # fmt: skip
+FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
+LONGEST = 4_000  # characters of an answer that are read
+SHOWN = 40  # captions
+WORD = re.compile(r"[a-z]{3,}")
+
+
+class Brief(NamedTuple):
+    """What a writer is told."""
+
+    goal: str
+    about: str  # the game
+    readable: Readable
+    captions: Mapping[str, int]  # with how often they were shown
+    liked: Sequence[str]  # captions that the judge's preferred episodes have more often than the others, best first
+
+
+class Attempt(NamedTuple):
+    """A program of an earlier round, or one with an error, and what was said of it."""
+
+    text: str
+    said: str
+
+
+class Writer(Protocol):
+    """The interface of both."""
+
+    def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
+        """A program's text; `number` tells the proposals of a round apart."""
+
+    def close(self) -> None:
+        """Releases resources."""
+
+
+class ScriptedWriter:
+    """Templates over the words of the goal. It knows nothing of games: it shows what the loop does without a model."""
+
+    def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
+        """See `Writer`; revisions add what the judge's preferred episodes show."""
+        texts = list(dict.fromkeys(self._revised(brief, earlier) if earlier else self._first(brief)))
+        return texts[number % len(texts)]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _first(self, brief: Brief) -> Iterator[str]:
+        words = set(WORD.findall(brief.goal.lower()))
+        named = [name for name in brief.readable.entries if any(_alike(name, word) for word in words)]
+        for name in named:
+            entry = brief.readable.entries[name]
+            if entry.type == NUMBER and entry.of == MOMENT:
+                yield from (f"gained({name})", f"record({name})", f"gained({name}) - 0.01 * still()")
+            elif entry.type in (NUMBER, TRUTH):
+                yield from (name, f"{name} - 0.01 * still()")
+        shown = [word for word in sorted(words) if any(word in caption.lower() for caption in brief.captions)]
+        for word in shown:
+            yield f'says("{word}")'
+        for name, word in itertools.product(named[:2], shown[:2]):
+            yield f'{self._term(brief, name)} + 0.1 * says("{word}")'
+        yield "0 - 0.01 * still()"
+
+    def _revised(self, brief: Brief, earlier: Sequence[Attempt]) -> Iterator[str]:
+        program = " ".join(line.partition("#")[0].strip() for line in earlier[-1].text.splitlines()).strip()
+        for caption in brief.liked:
+            yield f'{program} + 0.3 * says("{caption}")'
+            yield f'{program} + 0.3 * once(says("{caption}"))'
+        if "still()" not in program:
+            yield f"{program} - 0.01 * still()"
+        yield f"0.1 * ({program})"
+
+    @staticmethod
+    def _term(brief: Brief, name: str) -> str:
+        return f"gained({name})" if brief.readable.entries[name].of == MOMENT else name
+
+
+def _alike(name: str, word: str) -> bool:
+    """Whether a name and a word begin with the same letters, as depth and deeper do."""
+    return any(part[:4] == word[:4] for part in name.lower().removeprefix("event_").split("_") if len(part) > 2)
+
+
+class ModelWriter:
+    """A language model behind a server with OpenAI's chat completions."""
+
+    def __init__(self, client: HttpClient, model: str, max_tokens: int, temperature: float):
+        self._client, self._model = client, model
+        self._how = {"max_tokens": max_tokens, "temperature": temperature}
+
+    def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
+        """See `Writer`."""
+        body = {"model": self._model, "messages": messages(brief, earlier), "seed": number} | self._how
+        return self._client.post("/chat/completions", read_reply, json=body)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+
+def read_reply(reply: Any) -> str:
+    """The program in a reply: what is between the first fences, or all of it."""
+    text = reply["choices"][0]["message"]["content"]
+    if not isinstance(text, str):
+        raise ValueError("no text")
+    fenced = FENCE.search(text[:LONGEST])
+    return (fenced[1] if fenced else text[:LONGEST]).strip()
+
+
+def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
+    """The conversation: the language, the world and the goal, then earlier programs with what was said of them."""
+    functions = "\n".join(f"- {function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
+    names = "\n".join(f"- {name}: a {entry.type} of a {entry.of}" for name, entry in brief.readable.entries.items())
+    captions = "\n".join(f"- {caption} ({count} times)" for caption, count in brief.captions.items())
+    system = (
+        "You write rewards for an agent that learns to play a game. A reward is one expression in a small language, "
+        "which is computed at each step. Answer with the expression alone, between ``` and ```.\n\n"
+        f"Functions:\n{functions}\n\nAlso + - * / < <= > >= == != and or not, numbers, and texts in double quotes. "
+        f"Division is by a number only. At most {MOST_NODES} names, numbers and operators, and {MOST_LEVELS} levels. "
+        "Good rewards pay about 1 for what matters, little for small steps towards it, and nothing for standing still."
+    )
+    user = (
+        f"The game: {brief.about}\n\nThe goal: {brief.goal}\n\nNames that can be read:\n{names}\n\n"
+        f"Captions that random play has seen:\n{captions}\n\nWrite a reward for this goal."
+    )
+    found = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    for attempt in earlier:
+        found.append({"role": "assistant", "content": f"```\n{attempt.text}\n```"})
+        found.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
+    return found
