@@ -1,4 +1,4 @@
-"""Writes a reward as a program: a model proposes programs, reads what came of them on recorded episodes, and writes again.
+"""Writes a reward as a program: a model proposes, reads what came of it on recorded episodes, and writes again.
 
     python -m motif_jax.launch --config=configs/motif.py:gold --workdir=runs/gold --stage=write_reward
 

@@ -63,15 +63,16 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
         "agreement_on_others": None if np.isnan(told) else told, "episodes": recorded.count,
         "pairs": [len(choosing.judged), len(telling.judged)],
     })  # fmt: skip
-    heading = f"# {goal}\n# written by {section.writer}; agrees with the judge about {told:.0%} of {len(telling.judged)} pairs\n"
+    said = f"written by {section.writer}; agrees with the judge about {told:.0%} of {len(telling.judged)} pairs"
+    heading = f"# {' '.join(goal.split())}\n# {said}\n"
     text = "".join(character if character.isascii() else "?" for character in heading) + best.program.text + "\n"
     write_whole(folder / BEST, lambda file: file.write(text.encode()))
     print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
     print_line(
-        f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and {told:.0%} of "
-        f"{len(telling.judged)} others; --config.policy.sources=code:{folder / BEST}"
+        f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and {told:.0%} "
+        f"of {len(telling.judged)} others; --config.policy.sources=code:{folder / BEST}"
     )
 
 

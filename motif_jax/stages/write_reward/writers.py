@@ -18,12 +18,13 @@ MEANINGS = {  # of the functions, for a model
     "rose": "true, and not before the step", "once": "true for the first time in the episode",
     "still": "the step has changed nothing", "says": "the caption of the step, or another text, contains this text",
     "at": "a cell of a grid, from 0", "any": "whether a cell is so", "count": "how many cells are so",
-    "distance": "steps from the agent to the nearest such cell, 1000 without one", "min": "the least", "max": "the most",
-    "abs": "without its sign",
+    "distance": "steps from the agent to the nearest such cell, 1000 without one", "min": "the least",
+    "max": "the most", "abs": "without its sign",
 }  # fmt: skip
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 LONGEST = 4_000  # characters of an answer that are read
 SHOWN = 40  # captions
+AGAINST = re.compile(r"\b(never|not|no|without|avoid)\b|n't")
 WORD = re.compile(r"[a-z]{3,}")
 
 
@@ -55,7 +56,10 @@ class Writer(Protocol):
 
 
 class ScriptedWriter:
-    """Templates over the words of the goal. It knows nothing of games: it shows what the loop does without a model."""
+    """Templates over the words of the goal, but for sentences against something.
+
+    It knows nothing of games: it shows what the loop does without a model.
+    """
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
         """See `Writer`; revisions add what the judge's preferred episodes show."""
@@ -66,7 +70,8 @@ class ScriptedWriter:
         """Nothing is open."""
 
     def _first(self, brief: Brief) -> Iterator[str]:
-        words = set(WORD.findall(brief.goal.lower()))
+        wishes = " ".join(part for part in re.split(r"[.;!]", brief.goal.lower()) if not AGAINST.search(part))
+        words = set(WORD.findall(wishes))
         named = [name for name in brief.readable.entries if any(_alike(name, word) for word in words)]
         for name in named:
             entry = brief.readable.entries[name]
@@ -83,12 +88,15 @@ class ScriptedWriter:
 
     def _revised(self, brief: Brief, earlier: Sequence[Attempt]) -> Iterator[str]:
         program = " ".join(line.partition("#")[0].strip() for line in earlier[-1].text.splitlines()).strip()
+        if "divide it" in earlier[-1].said:
+            program = f"({program}) / 100"
+            yield program
         for caption in brief.liked:
             yield f'{program} + 0.3 * says("{caption}")'
             yield f'{program} + 0.3 * once(says("{caption}"))'
         if "still()" not in program:
             yield f"{program} - 0.01 * still()"
-        yield f"0.1 * ({program})"
+        yield f"max({program}, 0)"
 
     @staticmethod
     def _term(brief: Brief, name: str) -> str:
