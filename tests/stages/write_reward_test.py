@@ -1,0 +1,245 @@
+"""The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
+
+import http.server
+import json
+import threading
+
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax import experiment
+from motif_jax.envs.worlds import make_world
+from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.names import find_readable
+from motif_jax.stages import write_reward
+from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
+from motif_jax.stages.write_reward.findings import examine, tell
+from motif_jax.stages.write_reward.writers import ScriptedWriter, messages, read_reply
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
+
+PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
+BAD = [  # what models write instead of a program
+    PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "gained(gold", "gained(glod)",
+    "__import__('os')", "", "9" * 5_000, "(" * 3_000, "gained(gold) ; 1", "\u202egained(gold)", "import os\nos.system('true')",
+]  # fmt: skip
+
+
+def config_of(**values):
+    config = get_config("options.py", "treasure")
+    config.annotate.update({"backend": "lexicon", "goal": "gold"})
+    config.write_reward.update({"steps": 4_000, "pairs": 40, "proposals": 3, "revisions": 1} | values)
+    return config
+
+
+def run(config, workdir):
+    experiment.run(config, workdir, ["write_reward"])
+    return workdir / "write_reward", read_json(workdir / "write_reward/record.json")
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    """Answers with `replies` in turn, and then with the last one again and again."""
+
+    def do_POST(self):
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        replies = self.server.replies
+        text = replies[min(len(self.server.asked), len(replies)) - 1]
+        body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def model():
+    """Starts a server with these replies; `asked` has the requests."""
+    servers = []
+
+    def start(*replies):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+        server.replies, server.asked = replies, []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def with_model(server, **values):
+    config = config_of(writer="server", **values)
+    config.annotate.server.url = f"http://127.0.0.1:{server.server_port}/v1"
+    config.annotate.model = "mine"
+    return config
+
+
+@pytest.mark.journey
+def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(tmp_path):
+    folder, found = run(config_of(steps=8_000, pairs=80), tmp_path)
+    assert found["agreement_on_others"] > 0.75
+    assert found["pairs"] == [40, 40]
+    assert len(found["rounds"]) == 2
+    assert "gold" in found["best"]["program"]
+    for number, rows in enumerate(found["rounds"]):
+        for proposal, row in enumerate(rows):
+            assert (folder / f"round-{number}/program-{proposal}.reward").read_text() == row["program"]
+    assert max(row["agreement"] for rows in found["rounds"] for row in rows) == found["best"]["agreement"]
+    config = config_of()
+    config.policy.update({"options": "", "controller": "", "sources": f"code:{folder}/best.reward"})
+    from motif_jax.stages import train_policy
+
+    train_policy.check(config)
+    before = (folder / "best.reward").stat().st_mtime_ns
+    experiment.run(config_of(steps=8_000, pairs=80), tmp_path, ["write_reward"])
+    assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
+
+
+def test_a_killed_run_goes_on_with_the_programs_that_it_had(tmp_path, monkeypatch, model):
+    server = model("gained(gold)", "record(gold)", "2 * gained(gold)")
+    config = with_model(server, proposals=2)
+    monkeypatch.setattr("motif_jax.stages.write_reward.job.tell", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path)
+    assert len(server.asked) == 2
+    monkeypatch.undo()
+    _, found = run(config, tmp_path)
+    assert len(server.asked) == 4
+    assert [[row["program"] for row in rows] for rows in found["rounds"]] == [
+        ["gained(gold)", "record(gold)"], ["2 * gained(gold)", "2 * gained(gold)"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda text: repr(text[:20]))
+def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model, bad):
+    server = model(bad, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
+    _, found = run(with_model(server, proposals=1, revisions=0), tmp_path)
+    assert found["best"]["program"] == "gained(gold)"
+    assert len(server.asked) == 2
+    told = server.asked[1]["messages"][-1]["content"]
+    assert "it cannot be read: line " in told
+    assert len(json.dumps(server.asked[1])) < 20_000
+
+
+def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
+    server = model(PROSE)
+    with pytest.raises(
+        UserError, match=r"none of 2 programs could be read after 3 attempts each; the last error: line 1"
+    ):
+        run(with_model(server, proposals=2), tmp_path)
+    assert len(server.asked) == 6
+    assert not (tmp_path / "write_reward/best.reward").exists()
+
+
+def test_revisions_are_told_what_came_of_the_last_round(tmp_path, model):
+    server = model("stairs")
+    run(with_model(server, proposals=1), tmp_path)
+    first, second = (request["messages"] for request in server.asked)
+    assert "own as much gold as possible" in first[1]["content"]
+    assert "- gained(gold): after the step less before it" in first[0]["content"]
+    assert second[:2] == first
+    told = second[-1]["content"]
+    assert "agrees with the judge about" in told
+    assert "the judge prefers this episode, which it pays 0" in told
+    assert "You pick up a gold piece." in told
+
+
+# ---- findings
+
+
+@pytest.fixture(scope="module")
+def tried():
+    """Tries a program on random play of treasure, where the judge counts gold."""
+    config = config_of(steps=8_000)
+    readable = find_readable(make_world(config.env.to_dict()))
+    recorded = record(config, readable)
+    pairs = choose_pairs(recorded, 40, 0)
+    gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
+    first, second = gold[pairs].T
+    judged = Pairs(pairs, np.where(first == second, 0.5, second > first))
+    texts = ["\n".join(captions) for captions in recorded.captions]
+
+    def run(program):
+        found = examine(check(program, readable), recorded, judged, readable)
+        return found, tell(found, recorded, judged, texts)
+
+    return run
+
+
+@pytest.mark.parametrize(("program", "agreement", "said"), [
+    ("gained(gold)", 1.0, None),
+    ("0 - gained(gold)", 0.0, "the judge prefers this episode, which it pays -"),
+    ("3", None, "it pays the same in every step (3)"),
+    ("gained(gold) > 9", 0.5, "it pays the same in every step (0)"),
+    ("still()", None, "of its pay is for steps that change nothing"),
+    ("200 * gained(gold)", 1.0, "its largest reward is 200"),
+    ("1 + gained(gold)", None, "longer episodes are paid more"),
+    ("stairs * 0 + once(says(\"stairs\"))", None, None),
+], ids=str)  # fmt: skip
+def test_what_is_wrong_with_a_program_is_found(tried, program, agreement, said):
+    found, told = tried(program)
+    if agreement is not None:
+        assert found.agreement == agreement
+    if said is not None:
+        assert said in told
+    elif agreement == 1.0:
+        assert found.findings == []
+
+
+def test_programs_without_pay_rank_last(tried):
+    assert tried("3")[0].rank < tried("0 - gained(gold)")[0].rank < tried("gained(gold)")[0].rank
+
+
+# ---- parts
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("reply", "text"), [
+    ("gained(gold)", "gained(gold)"), ("Here:\n```\ngained(gold)\n```\nand ```\nstill()\n```", "gained(gold)"),
+    ("```reward\n gained(gold) \n```", "gained(gold)"), ("", ""),
+])  # fmt: skip
+def test_the_program_is_found_in_a_reply(reply, text):
+    assert read_reply({"choices": [{"message": {"content": reply}}]}) == text
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("changes", [
+    {"players": "nobody"}, {"pairs": 3}, {"proposals": 0}, {"attempts": 0}, {"writer": "gpt"}, {"steps": 0},
+], ids=str)  # fmt: skip
+def test_values_that_cannot_work_are_refused(changes):
+    with pytest.raises(UserError, match="--config"):
+        write_reward.check(config_of(**changes))
+
+
+@pytest.mark.quick
+def test_worlds_that_are_played_by_writing_are_refused():
+    config = config_of()
+    config.env.world = "wordle"
+    with pytest.raises(UserError, match="has no steps to pay"):
+        write_reward.check(config)
+
+
+@pytest.mark.quick
+def test_too_few_episodes_are_a_sentence():
+    with pytest.raises(UserError, match=r"only \d recorded episodes have ended.*\(--config\.write_reward\.steps"):
+        choose_pairs(record(config_of(steps=100), find_readable(make_world(config_of().env.to_dict()))), 40, 0)
+
+
+@pytest.mark.quick
+def test_the_scripted_writer_names_no_forbidden_thing():
+    readable = find_readable(make_world({"world": "treasure"}))
+    from motif_jax.stages.write_reward.writers import Brief
+
+    brief = Brief("Prefer picking up gold. Never prefer the stairs.", "a game", readable, {"gold!": 3}, ["gold!"])
+    texts = [ScriptedWriter().propose(brief, [], number) for number in range(8)]
+    assert all("gold" in text or "still" in text for text in texts)
+    assert not any("stairs" in text for text in texts)
+    for text in texts:
+        check(text, readable)
+    assert "Never prefer the stairs" in messages(brief, [])[1]["content"]
