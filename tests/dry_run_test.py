@@ -24,6 +24,7 @@ BEGUN = {  # the directory of a stage that has begun, and what is in it then
     "train_language": ("language", "checkpoints/1"),
     "train_values": ("values", "checkpoints/1"),
     "evaluate": ("evaluate/random", "episodes.jsonl"),
+    "write_reward": ("write_reward", "round-0"),
 }
 QUICKSTART = "--config=configs/quickstart.py:toy"
 

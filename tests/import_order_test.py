@@ -47,6 +47,7 @@ STAGES = {
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
     "audit": {"annotate", "evaluate"},
+    "write_reward": {"annotate", "audit"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
     "export": {"annotate", "collect", "evaluate", "report", "train_language", "train_policy", "train_reward"},

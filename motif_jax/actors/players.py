@@ -93,8 +93,11 @@ def make_scripted(text: str, world: World, num_games: int) -> ScriptedPlayers:
     return ScriptedPlayers(parse_scripted(text, world), world, num_games)
 
 
-def parse_scripted(text: str, world: World) -> dict[str, float]:
-    """Parses `explorer:0.8,random:0.2` into shares that sum to 1; a name without a weight has weight 1."""
+def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float]:
+    """Parses `explorer:0.8,random:0.2` into shares that sum to 1; a name without a weight has weight 1.
+
+    `flag` is named in errors.
+    """
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
@@ -103,21 +106,21 @@ def parse_scripted(text: str, world: World) -> dict[str, float]:
         elif name not in world.players:
             near = difflib.get_close_matches(name, world.players, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(world.players)}"
-            raise UserError(f"unknown collector {name!r} ({FLAG}): {hint}")
+            raise UserError(f"unknown collector {name!r} ({flag}): {hint}")
         known = ("random", *OF_WORLD.get(world.name, ()))
         if name not in known and not isinstance(world, TextWorld):
             raise UserError(
                 f"the world {world.name!r} names the scripted player {name!r}, which the program does not have: for "
-                f"this world it has {', '.join(known)} ({FLAG})"
+                f"this world it has {', '.join(known)} ({flag})"
             )
         if name in weights:
-            raise UserError(f"{text!r} names {name!r} twice ({FLAG})")
+            raise UserError(f"{text!r} names {name!r} twice ({flag})")
         try:
             weights[name] = float(weight or 1)
         except ValueError:
             weights[name] = -1.0
         if not 0 < weights[name] < float("inf"):
-            raise UserError(f"the share of {name!r} must be a positive number, not {weight!r} ({FLAG})")
+            raise UserError(f"the share of {name!r} must be a positive number, not {weight!r} ({flag})")
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 

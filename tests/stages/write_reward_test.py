@@ -22,7 +22,7 @@ from motif_jax.system.files import read_json
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 BAD = [  # what models write instead of a program
     PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "gained(gold", "gained(glod)",
-    "__import__('os')", "", "9" * 5_000, "(" * 3_000, "gained(gold) ; 1", "\u202egained(gold)", "import os\nos.system('true')",
+XX
 ]  # fmt: skip
 
 

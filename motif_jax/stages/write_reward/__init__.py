@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import Tables, Text, Use, Whole, check_values, table_of, value
+from motif_jax.config.table import Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
@@ -22,13 +22,9 @@ from motif_jax.stages import Stage
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator
+from motif_jax.stages.write_reward.names import BEST, FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
-
-STAGE_NAME = "write_reward"
-RECORD, BEST = "record.json", "best.reward"
-SCRIPTED, SERVER = "scripted", "server"
-ASKS = Use("writer server", lambda section: section["writer"] == SERVER)
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ def check(config: ConfigDict) -> None:
     world = check_world(config.env)
     if is_text(world.action):
         raise UserError(f"the world {world.name!r} is played by writing, and has no steps to pay (--config.env.world)")
-    parse_scripted(config.write_reward.players, world)
+    parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_section(config.annotate, texts_of(config))
 
@@ -87,7 +83,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
 STAGE = Stage(
     tables=TABLES,
     reads=READS,
-    identity=(STAGE_NAME,),
+    identity=("", "env", STAGE_NAME),
     check=check,
     is_complete=is_complete,
     run=run,

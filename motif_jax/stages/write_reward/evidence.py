@@ -18,11 +18,11 @@ from motif_jax.rewards.code.names import CAPTION, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays
+from motif_jax.stages.write_reward.names import FLAG
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
 RULES = ("lexicon", "judge")  # backends that read any number of lines
-FLAG = "--config.write_reward"
 
 
 class Recorded(NamedTuple):

@@ -19,7 +19,6 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.stages.audit.asking import MakeAnnotator, ask
-from motif_jax.stages.write_reward import BEST, RECORD, SCRIPTED, STAGE_NAME
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     Recorded,
@@ -29,6 +28,7 @@ from motif_jax.stages.write_reward.evidence import (
     texts_of_episodes,
 )
 from motif_jax.stages.write_reward.findings import Tried, examine, tell
+from motif_jax.stages.write_reward.names import BEST, RECORD, SCRIPTED, STAGE_NAME
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config, write_json, write_whole
