@@ -22,7 +22,8 @@ from motif_jax.system.files import read_json
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 BAD = [  # what models write instead of a program
     PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "gained(gold", "gained(glod)",
-XX
+    "__import__('os')", "", "9" * 5_000, "(" * 3_000, "gained(gold) ; 1", "\u202egained(gold)",
+    "import os\nos.system('true')",
 ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ class Recorded(NamedTuple):
     rollouts: list[Arrays]  # in the order in which they were played. [T + 1, B, ...]
     episodes: list[np.ndarray]  # the episode of each step; -1: of one without an end. [T, B] for each rollout
     captions: list[list[str]]  # of each episode, what its steps led to
-    count: int  # of episodes
+    number: int  # of episodes
 
     def pay(self, program: Program) -> list[np.ndarray]:
         """The reward of each step by a program, for each rollout. [T, B]"""
@@ -39,11 +39,11 @@ class Recorded(NamedTuple):
         return [runner.rewards(rollout) for rollout in self.rollouts]
 
     def returns(self, pay: list[np.ndarray]) -> np.ndarray:
-        """The sum of each episode. [count]"""
-        found = np.zeros(self.count + 1)
+        """The sum of each episode. [number]"""
+        found = np.zeros(self.number + 1)
         for episode, reward in zip(self.episodes, pay, strict=True):
             np.add.at(found, episode, reward)  # the last place is for -1
-        return found[: self.count]
+        return found[: self.number]
 
     def of_episodes(self, pay: list[np.ndarray]) -> np.ndarray:
         """The rewards of all steps of whole episodes. [N]"""
@@ -111,14 +111,14 @@ class Pairs(NamedTuple):
 
 def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
     """Random pairs of different episodes, none twice. [P, 2]"""
-    if recorded.count < 4:
+    if recorded.number < 4:
         raise UserError(
-            f"only {recorded.count} recorded episodes have ended, and programs are compared on pairs of them: record "
+            f"only {recorded.number} recorded episodes have ended, and programs are compared on pairs of them: record "
             f"more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
         )
     rng, found = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
     for _ in range(20 * count):
-        first, second = rng.choice(recorded.count, 2, replace=False).tolist()
+        first, second = rng.choice(recorded.number, 2, replace=False).tolist()
         if (second, first) not in found and recorded.captions[first] != recorded.captions[second]:
             found[first, second] = None
         if len(found) == count:
