@@ -160,7 +160,7 @@ DOORS = [
     word_vectors, own_checkpoint,
 ]  # fmt: skip
 READERS = {  # files that read such things, how often, and which of the doors each is
-    "language/hub.py": 1,  # language_model
+    "language/tensors.py": 1,  # language_model
     "policies/model.py": 1,  # policy, source_of_a_policy, released_policy
     "policies/values.py": 1,  # values
     "devices/releases.py": 1,  # released_policy, released_reward

@@ -50,7 +50,7 @@ KNOWN = {
     "envs/nethack/engine.py": {"os.open"},  # a library of NLE
     "system/machine.py": {"*.read_text"},  # /proc
     "system/metrics.py": {"*.read_text"},  # /proc
-    "language/hub.py": {"safe_open"},  # after `check_regular`
+    "language/tensors.py": {"safe_open"},  # after `check_regular`
     "pages/blocks.py": {"*.read_text"},  # of the package
     "preferences/writer.py": {"np.lib.format.open_memmap"},  # to write
     "rewards/torch_format.py": {"torch.load", "zipfile.ZipFile"},  # below LARGEST

@@ -66,7 +66,7 @@ class Adapter(NamedTuple):
 
 def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
     """The adapter in a directory without a model, and the directory of its model."""
-    if (directory / MODEL).exists() or not (directory / CONFIG).exists():
+    if os.path.exists(directory / MODEL) or not os.path.exists(directory / CONFIG):  # False for names too long
         return None, directory
     content, file = read_json(directory, CONFIG), find_file(directory, TENSORS)
     opened, names = open_tensors(file)

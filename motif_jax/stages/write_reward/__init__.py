@@ -18,7 +18,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world
-from motif_jax.stages import Stage
+from motif_jax.stages import EXPERIMENT, Stage
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator
@@ -51,7 +51,7 @@ class WriteReward:
 
 
 TABLES: Tables = {STAGE_NAME: table_of(WriteReward)}
-READS: Tables = {"env": ENV} | ANNOTATION | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | ANNOTATION | TABLES
 
 
 def check(config: ConfigDict) -> None:

@@ -32,6 +32,7 @@ from motif_jax.stages.write_reward.names import BEST, RECORD, SCRIPTED, STAGE_NA
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config, write_json, write_whole
+from motif_jax.system.foreign import read_bytes
 from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
@@ -151,10 +152,9 @@ def propose(
     writer: Writer, brief: Brief, earlier: Sequence[Attempt], number: int, attempts: int, file: Path
 ) -> tuple[str, str]:
     """A program that can be read, and "", or the last text and its error. One that a killed run had is in the file."""
-    if file.is_file() and not file.is_symlink() and file.stat().st_size <= MOST_BYTES:
-        text = file.read_bytes().decode(errors="replace")
-        if not problem_of(text, brief.readable):
-            return text, ""
+    text = kept(file)
+    if text and not problem_of(text, brief.readable):
+        return text, ""
     tries, text, problem = list(earlier), "", ""
     for _ in range(attempts):
         text = clean_text(writer.propose(brief, tries, number))
@@ -164,6 +164,14 @@ def propose(
             return text, ""
         tries = [*earlier, Attempt(text, f"- it cannot be read: {problem}")]
     return text, problem
+
+
+def kept(file: Path) -> str:
+    """The text of a killed run's file; "" if there is none that can be read."""
+    try:
+        return read_bytes(file, MOST_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        return ""
 
 
 def problem_of(text: str, readable: Readable) -> str:
