@@ -36,7 +36,12 @@ def writer_of(recipe="ilql"):
 
 
 def write(decoding, recipe="ilql", contexts=CONTEXTS, key=KEY, numbers=(0, 1, 2, 3)):
-    return writer_of(recipe).write(contexts, decoding, key, numbers[: len(contexts)])
+    return texts_of(writer_of(recipe).write(contexts, decoding, key, numbers[: len(contexts)]))
+
+
+def texts_of(replies):
+    """Texts with their probabilities."""
+    return [(reply.text, reply.probability) for reply in replies]
 
 
 @functools.cache
@@ -123,9 +128,9 @@ def test_v_is_computed_only_for_a_clip():
     broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), model.online)
     writer, decoding = ValueWriter(model._replace(online=broken)), replace(DECODING, beta=1.0)
     writer.programs = writer_of().programs
-    assert writer.write(CONTEXTS, decoding, KEY, range(4)) == write(decoding)
+    assert texts_of(writer.write(CONTEXTS, decoding, KEY, range(4))) == write(decoding)
     clipped = replace(decoding, clip=0.0)
-    assert writer.write(CONTEXTS, clipped, KEY, range(4)) != write(clipped)
+    assert texts_of(writer.write(CONTEXTS, clipped, KEY, range(4))) != write(clipped)
 
 
 def test_without_values_it_writes_what_the_policy_says():
@@ -175,7 +180,7 @@ def test_rerank_writes_the_candidate_that_is_worth_most():
     found, model = write(decoding), make_value_model()
     for number, tokens in enumerate(CONTEXTS):
         key = jax.random.fold_in(KEY, number)
-        samples = writer_of().write([tokens] * 6, replace(decoding, kind="sample"), key, range(6))
+        samples = texts_of(writer_of().write([tokens] * 6, replace(decoding, kind="sample"), key, range(6)))
         worths = []
         for text, _ in samples:
             said, total = TOKENISER.encode(text), 0.0
@@ -263,7 +268,7 @@ def test_q_keeps_within_the_bounds_of_training():
     model, decoding = make_value_model(), replace(DECODING, beta=5.0)
     assert write(decoding) != write(DECODING)
     writer = ValueWriter(model._replace(bounds=(-100.0, -90.0)))
-    found = writer.write(CONTEXTS, decoding, KEY, range(4))
+    found = texts_of(writer.write(CONTEXTS, decoding, KEY, range(4)))
     assert [text for text, _ in found] == [text for text, _ in write(DECODING)]
     assert np.abs(writer.probabilities(CONTEXTS[1], decoding).advantage).min() > 80
 

@@ -16,16 +16,20 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.experiment import check_same_experiment
 from motif_jax.preferences import writer
 from motif_jax.stages import NAMES, annotate, evaluate
+from motif_jax.stages.write_reward import job
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.files import read_json, write_json
 
 BINDING = [name for name in NAMES if STAGES[name].identity]
 # Where each stage writes its first result; those that are not named save a checkpoint.
-FIRST = {"collect": (writer, "write_json"), "evaluate": (evaluate, "write_lines")}
+FIRST = {
+    "collect": (writer, "write_json"), "evaluate": (evaluate, "write_lines"), "write_reward": (job, "write_whole"),
+}  # fmt: skip
 VALUES = {
     "collect": {"collect.num_pairs": 10_000, "collect.commit_every_s": 0.001},
     "train_policy": {f"policy.{name}": value for name, value in POLICY.items()} | {"policy.train_for_env_steps": 64},
     "evaluate": {"evaluate.policy": "random", "evaluate.episodes": 2, "evaluate.games_per_worker": 2},
+    "write_reward": {"write_reward.steps": 2_000, "write_reward.pairs": 8, "env.max_episode_steps": 50},
     "train_language": LANGUAGE,
     "train_values": {"train_values.max_length": 32, "train_values.batch_size": 8, "train_values.validation_share": 0.2},
     "train_reward": {"reward.message": "lt_cnn_small", "reward.batch_size": 16},

@@ -18,7 +18,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world
-from motif_jax.stages import EXPERIMENT, Stage
+from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator
@@ -87,7 +87,7 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    artefacts=lambda workdir: [workdir / STAGE_NAME],
+    artefacts=lambda workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
     makes=(STAGE_NAME,),
     loads_jax=lambda config: False,
     writes="--config.write_reward.proposals, .revisions",
