@@ -92,8 +92,6 @@ def open_annotator(
         model: Annotator = VllmEngine(os.path.expanduser(section.model), prompt, sampling, section.batch_size, engine)
         about |= {"engine": {name: options[name] for name in ENGINE}}
         return model, about | {"model": identity(section.model), "backend": "vllm"}
-    if section.backend not in ("judge", "server"):
-        raise NotImplementedError(f"open_model does not open the backend {section.backend!r}")
     from motif_jax.annotation.judge import Judge, JudgeClient
     from motif_jax.annotation.server import Server
 

@@ -154,6 +154,11 @@ def parse_code(text: str, flag: str) -> SourceChoice:
     return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, 1.0, file)
 
 
+def without_folders(text: str) -> str:
+    """A list of sources without the folders of programs, for what others read."""
+    return re.sub(rf"\b{CODE_PREFIX}:[^,:]*/", f"{CODE_PREFIX}:", text)
+
+
 def program_title(name: str) -> str:
     """The title of a program, "the program gold", from its name as a source; "" for other sources."""
     start, _, stem = name.partition("_")

@@ -11,6 +11,7 @@ from motif_jax.rewards.choice import CODE, READING, SOURCES, SourceChoice, find_
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
+from motif_jax.stages.export.contents import deciding_values
 from motif_jax.structs import UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
@@ -163,3 +164,11 @@ def test_every_source_of_the_program_stands_in_the_list_with_its_values():
         assert issubclass(find_class(known.path), RewardSource)
         assert all(value.startswith(f"{name}.") for value in known.table)
         assert {value for value in known.table if not known.table[value].decides} <= MAY_CHANGE
+
+
+@pytest.mark.quick
+def test_a_release_names_programs_without_the_folders_of_their_writer():
+    config = get_config("options.py", "treasure")
+    config.policy.update({"sources": "learnt,code:/home/me/gold.reward:0.1,code:own/still.reward", "options": ""})
+    found = deciding_values(config.to_dict())
+    assert found["policy"]["sources"] == "learnt,code:gold.reward:0.1,code:still.reward"

@@ -19,7 +19,7 @@ from motif_jax.episodes.over_seeds import estimate
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import LARGEST, load_replay
-from motif_jax.rewards.choice import LEARNT
+from motif_jax.rewards.choice import LEARNT, without_folders
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.rewards.sources import trusted_classes
@@ -36,6 +36,7 @@ from motif_jax.system.foreign import read_bytes
 DECLARED: Tables = {**EXPERIMENT, "env": ENV, **COLLECTION, **ANNOTATION, **LEARNING, **TRAINING}
 Arrays = dict[tuple[str, ...], Any]
 CHANCE = "random"
+NAMING_SOURCES = ("policy.sources", "policy.options", "policy.controller")
 SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
 KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
 
@@ -105,6 +106,7 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
         for section in sections:
             inner = inner.setdefault(section, {})
         text = flat[key]
+        text = without_folders(text) if key in NAMING_SOURCES else text
         is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
         inner[name] = ",".join(Path(part).name for part in text.split(",")) if is_path else text
     return found

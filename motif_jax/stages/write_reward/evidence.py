@@ -31,7 +31,7 @@ class Recorded(NamedTuple):
     rollouts: list[Arrays]  # in the order in which they were played. [T + 1, B, ...]
     episodes: list[np.ndarray]  # the episode of each step; -1: of one without an end. [T, B] for each rollout
     captions: list[list[str]]  # of each episode, what its steps led to
-    number: int  # of episodes
+    num_episodes: int
 
     def pay(self, program: Program) -> list[np.ndarray]:
         """The reward of each step by a program, for each rollout. [T, B]"""
@@ -39,11 +39,11 @@ class Recorded(NamedTuple):
         return [runner.rewards(rollout) for rollout in self.rollouts]
 
     def returns(self, pay: list[np.ndarray]) -> np.ndarray:
-        """The sum of each episode. [number]"""
-        found = np.zeros(self.number + 1)
+        """The sum of each episode. [num_episodes]"""
+        found = np.zeros(self.num_episodes + 1)
         for episode, reward in zip(self.episodes, pay, strict=True):
             np.add.at(found, episode, reward)  # the last place is for -1
-        return found[: self.number]
+        return found[: self.num_episodes]
 
     def of_episodes(self, pay: list[np.ndarray]) -> np.ndarray:
         """The rewards of all steps of whole episodes. [N]"""
@@ -111,14 +111,14 @@ class Pairs(NamedTuple):
 
 def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
     """Random pairs of different episodes, none twice. [P, 2]"""
-    if recorded.number < 4:
+    if recorded.num_episodes < 4:
         raise UserError(
-            f"only {recorded.number} recorded episodes have ended, and programs are compared on pairs of them: record "
-            f"more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
+            f"only {recorded.num_episodes} recorded episodes have ended, and programs are compared on pairs of them: "
+            f"record more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
         )
     rng, found = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
     for _ in range(20 * count):
-        first, second = rng.choice(recorded.number, 2, replace=False).tolist()
+        first, second = rng.choice(recorded.num_episodes, 2, replace=False).tolist()
         if (second, first) not in found and recorded.captions[first] != recorded.captions[second]:
             found[first, second] = None
         if len(found) == count:

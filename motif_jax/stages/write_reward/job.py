@@ -47,7 +47,7 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
     texts = texts_of_episodes(recorded, config.annotate.backend)
     choosing, telling = judge(config, recorded, texts, folder / "answers.json", make)
     print_line(
-        f"{STAGE_NAME}: {recorded.number:,} recorded episodes; the judge has verdicts about "
+        f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
         f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
     )
     goal = section.goal or texts_of(config).goals.get(config.annotate.goal, "").strip()
@@ -61,7 +61,7 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
     write_json(folder / RECORD, {
         "goal": goal, "writer": section.writer, "world": config.env.world, "judge": config.annotate.backend,
         "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
-        "agreement_on_others": None if np.isnan(told) else told, "episodes": recorded.number,
+        "agreement_on_others": None if np.isnan(told) else told, "episodes": recorded.num_episodes,
         "pairs": [len(choosing.judged), len(telling.judged)],
     })  # fmt: skip
     said = f"written by {section.writer}; agrees with the judge about {told:.0%} of {len(telling.judged)} pairs"
