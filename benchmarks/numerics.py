@@ -24,8 +24,8 @@ import optax
 from jax.sharding import AxisType, Mesh
 from ml_collections import ConfigDict
 
-from benchmarks.policy import untrained_sources
 from benchmarks.rows import Row, Rows
+from benchmarks.sources import untrained_sources
 from motif_jax.actors.acting import Rounds
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_copy

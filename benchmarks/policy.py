@@ -21,20 +21,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from benchmarks.device import gpu_busy, is_accelerated, matrix_product
-from benchmarks.reward import OPTIONS
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
+from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import FreeRunning, Rounds
 from motif_jax.actors.pool import ActorPool
-from motif_jax.captions import WIDTH
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import describe_memory, needed_bytes, place
 from motif_jax.policies.player import padded_size
-from motif_jax.rewards.choice import LEARNT, SOURCES
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import LearntSource, make_mix
-from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.rewards.statistics import LEVELS, RewardStatistics
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.section import takes_turns
@@ -48,6 +42,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `policy.*`, for the networks in `benchmark.networks`."""
     seconds = config.benchmark.seconds
     runs: dict[str, Callable[[], float]] = {"matrix_product": partial(matrix_product, config.policy.dtype)}
+    runs["program"] = partial(run_program, config, seconds)
     trainings: dict[str, Training] = {}
     acting: dict[str, dict[int, float]] = {}
     for network in config.benchmark.networks:
@@ -67,6 +62,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 
     product = rates["matrix_product"]
     rows.add("policy.matrix_product", product, "GFLOP/s", dtype=config.policy.dtype)
+    rows.add("policy.program", rates["program"], "steps/s", terms=len(TERMS))
     for network, training in trainings.items():
 
         def add(name: str, value: float, unit: str, network: str = network, **sizes: Any) -> None:
@@ -79,6 +75,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
                                                 rounds[f"end_to_end_no_reward.{network}"], strict=True)]  # fmt: skip
         add("reward_cost", 100 * statistics.median(cost), "%", least=f"{min(cost):.1%}", most=f"{max(cost):.1%}")
         add("reward_lookup", training.lookup(seconds), "steps/s", messages=len(training.table))
+        add("program_share", 100 * whole / rates["program"], "%", of="the time of a step from end to end")
         add("learner", learner, "steps/s", batch=config.policy.batch_size)
         add("inference", rates[f"inference.{network}"], "steps/s", games=training.group_size)
         for games, rate in acting[network].items():
@@ -264,15 +261,6 @@ class Training:
 def time_spent(pool: ActorPool, source: FreeRunning | Rounds) -> dict[str, float]:
     """Seconds of each activity so far; `workers_wait` is the mean of all workers."""
     return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
-
-
-def untrained_sources(config: ConfigDict) -> RewardSources:
-    """A reward with the default network, untrained, as the only source of rewards beside the game."""
-    _, params = make_reward_model(OPTIONS, 0)
-    statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
-    reward = Reward(OPTIONS, params, statistics, np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32), {})
-    learnt = LearntSource(reward, make_mix(config, reward), False)
-    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, config.policy.intrinsic_coefficient, learnt)])
 
 
 def torch_learner(batch_size: int, rollout: int) -> float:

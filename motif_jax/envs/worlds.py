@@ -44,8 +44,8 @@ WORLDS = ("nethack", *TINY, "babyai", *WRITTEN)
 OPTIONS_FLAG = "--config.env.options"
 # What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
 TAKEN = (
-    *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "cause", "did", "count", "all", "share_death",
-    "share_ended", "share_aborted",
+    *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "terms", "cause", "did", "count", "all",
+    "share_death", "share_ended", "share_aborted",
 )  # fmt: skip
 ALWAYS_RECORDED = (  # of games; other values are left out where they have their defaults
     "task", "screen", "max_episode_steps", "penalty_mode", "penalty_step", "character", "reference_time_limit",

@@ -88,6 +88,10 @@ class RewardSources:
                 found[one.name] = one.source.shape(moments[one.name])
         return found
 
+    def terms(self, rollouts: Arrays) -> dict[str, Arrays]:
+        """The rewards of each program's terms, by source and text. [T, B] each"""
+        return {one.name: one.source.terms(rollouts) for one in self if isinstance(one.source, CodeReward)}
+
     def total(self, moments: Mapping[str, Any]) -> Any:
         """The sum of all rewards times coefficients, on the device; None without sources. [T, B]"""
         shaped = self.shape(moments)

@@ -28,7 +28,7 @@ GOAL_ROWS = {
     "reward.epoch_pairs_per_s.explorer", "reward.flops.random", "reward.matrix_product", "policy.end_to_end.small",
     "policy.end_to_end_no_reward.small", "policy.reward_cost.small", "policy.reward_lookup.small",
     "policy.learner.small", "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small",
-    "policy.bytes_per_step.small",
+    "policy.bytes_per_step.small", "policy.program", "policy.program_share.small",
 }  # fmt: skip
 BRIEFLY = """
 import sys

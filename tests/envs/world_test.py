@@ -25,7 +25,7 @@ from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import collect
-from motif_jax.stages.evaluate.play import REWARD, returns_of
+from motif_jax.stages.evaluate.play import REWARD, TERM, returns_of
 from motif_jax.stages.evaluate.summary import COMMON, END_NAMES, keys_of, summarise_episodes
 from motif_jax.stages.train_policy.record import summarise_recent
 from motif_jax.structs import EndStatus, EpisodeInfo, UserCodeError, UserError
@@ -251,7 +251,8 @@ def test_a_crash_in_a_picture_or_a_caption_of_no_bytes_is_told_as_well():
 def test_no_figure_of_a_world_can_have_the_name_of_another_value():
     """Whoever adds a value to episodes' lines, summaries or metrics adds its name to TAKEN."""
     info = EpisodeInfo(0, 1, 0.0, 1, False)
-    row = figures_of(info, ()) | returns_of({"intrinsic": np.zeros(1), f"{REWARD}rnd": np.zeros(1)}, RewardSources())
+    rewards = {name: np.zeros(1) for name in ("intrinsic", f"{REWARD}rnd", f"{TERM}code_gold: gold")}
+    row = figures_of(info, ()) | returns_of(rewards, RewardSources())
     names = {*row, *EpisodeEvents._fields, *keys_of(()), *summarise_recent([], ())}
     assert names <= {*TAKEN}
 

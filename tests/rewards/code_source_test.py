@@ -22,6 +22,7 @@ from motif_jax.system.files import read_json, read_lines
 PROGRAM = (
     "# gold, and the way to the stairs\nevent_gold + 5 * once(event_stairs > 0) - 0.01 * gained(stairs_distance)\n"
 )
+TERMS = ["event_gold", "5 * once(event_stairs > 0)", "-0.01 * gained(stairs_distance)"]
 TINY = {
     "network": "general", "num_workers": 0, "games_per_worker": 8, "rollout_length": 8, "batch_size": 64,
     "warmup_steps": 0, "tensorboard": False, "synchronous": True, "log_every_s": 1e6, "intrinsic_coefficient": 0.0,
@@ -105,6 +106,10 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
         assert about["sources"]["code_way"]["program"] == PROGRAM
         for row in read_lines(workdir / "evaluate" / player / "episodes.jsonl"):
             assert row["returns"]["code_way"] == pytest.approx(worth(row), abs=0.5)
+            assert list(row["terms"]) == ["code_way"]  # the other program has a single term
+            assert list(row["terms"]["code_way"]) == TERMS
+            assert sum(row["terms"]["code_way"].values()) == pytest.approx(row["returns"]["code_way"], abs=1e-5)
+            assert row["terms"]["code_way"]["event_gold"] == row["gold"]
             assert 0 <= row["returns"]["code_still"] <= row["steps"]
 
     replay = load_replay(next((workdir / "evaluate/policy-128/replays").glob("*.npz")), "--episode")
@@ -116,6 +121,8 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     assert "0.5 × the program way + -0.01 × the program still" in page
     assert "once(event_stairs &gt; 0)" in page
     assert "code_way return" in page
+    assert "Terms of the program way" in page
+    assert "<code>-0.01 * gained(stairs_distance)</code>" in page
 
 
 def worth(row):

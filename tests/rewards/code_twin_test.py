@@ -11,7 +11,8 @@ from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program
 
 from motif_jax.rewards.code.checking import FUNCTIONS, check
 from motif_jax.rewards.code.names import find_readable, readable_from
-from motif_jax.rewards.code.running import Runner
+from motif_jax.rewards.code.running import MOST_PAID, Runner
+from motif_jax.rewards.code.terms import terms_of
 from motif_jax.rewards.code.tokens import ProgramError
 
 READABLE = find_readable(SMALL_WORLD)
@@ -71,3 +72,31 @@ def test_a_checkpoint_gives_the_same_rewards():
         again = check(program.text, readable_from(program.uses.record()))
         assert again.observations == program.observations
         np.testing.assert_array_equal(Runner(again).rewards(batch), Runner(program).rewards(batch))
+
+
+@pytest.mark.quick
+def test_terms_add_up_to_the_program_where_no_limit_applies():
+    whole, sums = play(0) | {"game": np.array([[0, 1, 2]])}, 0
+    for program in programs(7000, 500):
+        terms = terms_of(program)
+        rewards, *found = (Runner(one).rewards(whole) for one in (program, *terms))
+        unlimited = (np.abs([rewards, *found]) < MOST_PAID).all(0)
+        np.testing.assert_allclose(np.sum(found, 0)[unlimited], rewards[unlimited], rtol=1e-9, atol=1e-9)
+        sums += len(terms) > 1 and unlimited.any()
+        for term, one in zip(terms, found, strict=True):  # the text of a term is a program of the same rewards
+            np.testing.assert_array_equal(Runner(check(term.text, READABLE)).rewards(whole), one, term.text)
+    assert sums > 40
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "terms"), [
+    ("gained(gold) + 20 * record(row) - 0.01 * still()  # it",
+     ["gained(gold)", "20 * record(row)", "-0.01 * still()"]),
+    ("-(gold - (row + 3)) - -0.5 * row", ["-gold", "row", "3", "0.5 * row"]),
+    ("(gold - row) / -3 - (-gold > 1)", ["(gold - row) / -3", "-(-gold > 1)"]),
+    ("lit and not (gold > 1 or lit)", ["lit and not (gold > 1 or lit)"]),
+    ('2 * (gold * (row / 3)) - (row - gold) * says(mission, "red")',
+     ["2 * (gold * (row / 3))", '-(row - gold) * says(mission, "red")']),
+])  # fmt: skip
+def test_the_text_of_a_term_has_its_sign(text, terms):
+    assert [term.text for term in terms_of(check(text, READABLE))] == terms

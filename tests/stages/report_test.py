@@ -436,6 +436,26 @@ def test_a_mean_of_one_episode_stands_without_an_interval(copy):
 
 
 @pytest.mark.quick
+def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
+    file = copy / "evaluate/policy-2000/summary.json"
+    interval = {"mean": -1.0, "low": -2.0, "high": 0.0}
+    terms = {"-0.01 * still()": interval, "gained(gold) < 5": interval | {"mean": 3.0}}
+    facts = read_json(file) | {"sources": {"code_gold": {"program": "of gold"}}}
+    for summary in (facts, facts | {"terms": {}}, facts | {"terms": {"code_gold": {}}}):  # the first is an older one
+        write_json(file, summary)
+        assert "the program gold of gold 30k steps" in Seen(make(copy)).text  # and no table
+    write_json(file, facts | {"terms": {"code_gold": terms}})
+    page = make(copy)
+    assert "<code>gained(gold) &lt; 5</code>" in page
+    rows = "gained(gold) < 5 3.00 [-2.00, 0.00] 75.0% -0.01 * still() -1.00 [-2.00, 0.00] 25.0%"
+    assert f"term return share {rows}" in Seen(page).text
+    for damaged in (3, [1], {"code_gold": 3}, {"code_gold": {"gold": 3}}, {"code_gold": {"gold": {"mean": "x"}}}):
+        write_json(file, facts | {"terms": damaged})
+        with pytest.raises(UserError, match=r"summary.json' is damaged"):
+            make(copy)
+
+
+@pytest.mark.quick
 def test_players_by_other_rules_stand_apart_and_medians_beside_means(copy):
     """They are in a table of their own: the head and the replays are of the workdir's own games."""
     before = Seen(make(copy)).text

@@ -20,6 +20,7 @@ from motif_jax.rewards.choice import FLAG, SourceChoice
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import Runner
+from motif_jax.rewards.code.terms import terms_of
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -33,6 +34,7 @@ class CodeReward(RewardSource):
     def __init__(self, program: Program, file: str):
         self._program, self._file, self._runner = program, file, Runner(program)
         self.observations = program.observations
+        self._terms = [(term.text, Runner(term)) for term in terms_of(program)]
 
     @classmethod
     def named(cls, choice: SourceChoice, setting: Setting) -> CodeReward:
@@ -69,6 +71,16 @@ class CodeReward(RewardSource):
     def rewards(self, rollouts: Arrays) -> np.ndarray:
         """See `RewardSource`."""
         return self._runner.rewards(rollouts)
+
+    def terms(self, rollouts: Arrays) -> Arrays:
+        """The rewards of the program's terms by their texts; empty for a single term. [T, B] each
+
+        Equal terms are added. As `rewards`, it remembers the current episodes, so it takes all rollouts in order.
+        """
+        found: Arrays = {}
+        for text, runner in self._terms if len(self._terms) > 1 else ():
+            found[text] = found.get(text, 0.0) + runner.rewards(rollouts)
+        return found
 
 
 def read_program(file: str, world: Any) -> Program:

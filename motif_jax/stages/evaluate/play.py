@@ -52,6 +52,7 @@ KEEP_EVERY_S = 20.0  # seconds between two saves, the most that a killed run los
 KEEP_PER_S = 20.0  # additional seconds for each second of the last save: thousands of episodes take long to write
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
+TERM = "term of "  # before a program's name, ": " and the text of a term: likewise
 
 EpisodeRow = dict[str, Any]
 
@@ -240,7 +241,7 @@ def play(
 
 
 def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepArrays:
-    """The arrays of a batch that a Track keeps, and the rewards of each other source. [T, B] each, except `first`.
+    """The arrays of a batch that a Track keeps, and the rewards of each other source and term. [T, B], except `first`.
 
     Unknown values are NaN. The first `num_actions` logits are those of actions, unless these have several parts.
     """
@@ -265,7 +266,10 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
         steps["intrinsic"] = np.asarray(rewards[ONLINE], np.float32)
     elif name := shown_program(rewards):  # likewise
         steps["intrinsic"] = np.asarray(rewards[name], np.float32)
-    return steps | {f"{REWARD}{name}": np.asarray(array, np.float32) for name, array in rewards.items()}
+    paid = {f"{REWARD}{name}": array for name, array in rewards.items()}
+    for name, terms in sources.terms(arrays).items():
+        paid |= {f"{TERM}{name}: {text}": array for text, array in terms.items()}
+    return steps | {key: np.asarray(array, np.float32) for key, array in paid.items()}
 
 
 def as_row(
@@ -281,13 +285,16 @@ def as_row(
 
 
 def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
-    """The learnt return of an episode, None without a learnt reward; and under `returns` those of other sources."""
+    """The learnt return of an episode, None without one; `returns` has those of other sources, `terms` of programs."""
     found: EpisodeRow = {
         "intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None
     }
-    returns = {
-        name.removeprefix(REWARD): float(array.sum(dtype=np.float64))
-        for name, array in steps.items()
-        if name.startswith(REWARD)
-    }
-    return found | ({"returns": returns} if returns else {})
+    returns: dict[str, float] = {}
+    terms: dict[str, dict[str, float]] = {}
+    for key, array in steps.items():
+        if key.startswith(REWARD):
+            returns[key.removeprefix(REWARD)] = float(array.sum(dtype=np.float64))
+        elif key.startswith(TERM):
+            name, _, text = key.removeprefix(TERM).partition(": ")
+            terms.setdefault(name, {})[text] = float(array.sum(dtype=np.float64))
+    return found | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})

@@ -46,7 +46,7 @@ def summarise_episodes(
     families: Sequence[str] = (),
     episodes: int | None = None,
 ) -> dict[str, Any]:
-    """Figures (None if episodes lack one), returns of other reward sources, events per episode, numbers of ends.
+    """Figures (None if episodes lack one), returns of other reward sources and of terms, events, numbers of ends.
 
     Args:
       rows: lines of `episodes.jsonl`.
@@ -62,13 +62,15 @@ def summarise_episodes(
     known = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
+    programs = rows[0].get("terms", {}) if rows else ()
+    terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
     return {
         "figures": dict.fromkeys(columns) | intervals(known, seed, wanted) | _by_family(rows, seed, families),
         "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
-        "returns": intervals(_returns(rows), seed, wanted),
+        "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
         "ends": dict(collections.Counter(_ends(rows)).most_common()),
-    }
+    } | ({"terms": {name: intervals(columns, seed, wanted) for name, columns in terms.items()}} if terms else {})
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -86,11 +88,10 @@ def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[
     return {f"success_{name}": intervals({"": found[name]}, seed, len(rows))[""] for name in families if name in found}
 
 
-def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """The episodes' returns by reward source; without those that some episodes lack."""
-    known = [row.get("returns", {}) for row in rows]
-    names = [name for name in (known[0] if known else ()) if all(name in returns for returns in known)]
-    return {name: [returns[name] for returns in known] for name in names}
+def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """The returns of each episode by name; without names that some episodes lack."""
+    names = [name for name in (returns[0] if returns else ()) if all(name in one for one in returns)]
+    return {name: [one[name] for one in returns] for name in names}
 
 
 def keys_of(figures: Iterable[str]) -> dict[str, str]:

@@ -187,15 +187,15 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
             figures = {name: interval_of(value) for name, value in facts["figures"].items()}
             chosen = list((facts.get("replays") or {}).values())
             files = {chosen.index(episode): file_of(file.parent, episode) for episode in chosen}
-            did = {name: interval_of(value) for name, value in (facts.get("did") or {}).items()}
-            returns = {str(name): interval_of(value) for name, value in (facts.get("returns") or {}).items()}
+            returns = intervals_of(facts.get("returns") or {})
+            terms = {str(name): intervals_of(of_terms) for name, of_terms in (facts.get("terms") or {}).items()}
             found.append(EvaluatedPlayer(
                 file.parent.name, str(facts["path"]), count(facts["step"]), bool(facts["greedy"]),
                 count(facts["episodes"]), str(facts["task"]), facts.get("reward"), figures,
-                {name: value for name, value in did.items() if value},
+                intervals_of(facts.get("did") or {}),
                 {str(end): count(times) for end, times in (facts.get("ends") or {}).items()},
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
-                {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
+                returns, terms, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
                 parts.HowDecoded.of(facts.get("decoding")), str(facts.get("recipe") or ""),
                 bool(facts.get("repeatable", True)), str(facts.get("option") or ""),
@@ -208,6 +208,12 @@ def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
     best = -of_return.mean if one.decoding and of_return else 0.0
     is_random = scripted and one.name.startswith("random")
     return one.path != ".", is_random, scripted, -one.step, best, bool(one.option), one.greedy
+
+
+def intervals_of(values: Facts) -> dict[str, Interval]:
+    """Intervals by name, without unknown ones."""
+    found = {str(name): interval_of(value) for name, value in values.items()}
+    return {name: value for name, value in found.items() if value}
 
 
 def interval_of(value: Facts | None) -> Interval | None:

@@ -120,6 +120,7 @@ class EvaluatedPlayer(NamedTuple):
     ends: dict[str, int]
     replays: list[Path]
     returns: dict[str, Interval]  # of the reward sources beside the learnt reward, by name
+    terms: dict[str, dict[str, Interval]]  # returns of the terms of reward programs, by source and text
     sources: Facts  # facts about these sources; equal facts mean equal rewards
     aims: frozenset[str]  # behaviours that the game's goals ask for
     protocol: str = ""  # the rules of its games; "": those of the workdir

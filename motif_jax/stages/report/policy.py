@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.pages.blocks import folded, share_bar, tiles
+from motif_jax.pages.blocks import folded, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
-from motif_jax.pages.formats import amount, esc, number
+from motif_jax.pages.formats import Interval, amount, esc, number
 from motif_jax.rewards.choice import LEARNT, parse_sources, program_title
 from motif_jax.rewards.options import MIXTURES
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import checked
-from motif_jax.stages.report.head import duration, rewards_of
+from motif_jax.stages.report.head import duration, rewards_of, spell
 from motif_jax.stages.report.options import of_options
 from motif_jax.stages.report.parts import Found, Training
 from motif_jax.system.files import read_json, read_lines
@@ -116,10 +116,32 @@ def _rewards(training: Training) -> str:
 
 
 def _programs(found: Found) -> list[str]:
-    """The texts of reward programs, as HTML, from the evaluation of the policy."""
-    sources = found.own.sources if found.own else {}
-    texts = {program_title(name): facts.get("program") for name, facts in sources.items() if isinstance(facts, Mapping)}
-    return [folded(title, text) for title, text in texts.items() if title and isinstance(text, str)]
+    """The texts of reward programs and the returns of their terms, as HTML, from the evaluation of the policy."""
+    body: list[str] = []
+    if not found.own:
+        return body
+    for name, facts in found.own.sources.items():
+        text = facts.get("program") if isinstance(facts, Mapping) else None
+        if (title := program_title(name)) and isinstance(text, str):
+            body += [folded(title, text), *_terms(title, found.own.terms.get(name, {}))]
+    return body
+
+
+def _terms(title: str, returns: Mapping[str, Interval]) -> list[str]:
+    """The returns of a program's terms as HTML, largest first; empty if they are not known."""
+    if not returns:
+        return []
+    total = sum(abs(one.mean) for one in returns.values())
+    ordered = sorted(returns.items(), key=lambda one: -abs(one[1].mean))
+    rows = [
+        [f"<code>{esc(text)}</code>", spell(one), f"{abs(one.mean) / total:.1%}" if total else "–"]
+        for text, one in ordered
+    ]
+    return [
+        f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and shares of '
+        "the sum of their absolute values.</p>",
+        table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
+    ]
 
 
 def _time(rows: list[dict[str, float]]) -> list[str]:
