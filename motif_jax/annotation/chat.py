@@ -37,7 +37,6 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
         return self.server_address[1]
 
     def handle_error(self, *_: object) -> None:
@@ -57,7 +56,6 @@ class ChatHandler(BaseHTTPRequestHandler):
         self.server.connections.add(self.connection)
 
     def finish(self) -> None:
-        """Unregisters the connection."""
         self.server.connections.discard(self.connection)
         with contextlib.suppress(OSError):  # from flushing unsent data
             super().finish()

@@ -75,7 +75,6 @@ class Judge:
 
     @property
     def process(self) -> int:
-        """The id of the current process."""
         return self._process.pid
 
     def __enter__(self) -> Judge:
@@ -85,7 +84,6 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Ends the process."""
         self._closing.set()
         process = self._process
         if process.stdin is not None:
@@ -149,7 +147,6 @@ class JudgeClient(Server):
     """An annotator that asks a judge, and closes it at the end."""
 
     def __init__(self, judge: Judge, prompt: QuestionTemplate, sampling: Sampling | None, **options: Any):
-        """Takes the arguments of `Server`."""
         self._judge = judge
         super().__init__(judge.url, judge.model, prompt, sampling, **options)
 

@@ -45,13 +45,11 @@ class Lexicon:
         self._known: dict[str, tuple[float, str]] = {}
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Answers the questions one by one, in order."""
         for question in questions:
             if question is not PAUSE:
                 yield question, self.answer(question)
 
     def answer(self, question: Question) -> QuestionAnswer:
-        """Answers one question."""
         first, why_first = self.worth(question.first)
         if question.second is None:
             return QuestionAnswer(float(first > 0), f"{why_first} ({first:+g})")

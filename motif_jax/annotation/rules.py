@@ -40,7 +40,6 @@ class Rule(NamedTuple):
     worth: Mapping[str, float]  # by goal or PROGRESS
 
     def worth_to(self, goal: str) -> float:
-        """The worth to one goal."""
         return float(self.worth.get(PROGRESS if goal in GENERAL else goal, 0))
 
 

@@ -39,7 +39,6 @@ class Steps(NamedTuple):
 
     @property
     def episodes(self) -> int:
-        """E."""
         return int(self.episode.max(initial=-1)) + 1
 
 

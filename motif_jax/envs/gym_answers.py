@@ -36,7 +36,6 @@ class AnswerChecks:
     """The checks of one world; each returns the validated value."""
 
     def __init__(self, world: str):
-        """Takes the world's name, for messages."""
         self._world = world
 
     def refusal(self, method: str, wanted: str, value: Any) -> UserError:
@@ -128,7 +127,6 @@ class AnswerChecks:
             raise self.refusal(method, wanted, _Words(f"{given[at]}{where}"))
 
     def text(self, method: str, value: Any) -> str:
-        """Checks a string."""
         if not isinstance(value, str):
             raise self.refusal(method, "text", value)
         return value

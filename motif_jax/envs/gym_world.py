@@ -171,7 +171,6 @@ class GymWorld(SequentialWorld):
 
     @property
     def action(self) -> ArraySpec:
-        """See `World.action`."""
         return self.action_parts.space.spec if self.action_parts else CHOICE
 
     @property
@@ -196,7 +195,6 @@ class GymWorld(SequentialWorld):
             game.close()
 
     def game(self, shown: bool = True) -> GymWorldGame:
-        """See `World.game`."""
         return GymWorldGame(self, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:

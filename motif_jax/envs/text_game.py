@@ -99,7 +99,6 @@ class TextGame:
         return self.turns[-1].text if self.turns and not self.turns[-1].is_action else ""
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Begins an episode."""
         self.begin(seed, episode)
         self._counts: dict[bytes, int] = {}
         self._look()
@@ -149,7 +148,6 @@ class TextGame:
         return Episode(tuple(self.turns), self.end > EndStatus.RUNNING, {"episode": self.episode, **info})
 
     def info(self) -> EpisodeInfo:
-        """See `world.Game`."""
         total = float(sum(turn.reward or 0.0 for turn in self.turns))
         won = self.end == EndStatus.TASK_SUCCESSFUL
         return EpisodeInfo(self.episode, self.steps, total, int(self.end), won, self.measure())

@@ -34,7 +34,6 @@ class LowRank(nnx.Module):
         self.low_b = nnx.LoRAParam(jnp.zeros((*stack, rank, outputs), jnp.float32))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., inputs] -> [..., outputs]"""
         y = self.base(x)
         low = x.astype(y.dtype) @ self.low_a[...].astype(y.dtype) @ self.low_b[...].astype(y.dtype)
         return y + low * self.factor

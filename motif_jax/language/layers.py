@@ -53,7 +53,6 @@ class Linear(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(outputs, types.params)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """x @ kernel + bias"""
         y = x.astype(self.dtype) @ self.kernel[...].astype(self.dtype)
         return y if self.bias is None else y + self.bias[...].astype(self.dtype)
 

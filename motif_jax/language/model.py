@@ -91,7 +91,6 @@ class Decoder(LanguageModel):
     """A decoder-only model: GPT-2, Llama, Mistral, Qwen."""
 
     def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
-        """New parameters."""
         super().__init__(config, types, rngs=rngs)
         self.stack = Stack(config, config.layers, types, remat=remat, rngs=rngs)
         shape = config.max_positions, config.width
@@ -169,7 +168,6 @@ class EncoderDecoder(LanguageModel):
     """T5: an encoder reads the context; a decoder continues it, beginning with a start token."""
 
     def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
-        """New parameters."""
         super().__init__(config, types, rngs=rngs)
         self.encoder = Stack(config, config.encoder_layers, types, both_ways=True, remat=remat, rngs=rngs)
         self.decoder = Stack(config, config.layers, types, cross=True, remat=remat, rngs=rngs)

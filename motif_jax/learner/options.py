@@ -29,7 +29,6 @@ class Control(NamedTuple):
 
     @property
     def controller(self) -> int:
-        """The controller's number."""
         return self.heads.options
 
     def turns(self, batch: Rollouts) -> InCharge:

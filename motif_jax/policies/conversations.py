@@ -102,7 +102,6 @@ class WritingPlayer:
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """See `inference.BatchedPolicy`."""
         renderer = self._writer.model.renderer
         for row, game in enumerate(games.tolist()):
             heard = to_text(observations["heard"][row].tolist())

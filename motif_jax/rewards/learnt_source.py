@@ -70,7 +70,6 @@ class LearntSource(RewardSource):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> LearntSource:
-        """See `RewardSource`."""
         _, like = make_reward_model(facts["model"], 0)
         params = rebuild(like, leaves_by_path(arrays["params"]), Path("sources/learnt"))
         statistics = read_statistics(facts["statistics"], Path("sources/learnt"))
@@ -97,15 +96,12 @@ class LearntSource(RewardSource):
         return intrinsic_reward(moments["z"], moments["counts"], self.mix)
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         return self.shape(self.moments(rollouts))
 
     def arrays(self) -> dict[str, Any]:
-        """See `RewardSource`."""
         return {"params": self.reward.params, "captions": self.reward.captions, "counts": self.reward.counts}
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
         return {
             "model": self.reward.options,
             "statistics": self.reward.statistics.record(),

@@ -140,7 +140,6 @@ class OptionPlan(NamedTuple):
 
     @property
     def controller(self) -> int:
-        """The controller's number."""
         return len(self.coefficients) ** len(self.names) if self.coefficients else len(self.names)
 
     def record(self) -> dict[str, Any]:

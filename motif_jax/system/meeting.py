@@ -33,12 +33,10 @@ class Meeting(NamedTuple):
 
     @property
     def address(self) -> str:
-        """`host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def is_local(self) -> bool:
-        """Whether all hosts are on one machine."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 

@@ -143,7 +143,6 @@ class Renderer:
         return rows
 
     def tokens(self, episode: int) -> list[int]:
-        """The tokens of one episode."""
         return self._flat(np.array([episode]))[0].tolist()
 
     def emitted(self) -> np.ndarray:

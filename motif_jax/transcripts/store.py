@@ -100,7 +100,6 @@ class Transcripts:
 
     @property
     def num_texts(self) -> int:
-        """The number of distinct texts."""
         return len(self._text_ends)
 
     def texts(self) -> Iterator[str]:

@@ -62,7 +62,6 @@ class Prompt:
         self._moments.append(Moment(sentences, action))
 
     def text(self) -> str:
-        """The prompt."""
         language, moments = self._language, list(self._moments)
         taken = [*(moment.action for moment in moments[1:]), ""]
         text = f"{self._head} \n {language.goal} {self.goal}"

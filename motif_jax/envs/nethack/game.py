@@ -173,7 +173,6 @@ class NetHackGame(PromptedEngine):
         return reward
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         blstats = self._last_blstats if self.end else self._blstats
         return make_info(
             episode=self.episode,

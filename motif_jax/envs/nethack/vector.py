@@ -131,7 +131,6 @@ class GameVector:
             self._start(index)
 
     def close(self) -> None:
-        """Closes the games."""
         for game in self.games:
             with contextlib.suppress(OSError, SystemExit):
                 game.close()

@@ -42,7 +42,6 @@ class ShownGame:
 
     @property
     def message(self) -> bytes:
-        """The last message."""
         return self._game.message
 
     @property
@@ -56,23 +55,18 @@ class ShownGame:
         return getattr(self._game, "cause", "")
 
     def reset(self, seed: GameSeed, episode: int) -> None:
-        """Begins an episode."""
         self._game.reset(seed, episode)
 
     def step(self, action: int) -> float:
-        """Plays one action; returns its reward."""
         return self._game.step(action)
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         return self._game.info()
 
     def screen(self) -> Screen:
-        """The terminal."""
         return screen_of(self._game)
 
     def close(self) -> None:
-        """Closes the game."""
         self._game.close()
 
 
@@ -108,7 +102,6 @@ class FrameWorld(World):
         extra_frames: Iterable[str] = (),
         stepping: Any = None,
     ) -> GameVector:
-        """See `World.vector`."""
         return GameVector(
             num_games,
             self.settings,
@@ -121,7 +114,6 @@ class FrameWorld(World):
         )
 
     def game(self, shown: bool = True) -> ShownGame:
-        """See `World.game`."""
         return ShownGame(self.settings, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
@@ -149,16 +141,13 @@ class NetHackWorld(FrameWorld):
 
     @property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The names of the actions."""
         return self.settings.action_names
 
     @property
     def figures(self) -> Mapping[str, type]:  # type: ignore[override]
-        """The numbers of an episode."""
         return self.settings.figures
 
     def check(self) -> None:
-        """See `World.check`."""
         self.settings.check()
 
     def _title(self) -> str:

@@ -104,7 +104,6 @@ class TreasureGame:
         }
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         figures = self._gold, self._on_stairs
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._on_stairs, figures)
 
@@ -153,7 +152,6 @@ class TreasureWorld(SequentialWorld, World):
         """See `World.check`."""
 
     def game(self, shown: bool = True) -> TreasureGame:
-        """See `World.game`."""
         return TreasureGame(self._max_steps)
 
     def plays(self, facts: Mapping[str, Any]) -> str:

@@ -285,7 +285,6 @@ class OpinionLog:
         drop_rows_after(self._path, step)
 
     def close(self) -> None:
-        """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

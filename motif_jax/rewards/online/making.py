@@ -53,7 +53,6 @@ class Judges:
     """Opens a judge for each goal."""
 
     def __init__(self, config: ConfigDict):
-        """Takes the config of the experiment."""
         self._config, self._texts = config, texts_of(config)
         self._one = not asks_pairs(config.policy.online.kind)
 

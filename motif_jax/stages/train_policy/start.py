@@ -66,7 +66,6 @@ class Keeper:
 
     @property
     def directory(self) -> Path:
-        """The directory of the checkpoints."""
         return self._checkpoints.directory
 
     def latest(self) -> tuple[dict[tuple[str, ...], Any], dict[str, Any], dict[str, Any]] | None:
