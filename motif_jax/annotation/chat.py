@@ -104,9 +104,7 @@ def user_text(body: dict[str, Any]) -> str:
 def read_question(shown: str, captions: str) -> Question | None:
     """Recovers the captions from a rendered `Prompt.captions`; None unless there is exactly one way to read them.
 
-    Args:
-      shown: the end of the user's message, where the captions are.
-      captions: the template with the places.
+    `shown`: the end of the user's message. `captions`: the template with the places.
     """
     matches = [pattern.fullmatch(shown) for pattern in _patterns(captions)]
     ways = [match.groupdict() for match in matches if match]
@@ -136,10 +134,8 @@ def _patterns(captions: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 def completion(content: str, body: dict[str, Any], verdict: Tops) -> dict[str, Any]:
     """A chat completion.
 
-    Args:
-      content: the model's text.
-      body: the request. If it asks for log-probabilities, the reply has those of a verdict token at the start.
-      verdict: the candidates for that token, most likely first.
+    If the request `body` asks for log-probabilities, the reply has `verdict`: the candidates for a verdict token at the
+    start, most likely first.
     """
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
     choice["message"] = {"role": "assistant", "content": content}

@@ -45,11 +45,8 @@ class Judge:
     ):
         """Starts the process.
 
-        Args:
-          prompts: the prompts it will answer, by goal.
-          texts: the texts about the game; UserError if they lack rules or one of the goals.
-          delay_s: seconds per question.
-          at_a_time: questions answered concurrently.
+        It answers prompts by goal. UserError if the texts lack rules or one of the goals. `delay_s`: seconds per
+        question.
         """
         for goal in prompts:
             Lexicon(texts, goal)

@@ -22,13 +22,7 @@ class Lexicon:
     """Answers questions by the rules of a game."""
 
     def __init__(self, texts: Texts, goal: str, temperature: float | None = None):
-        """Checks that the game has rules.
-
-        Args:
-          texts: the texts about the game.
-          goal: the name of one of its goals.
-          temperature: of probabilities (`rules.preference`); None: verdicts.
-        """
+        """Checks that the game has rules. `temperature`: of probabilities (`rules.preference`); None: verdicts."""
         found = texts.rules()
         if not found.rules:
             raise UserError(

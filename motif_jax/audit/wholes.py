@@ -25,10 +25,7 @@ LEAST_VARIANCE = 0.01  # of the differences, as a few pairs may be all alike
 def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: int | None = LINES) -> str:
     """An episode in lines: its different captions in the order of their first appearance, with their numbers of times.
 
-    Args:
-      captions: what its steps led to.
-      frequency: how often each caption is shown in all episodes. If there are more than `lines`, the rare ones stay.
-      lines: at most; None: all.
+    `frequency`: how often each caption is shown in all episodes. If there are more than `lines`, the rare ones stay.
     """
     times: dict[str, int] = {}
     for caption in captions:

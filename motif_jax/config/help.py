@@ -45,10 +45,7 @@ def differences(tables: Tables) -> list[str]:
 def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
     """The help text of a section of the config, or of another topic.
 
-    Args:
-      topic: the section, or a key of TOPICS; "" lists them.
-      tables: the values of all sections.
-      given: the values of a config file, by name; may be empty.
+    `topic`: a section, or a key of TOPICS; "" lists them. `given`: the values of a config file, by name.
     """
     sections = {name or EXPERIMENT: {name: table} for name, table in tables.items()}
     if topic == REFERENCE:

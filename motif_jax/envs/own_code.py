@@ -45,10 +45,7 @@ def owner(env: Mapping[str, Any]) -> tuple[str, str] | None:
 def load_class(text: str, what: str, flag: str) -> Any:
     """Imports a class; raises UserError if it does not exist, UserCodeError if its module raises.
 
-    Args:
-      text: `module:Class`.
-      what: "world", "game" or "reward source", for messages.
-      flag: the config flag that names it, for messages.
+    `text`: `module:Class`. `what`: "world", "game" or "reward source", for messages.
     """
     module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):

@@ -49,12 +49,8 @@ class LowRank(nnx.Module):
 def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, seed: int) -> Model:
     """Adds low-rank products to some matrices of a copy of the model.
 
-    Args:
-      model: stays unchanged.
-      names: ends of the paths of matrices in the blocks: "q", or "cross.q", or "decoder.blocks.mlp.up".
-      rank: inner dimension of the products.
-      alpha: the products are multiplied by alpha / rank.
-      seed: for the initial values.
+    `names`: ends of the paths of matrices in the blocks: "q", or "cross.q", or "decoder.blocks.mlp.up". The products
+    are multiplied by alpha / rank.
     """
     model, rngs = nnx.clone(model), nnx.Rngs(seed)
     found = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]

@@ -239,14 +239,7 @@ def take_last(hidden: jax.Array, segments: jax.Array) -> jax.Array:
 def make_language_model(
     config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, seed: int | None = 0
 ) -> Decoder | EncoderDecoder:
-    """A new model.
-
-    Args:
-      config: the architecture.
-      types: types of the arrays.
-      remat: see `Stack`.
-      seed: for the initial parameters; None: parameters are shapes only.
-    """
+    """A new model. If `seed` is None, parameters are shapes only."""
     kind = EncoderDecoder if config.is_encoder_decoder else Decoder
 
     def make() -> Decoder | EncoderDecoder:

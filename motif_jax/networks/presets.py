@@ -97,9 +97,8 @@ class SmallEncoder(nnx.Module):
     def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises the layers, which compute in `dtype`.
 
-        Args:
-          behaviours: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: there is none.
-          for_cpu: encode a few frames at a time.
+        `behaviours`: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: there is none.
+        `for_cpu`: encode a few frames at a time.
         """
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))

@@ -177,10 +177,8 @@ class RewardModel(nnx.Module):
     ):
         """Creates the encoders.
 
-        Args:
-          message: one of MESSAGE_ENCODERS, or "none".
-          blstats, crop, glyphs: also the bottom line; the map around the hero; the whole map.
-          rngs: of the initialisation.
+        `message`: one of MESSAGE_ENCODERS, or "none". The others: also the bottom line; the map around the hero; the
+        whole map.
         """
         self.message = MESSAGE_ENCODERS[message](rngs=rngs) if message != "none" else None
         self.blstats = BlstatsEncoder(rngs=rngs) if blstats else None

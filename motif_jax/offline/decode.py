@@ -49,9 +49,7 @@ def begin_shift(
 def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:
     """Makes a `language.generation.Shift` with `ShiftArguments`.
 
-    Args:
-      reader: the functions of the values' language models.
-      clipped: whether `ShiftArguments.clip` is finite; V is needed only then.
+    `clipped`: whether `ShiftArguments.clip` is finite; V is needed only then.
     """
 
     def shift(shifting: ShiftArguments, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:

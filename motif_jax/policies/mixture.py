@@ -37,9 +37,7 @@ class Mixture:
     def __init__(self, config: ConfigDict, partial: Path):
         """Loads the policies that the config names.
 
-        Args:
-          config: the config of the experiment.
-          partial: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
+        `partial`: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
         """
         section, world = config.collect, make_world(config.env)
         self.checkpoints, first_episode = recorded(partial)

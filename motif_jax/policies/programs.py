@@ -45,12 +45,8 @@ class Written(NamedTuple):
 def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
     """Makes a function to compile: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
 
-    Args:
-      model: only its structure is used; its parameters are arguments of the function.
-      kind: sample, beam or rerank.
-      count: number of beams or candidates.
-      length: maximum number of tokens; a text ends earlier if the conversation fills the model's context.
-      clipped: whether the clip is finite.
+    The model gives only the structure; parameters are arguments of the function. `kind`: sample, beam or rerank, with
+    `count` beams or candidates. A text of fewer than `length` tokens ends where the model's context is full.
     """
     reader, language = reader_of(model), as_functions(model.graph, model.config)
     shift = make_shift(reader, clipped) if model.recipe.values == "token" else None

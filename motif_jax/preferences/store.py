@@ -70,11 +70,8 @@ class PairDataset:
     def __init__(self, path: str | Path, require: Iterable[str] = ("message",), follow_links: bool = True):
         """Opens and checks `path`.
 
-        Args:
-          path: the dataset's directory.
-          require: data arrays that must exist.
-          follow_links: whether its arrays may be links that lead out of the directory, as in a workdir whose dataset
-            was collected elsewhere.
+        `require`: data arrays that must exist. `follow_links`: whether its arrays may be links that lead out of the
+        directory, as in a workdir whose dataset was collected elsewhere.
         """
         self.path, self._follow_links = Path(path), follow_links
         if not self.path.is_dir():

@@ -124,9 +124,7 @@ class PairWriter:
     def finish(self, facts: dict[str, Any], ran: dict[str, Any]) -> PairDataset:
         """Completes the dataset and gives it its name.
 
-        Args:
-          facts: describes the dataset; for `dataset.json`.
-          ran: describes the run; for `run.json`, unless a killed run has already written that file.
+        `facts` are for `dataset.json`; `ran` is for `run.json`, unless a killed run has already written that file.
         """
         assert self.full
         self.commit()

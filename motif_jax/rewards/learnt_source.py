@@ -35,11 +35,8 @@ class LearntSource(RewardSource):
     def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
         """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
 
-        Args:
-          reward: the learnt reward.
-          mix: threshold, exponent, coefficients.
-          one_step_late: as published, a step is rewarded for the message shown before its action, rather than for the
-            message that the action led to; the last message of an episode is then never rewarded.
+        `one_step_late`: as published, a step is rewarded for the message shown before its action, rather than for the
+        message that the action led to; the last message of an episode is then never rewarded.
         """
         self.reward, self.mix, self._one_step_late = reward, mix, one_step_late
         self._prefix = "" if one_step_late else "event_"

@@ -172,12 +172,7 @@ def mixed(plan: OptionPlan, coefficients: tuple[float, ...], sum_to_one: bool) -
 
 
 def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> OptionPlan | None:
-    """Parses the values of the config; None if there are no options.
-
-    Args:
-      options, controller, length: values of `config.policy`.
-      specs: observations that the world can record.
-    """
+    """Parses the values of the config; None if there are no options."""
     if not options.strip():
         if controller.strip():
             raise UserError(f"a controller needs options to choose from ({OPTIONS_FLAG}, {CONTROLLER_FLAG})")

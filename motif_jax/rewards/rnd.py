@@ -35,10 +35,8 @@ class RandomDistillation(RewardSource):
     def __init__(self, facts: Facts, key: jax.Array, mesh: Mesh | None):
         """Makes new networks.
 
-        Args:
-          facts: `observations` (their specs, as `kinds.to_record` writes them), `hidden`, `outputs`, `learning_rate`.
-          key: for the initial parameters.
-          mesh: the learner's devices; needed for `advance`.
+        `facts`: `observations` (their specs, as `kinds.to_record` writes them), `hidden`, `outputs`, `learning_rate`.
+        `mesh`: needed for `advance`.
         """
         self._facts, self._mesh = facts, mesh
         specs = dict(sorted(from_record(facts["observations"]).items()))

@@ -41,12 +41,7 @@ class Meeting(NamedTuple):
 
 
 def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> Meeting | None:
-    """Returns the meeting, or None for a single process; raises UserError for invalid values.
-
-    Args:
-      section: the config's section `distributed`.
-      environment: of this process, with SLURM's variables.
-    """
+    """Returns the meeting, or None for a single process; raises UserError for invalid values."""
     named = section.coordinator
     if named == "auto":
         tasks = whole_number(environment, "SLURM_STEP_NUM_TASKS", least=1, default=1)

@@ -234,10 +234,7 @@ class TranscriptWriter:
     def write(self, path: Path, provenance: dict[str, Any], flag: str = FLAG) -> Transcripts:
         """Writes all episodes, and opens the store.
 
-        Args:
-          path: the directory; it must not exist.
-          provenance: the source of the episodes, as JSON.
-          flag: the config value that names the source, for messages.
+        The directory must not exist. `provenance`: the source of the episodes, as JSON.
         """
         if os.path.lexists(path):
             raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")

@@ -39,14 +39,7 @@ class Prompt:
     """The prompt of one game."""
 
     def __init__(self, language: Wording, actions: Sequence[str], window: int, rewrite: Callable[[str], str]):
-        """Makes an empty prompt.
-
-        Args:
-          language: of the labels.
-          actions: names of the possible actions.
-          window: maximum number of observations.
-          rewrite: applied to the whole text.
-        """
+        """Makes an empty prompt. `window`: most observations. `rewrite`: applied to the whole text."""
         self._language, self._rewrite = language, rewrite
         self._head = f"{language.actions} {', '.join(actions)}"
         self._moments: collections.deque[Moment] = collections.deque(maxlen=window)

@@ -175,11 +175,7 @@ def limit(labels_per_1000_steps: float, steps: int) -> int:
 def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Draws pairs of captions. Returns their rows in the store, [number] twice.
 
-    Args:
-      store: captions.
-      number: number of pairs.
-      sample: "count": in proportion to how often a caption was seen; "distinct": uniformly.
-      seed: for the random numbers.
+    `sample`: "count": in proportion to how often a caption was seen; "distinct": uniformly.
     """
     rng = np.random.default_rng(seed)
     if not len(store.captions):

@@ -36,10 +36,7 @@ class OnlineKind(Protocol):
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """Learns from the store.
 
-        Args:
-          store: all labels.
-          news: number of new labels since the last call.
-          scores: moments of the scores of all steps since then.
+        `news`: number of new labels since the last call. `scores`: moments of the scores of all steps since then.
         """
 
     def view(self, store: Store) -> Any:

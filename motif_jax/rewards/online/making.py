@@ -77,10 +77,8 @@ class Judges:
     def open(self, goal: str, taken: int, at_once: bool) -> Stream | Direct:
         """Opens a judge for a goal.
 
-        Args:
-          goal: a name, or a sentence.
-          taken: number of earlier questions, which count towards the budget.
-          at_once: raise UserError if the judge cannot be reached now; otherwise retry in the background.
+        `taken`: number of earlier questions, which count towards the budget. `at_once`: raise UserError if the judge
+        cannot be reached now; otherwise retry in the background.
         """
         section = judge_section(self._config, goal)
 

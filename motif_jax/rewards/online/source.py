@@ -50,10 +50,7 @@ class OnlineSource(Captioned):
     def __init__(self, facts: Facts, config: ConfigDict | None = None, asking: Asking | None = None):
         """Begins without captions and labels.
 
-        Args:
-          facts: as returned by `facts`.
-          config: the config of the experiment; without it the source cannot `advance`.
-          asking: asks the judge; only on the first host.
+        `facts`: as returned by `facts`. Without `config` it cannot `advance`; only the first host has `asking`.
         """
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._config, self._asking = dict(facts), config, asking

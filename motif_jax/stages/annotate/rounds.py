@@ -32,12 +32,7 @@ class QuestionRounds:
     def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int):
         """Reads the rounds of an earlier run.
 
-        Args:
-          questions: all questions.
-          shard: the only shard of the annotation.
-          budget: number of questions to ask; those that have labels already count.
-          rounds: number of rounds.
-          seed: of the first round and of the training.
+        `budget`: number of questions to ask; those that have labels already count.
         """
         self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
         self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])

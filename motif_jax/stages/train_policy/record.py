@@ -227,12 +227,8 @@ class Probes:
     def __init__(self, model: Model, world: World, folder: Path, every: int, env_steps: int):
         """Opens the file.
 
-        Args:
-          model: the network, with its frozen parameters.
-          world: its `probes` map names to prompts; a world without them has no rows.
-          folder: the policy's.
-          every: updates per row; 0: no rows.
-          env_steps: where training resumes; later rows are removed.
+        A world without `probes`, or an `every` of 0, has no rows. Rows after `env_steps`, where training resumes, are
+        removed.
         """
         probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
         self._names, self._every, self._file = tuple(probes), every, None

@@ -131,9 +131,7 @@ def of_captions(
 def spread(captions: dict[str, Any], mark: tuple[float, float] | None) -> str:
     """The distribution of the reward over captions, as an HTML chart.
 
-    Args:
-      captions: the result of `of_captions`.
-      mark: a quantile level, and its reward, where the chart has a line; None: no line.
+    `captions`: the result of `of_captions`. `mark`: a quantile level, and its reward, where the chart has a line.
     """
     heights, edges = captions["heights"], captions["edges"]
     low, high = edges[0], edges[-1]

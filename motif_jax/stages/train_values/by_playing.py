@@ -92,11 +92,7 @@ def by_playing(
 def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | None, max_length: int) -> TranscriptBatch:
     """The games as rows, with the advantage of each token; longer ones are cut.
 
-    Args:
-      games: neighbours are groups.
-      group: how they count.
-      discount: of gigpo; None: grpo.
-      max_length: tokens of a row.
+    `games`: neighbours are groups. `discount`: of gigpo; None: grpo.
     """
     longest = min(max(len(game.tokens) for game in games), max_length)
     shape = len(games), -(-longest // WIDTHS) * WIDTHS
