@@ -126,7 +126,6 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
 
     Args:
       captions: with a worth that has degrees.
-      paid: the shares.
       values: the mean reward of each group, NaN where unknown. [G]
     """
     nothing = captions.shows_nothing

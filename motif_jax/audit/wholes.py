@@ -46,7 +46,6 @@ def check_wholes(plan: JudgePlan, answers: JudgeAnswers, early: np.ndarray, late
     """Whether the judge sees what the learnt return shows.
 
     Args:
-      plan, answers: with the questions about pairs of episodes.
       early, late: learnt return of random play's and of the agent's episode of each pair. [P]
     """
     judged = answers.mean(plan.wholes)

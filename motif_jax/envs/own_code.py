@@ -162,7 +162,6 @@ def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
 
     Args:
       rewards: one per game. [E] float32
-      named: their source and its flag, see `owner`.
     """
     if not np.isfinite(rewards).all():
         reward = rewards[~np.isfinite(rewards)][0]

@@ -87,7 +87,6 @@ def accumulate(loss: Callable[[Any, Any], jax.Array], params: Any, batch: Any, n
 
     Args:
       loss: (params, batch) -> the sum of the losses of the rows, not their mean.
-      params: the gradient is with respect to these.
       batch: arrays [B, ...].
       num_parts: must divide B.
     """

@@ -90,9 +90,7 @@ def score(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Arra
     """Scores choices.
 
     Args:
-      model: the language model.
       tokens, segments: contexts of one segment each; see `model.py`. [B, L]
-      tree: the choices.
     """
     hidden = model.read_tree(tokens, segments, jnp.asarray(tree.nodes), jnp.asarray(tree.above))
     logits = model.logits(hidden)  # [B, 1 + K, vocabulary]

@@ -88,8 +88,6 @@ def sum_of_terms(
     """Computes the loss, and its terms for the metrics.
 
     Args:
-      inputs: of this device.
-      settings: of the learner.
       exploration_coefficient: annealed. []
       group: of grpo and gigpo, which have no critic.
 

@@ -144,7 +144,6 @@ def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootst
 
     Args:
       following: Q of all actions in the next states. [n, A]
-      drawn: the transitions.
       discount: gamma
       bootstrap: "never": a time limit is an end.
     """

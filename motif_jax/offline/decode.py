@@ -84,7 +84,6 @@ def value_of_texts(
     """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text.
 
     Args:
-      language: the functions of the language model.
       recipe: of the values; without values, all results are 0.
       values: see `ShiftArguments`; beta and clip are not used.
       tokens, segments: the context. [B, L]

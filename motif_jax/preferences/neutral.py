@@ -29,7 +29,6 @@ def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
     """The most frequent captions with a message, if neutral moments are rare but exist; otherwise none. [K]
 
     Args:
-      table: the captions.
       ids: the caption of every step. [N, 2, L]
     """
     shown = np.asarray(table.messages.any(1))  # [U]

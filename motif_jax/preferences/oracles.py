@@ -25,7 +25,6 @@ def ask_oracle(name: str, dataset: PairDataset, rows: np.ndarray, seed: int) -> 
 
     Args:
       name: "score" (of the episode that a moment is from), "return" (rewards summed over the moment), or "random".
-      dataset: the pairs.
       rows: the pairs to compare, ascending. [M]
       seed: of "random"; a row's verdict depends on the seed alone.
 

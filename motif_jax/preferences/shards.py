@@ -208,7 +208,6 @@ def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
     So every question belongs to one job, and neighbouring questions, which share the first caption, stay together.
 
     Args:
-      part: the shard.
       of_pair: the question of each pair, or -1. [N]
 
     Returns:

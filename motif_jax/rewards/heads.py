@@ -60,7 +60,6 @@ def disagreement(
       values: the raw reward that is paid. [U]
       counts: how often training shows each caption. [U]
       messages: the captions. [U, 256]
-      statistics: those that normalise the reward.
 
     Returns:
       `number`, E; `mean`, over the moments of the training pairs; `highest`, the captions with the highest rewards.

@@ -40,11 +40,8 @@ class Pupil:
         """Compiles the functions.
 
         Args:
-          params: initial parameters.
           scores: (parameters, messages [D, W]) -> [D].
           loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
-          optimizer: an optax optimizer.
-          seed: for dropout.
         """
         self._state = State(params, optimizer.init(params))
         self.lessons = 0

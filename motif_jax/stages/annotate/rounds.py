@@ -96,7 +96,6 @@ def small_rewards(
       ids: the message of every step of each question. [Q, 2, L]
       target: P(second is better) of each question. [Q]
       known: numbers of the questions to learn from. [K]
-      seed: of the training.
 
     Returns:
       [E, U]

@@ -35,9 +35,7 @@ def write_page(
     """Writes `folder/reward.html`, and `captions.json` for the report.
 
     Args:
-      folder: workdir/reward.
       facts: the contents of statistics.json.
-      statistics: of the last epoch.
       values: raw reward of every caption; None if the reward reads more than the message. [U]
       messages, counts: the captions, and how often training shows each. [U, 256], [U]
       rewards, target: of the validation pairs. [M, 2], [M]

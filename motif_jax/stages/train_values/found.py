@@ -78,8 +78,6 @@ def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> n
     Args:
       values: per token. [B, T]
       rows: one episode each.
-      utterance: number of the utterance, from 0 on.
-      count: number of tokens.
     """
     found = np.empty((len(values), count), values.dtype)
     for row, closes in enumerate(np.asarray(rows.closes)):
