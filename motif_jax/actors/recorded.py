@@ -34,13 +34,7 @@ def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, see
 
 
 def play_branches(
-    world: TextWorld,
-    expert: str,
-    other: str,
-    episodes: Iterable[int],
-    *,
-    per_moment: int = 1,
-    seed: int,
+    world: TextWorld, expert: str, other: str, episodes: Iterable[int], *, per_moment: int = 1, seed: int
 ) -> Iterator[Episode]:
     """Plays each episode with one player, and branches off at each of its moments with another.
 

@@ -12,11 +12,7 @@ from motif_jax.structs import UserError
 
 REFERENCE, ALL, MARKDOWN = "reference", "all", "markdown"
 EXPERIMENT = "experiment"  # for values outside of all sections
-TOPICS = {
-    ALL: "all sections",
-    REFERENCE: "effects of a config's switch `reference`",
-    MARKDOWN: "docs/config.md",
-}
+TOPICS = {ALL: "all sections", REFERENCE: "effects of a config's switch `reference`", MARKDOWN: "docs/config.md"}
 PAGE = """# All values of the config
 
 Made by `motif-jax --help=markdown > docs/config.md` from the declarations in the code. A value that decides the result

@@ -61,10 +61,7 @@ class Options:
         "", Text(longest=1000), "the sum of rewards for which the controller chooses options", decides=True
     )
     controller_chooses: str = value(
-        "options",
-        Text(("options", MIXTURES)),
-        "options, one at a time; or mixtures of them",
-        decides=True,
+        "options", Text(("options", MIXTURES)), "options, one at a time; or mixtures of them", decides=True
     )
 
 

@@ -40,11 +40,7 @@ def view(cells) -> np.ndarray:
 ROOM = {(x, 4): (WALL, GREY) for x in range(-3, 4)} | {(2, y): (WALL, GREY) for y in range(5)}
 GOLDEN = [  # what is seen; in English; in French
     ({}, [], []),
-    (
-        {(0, 1): (KEY, RED)},
-        ["You see a red key 1 step forward"],
-        ["Tu vois une clef rouge 1 pas devant"],
-    ),
+    ({(0, 1): (KEY, RED)}, ["You see a red key 1 step forward"], ["Tu vois une clef rouge 1 pas devant"]),
     (
         {(-3, 0): (BALL, GREY), (1, 2): (BOX, PURPLE)},
         ["You see a grey ball 3 steps left", "You see a purple box 1 step right and 2 steps forward"],
@@ -212,9 +208,7 @@ def test_missions_in_published_french(english, french):
 
 
 @pytest.mark.differs(
-    "glam",
-    there="rewordings replace letters, also within words",
-    here="rewordings replace whole words",
+    "glam", there="rewordings replace letters, also within words", here="rewordings replace whole words"
 )
 def test_words_are_replaced_whole_and_in_one_pass():
     rewrite = make_rewrite(REWORDINGS["invented_words"])

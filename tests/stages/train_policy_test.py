@@ -387,10 +387,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"num_workers": 5000, "synchronous": False}, "5000 workers are too many"),
         ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),
         ({"distributed__coordinator": "here"}, "give host:port, not 'here'"),
-        (
-            {"distributed__coordinator": "here:1", "distributed__process_id": 4},
-            "process_id 4 must be below",
-        ),
+        ({"distributed__coordinator": "here:1", "distributed__process_id": 4}, "process_id 4 must be below"),
     ],
 )
 def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):

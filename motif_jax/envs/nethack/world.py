@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.nethack.game_settings import FrameSettings, GameSettings
-from motif_jax.envs.nethack.observations import (
-    EVENTS,
-    NUMBERS,
-    OBSERVATIONS,
-    STILL,
-    VIEWPOINTS,
-    Frames,
-    frame_keys,
-)
+from motif_jax.envs.nethack.observations import EVENTS, NUMBERS, OBSERVATIONS, STILL, VIEWPOINTS, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import CHOICE, Screen, World, trained_world

@@ -31,14 +31,7 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
-from motif_jax.transcripts.imports import (
-    FLAG,
-    import_episodes,
-    read_lmrl,
-    read_lmrl_wordle,
-    read_reddit,
-    read_visdial,
-)
+from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG

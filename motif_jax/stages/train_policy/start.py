@@ -257,9 +257,7 @@ def write_rescued(
     write_whole(folder / RESCUED, lambda file: np.savez(file, **arrays))
 
 
-def read_rescued(
-    folder: Path,
-) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
+def read_rescued(folder: Path) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
     """Reads a rescued state; None if there is not one.
 
     Returns:

@@ -203,10 +203,7 @@ def _worth(worth: Mapping[str, Any], words: str) -> list[str]:
 def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
     bins = calibration(rewards, target)
     rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
-    lines = {
-        "this reward": [(row["predicted"], row["stated"]) for row in bins],
-        "perfect": [(0.0, 0.0), (1.0, 1.0)],
-    }
+    lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
     words = ("predicted P(second is better)", "stated by the annotator", "pairs")
     return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
 
