@@ -111,15 +111,12 @@ class Decoder(LanguageModel):
         return self._look(tokens, causal_mask(segments), added)
 
     def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
-        """Hidden states at the end of contexts, and at the nodes of a tree of continuations.
+        """Hidden states at the end of contexts, and at the nodes of a tree of continuations. [B, 1 + K, width]
 
         Args:
           tokens, segments: contexts of one segment each. [B, L]
           nodes: tokens of the tree. [B or 1, K]
           above: ancestors of each node, itself included. [B or 1, K, K] bool
-
-        Returns:
-          [B, 1 + K, width]
         """
         (num_rows, length), num_nodes = tokens.shape, nodes.shape[1]
         nodes = jnp.broadcast_to(nodes, (num_rows, num_nodes))
@@ -185,14 +182,11 @@ class EncoderDecoder(LanguageModel):
     def __call__(
         self, tokens: jax.Array, segments: jax.Array, answers: jax.Array, answer_segments: jax.Array
     ) -> jax.Array:
-        """Hidden states of the decoder.
+        """Hidden states of the decoder. [B, T, width]
 
         Args:
           tokens, segments: contexts of one segment each. [B, L]
           answers, answer_segments: input of the decoder, start token included. [B, T]
-
-        Returns:
-          [B, T, width]
         """
         return self._decode(self.encode(tokens, segments), answers, causal_mask(answer_segments))
 

@@ -51,14 +51,11 @@ class MessageEncoder(nnx.Module):
         self.linears = nnx.List([OrthogonalLinear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
 
     def __call__(self, message: jax.Array) -> jax.Array:
-        """Encodes messages.
+        """Encodes messages. [B, FEATURES]
 
         Args:
           message: character codes, padded with zeros. Trailing columns of zeros may be missing.
             [B, W] integers
-
-        Returns:
-          [B, FEATURES]
         """
         message = message[:, : self.LENGTH].astype(jnp.int32)
         # Code 0 is padding: its vector is always zero.
@@ -190,13 +187,10 @@ class RewardModel(nnx.Module):
         self.head = OrthogonalLinear(512, 1, rngs=rngs)
 
     def __call__(self, moment: Mapping[str, jax.Array]) -> jax.Array:
-        """Computes the rewards of moments.
+        """Computes the rewards of moments. [B] float32
 
         Args:
           moment: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
-
-        Returns:
-          [B] float32
         """
         features = []
         if self.blstats is not None:

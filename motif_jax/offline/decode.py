@@ -81,7 +81,7 @@ def value_of_texts(
     language: ModelFunctions, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array,
     said: jax.Array, lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text.
+    """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text. [B]
 
     Args:
       recipe: of the values; without values, all results are 0.
@@ -89,9 +89,6 @@ def value_of_texts(
       tokens, segments: the context. [B, L]
       said: the candidates' tokens, including the end mark. [B, N]
       lengths: number of the candidates' tokens. [B]
-
-    Returns:
-      [B]
     """
     number = jnp.arange(said.shape[1])
     there = number < lengths[:, None]
