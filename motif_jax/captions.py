@@ -127,8 +127,7 @@ class CaptionIndex:
     def add(self, messages: np.ndarray) -> np.ndarray:
         """Adds distinct messages that are not in the index yet.
 
-        Args:
-          messages: [K, 256] uint8
+        `messages`: [K, 256] uint8
 
         Returns:
           Which of them were added, in their order; not those whose hash another message has. [K'] int64

@@ -146,7 +146,6 @@ class HubTokeniser:
     """Any tokenizer.json, by the library `tokenizers`."""
 
     def __init__(self, text: str):
-        """From the content of the file."""
         if importlib.util.find_spec("tokenizers") is None:
             raise UserError(f"this {FILE} needs the library tokenizers: pip install 'motif_jax[language]'")
         self.text, self._tokenizer = text, _from_text(text)

@@ -26,7 +26,6 @@ class AnswerStore:
         self.folder = self._lines.folder
 
     def open(self) -> None:
-        """Creates this job's file."""
         self._lines.open()
 
     def add(self, answered: Iterable[tuple[Question, QuestionAnswer]], at_once: bool = True) -> None:

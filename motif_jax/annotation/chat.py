@@ -88,7 +88,6 @@ class ChatHandler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def list_models(self, names: Sequence[str]) -> None:
-        """Answers GET /v1/models."""
         self.reply(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 

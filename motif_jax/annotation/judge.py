@@ -67,7 +67,6 @@ class Judge:
 
     @property
     def url(self) -> str:
-        """The address for `Server`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property

@@ -39,7 +39,6 @@ class AnswerChecks:
         self._world = world
 
     def refusal(self, method: str, wanted: str, value: Any) -> UserError:
-        """Makes the error for a wrong return value of a method."""
         return UserError(
             f"{method} of the world {self._world!r} must return {wanted}, not {_spelled(value)} ({WORLD_FLAG})"
         )
@@ -60,7 +59,6 @@ class AnswerChecks:
         return value
 
     def number(self, method: str, wanted: str, value: Any, largest: float = sys.float_info.max) -> float:
-        """Checks a finite number."""
         if not isinstance(value, str | bytes):
             try:
                 number = float(value)
@@ -71,7 +69,6 @@ class AnswerChecks:
         raise self.refusal(method, wanted, value)
 
     def reward(self, value: Any) -> float:
-        """Checks the reward of a step."""
         return self.number("step()", "a reward that is a finite number of float32", value, LARGEST)
 
     def flag(self, method: str, what: str, value: Any) -> bool:
@@ -145,13 +142,11 @@ class AnswerChecks:
         return value
 
     def names(self, what: str, value: Any) -> tuple[str, ...]:
-        """Checks a tuple or list of names."""
         if not isinstance(value, tuple | list) or not all(isinstance(name, str) for name in value):
             raise self.refusal(what, "a tuple of texts", value)
         return tuple(value)
 
     def figures(self, figures: Mapping[str, type], value: Any) -> tuple[float, ...]:
-        """Checks the figures of an episode."""
         wanted = f"a finite number for each of {', '.join(figures)}"
         several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
         if not several or len(value) != len(figures):

@@ -166,7 +166,6 @@ class GymWorld(SequentialWorld):
 
     @property
     def action_space(self) -> ActionSpace | None:
-        """See `action_space.space_of`."""
         return self.action_parts.space if self.action_parts else None
 
     @property

@@ -158,11 +158,7 @@ class StrictRows(np.ndarray):
 
 
 def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
-    """Raises UserError if recorded rewards are not finite.
-
-    Args:
-      rewards: one per game. [E] float32
-    """
+    """Raises UserError if recorded rewards are not finite. `rewards`: one per game. [E] float32"""
     if not np.isfinite(rewards).all():
         reward = rewards[~np.isfinite(rewards)][0]
         raise UserError(f"{named[0]} gave the reward {reward}, which is not a finite number of float32 ({named[1]})")

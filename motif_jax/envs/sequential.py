@@ -85,7 +85,6 @@ class SequentialVector:
                 self._start(index)
 
     def observe(self, rows: Rows) -> None:
-        """Writes the current observations."""
         for index, game in enumerate(self.games):
             for name in self._plain:
                 rows[name][index] = game.seen[name]

@@ -66,7 +66,6 @@ class TextGame:
 
     @property
     def hidden(self) -> Any:
-        """See `TextState`."""
         return None
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
@@ -129,7 +128,6 @@ class TextGame:
 
     @property
     def steps(self) -> int:
-        """Number of the agent's texts."""
         return sum(turn.is_action for turn in self.turns)
 
     def state(self) -> TextState:
@@ -160,7 +158,6 @@ class TextGame:
         """Nothing to free."""
 
     def _look(self) -> None:
-        """Updates the observations."""
         said = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
         self.message, self.message_count = said, self._counts.get(said, 0) + 1
         self._counts[said] = self.message_count

@@ -131,7 +131,6 @@ class ToySettings(NamedTuple):
     reference_time_limit: bool = False
 
     def make(self, buffers: dict[str, np.ndarray]) -> OwnToyGame:
-        """Makes a game that writes into `buffers`."""
         return OwnToyGame(buffers, max_episode_steps=self.max_episode_steps)
 
 

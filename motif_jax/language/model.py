@@ -198,7 +198,6 @@ class EncoderDecoder(LanguageModel):
         return self._decode(self.encode(tokens, segments), nodes, above)
 
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
-        """See `Decoder.begin`."""
         num_rows = len(tokens)
         mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
         cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
@@ -206,7 +205,6 @@ class EncoderDecoder(LanguageModel):
         return self.read(reading, jnp.full(num_rows, self.config.start))
 
     def read(self, reading: PrefixState, token: jax.Array) -> tuple[PrefixState, jax.Array]:
-        """See `Decoder.read`."""
         seen = reading.seen[0].at[:, reading.at].set(True)
         position = jnp.broadcast_to(reading.at, (1, 1))
         sight = Sight(seen[:, None], position, jnp.arange(seen.shape[1])[None])

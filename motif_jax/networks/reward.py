@@ -40,7 +40,6 @@ class MessageEncoder(nnx.Module):
     LINEARS: Sequence[int] = (128,)
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises the parameters as published."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, self.EMBEDDING)).at[0].set(0))
         convolutions, inputs, length = [], self.EMBEDDING, self.LENGTH
         for outputs, width, pooled in self.CONVOLUTIONS:
@@ -53,9 +52,7 @@ class MessageEncoder(nnx.Module):
     def __call__(self, message: jax.Array) -> jax.Array:
         """Encodes messages. [B, FEATURES]
 
-        Args:
-          message: character codes, padded with zeros. Trailing columns of zeros may be missing.
-            [B, W] integers
+        `message`: character codes, padded with zeros. Trailing columns of zeros may be missing. [B, W] integers
         """
         message = message[:, : self.LENGTH].astype(jnp.int32)
         # Code 0 is padding: its vector is always zero.
@@ -189,8 +186,7 @@ class RewardModel(nnx.Module):
     def __call__(self, moment: Mapping[str, jax.Array]) -> jax.Array:
         """Computes the rewards of moments. [B] float32
 
-        Args:
-          moment: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
+        `moment`: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
         """
         features = []
         if self.blstats is not None:

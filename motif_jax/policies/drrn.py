@@ -36,7 +36,6 @@ class RelevanceNetwork(nnx.Module):
     """Maps prompts to Q of all actions."""
 
     def __init__(self, num_tokens: int, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises the parameters."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (num_tokens, width)))
         self.prompt_reader = Core(width, width, dtype=dtype, rngs=rngs)
         self.name_reader = Core(width, width, dtype=dtype, rngs=rngs)

@@ -230,7 +230,6 @@ def play_turn(
 
 
 def _is_there(played: PlayerParameters) -> bool:
-    """Whether all arrays are computed."""
     return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 
 

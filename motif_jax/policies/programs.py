@@ -163,7 +163,6 @@ class Scaled:
         self.config, self.begin, self.read = decoder.config, decoder.begin, decoder.read
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """See `Decoder.logits`."""
         return self._factor * self._decoder.logits(hidden)
 
 
@@ -176,7 +175,6 @@ class Conditioned:
         self.config, self.logits, self.read = decoder.config, decoder.logits, decoder.read
 
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
-        """See `Decoder.begin`."""
         first = jnp.arange(tokens.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
         added = condition(self._params, jnp.broadcast_to(self._wanted, tokens.shape), first)
         return self._decoder.begin(tokens, segments, room, added)

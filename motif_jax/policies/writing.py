@@ -137,7 +137,6 @@ class ValueWriter:
         )  # fmt: skip
 
     def _program(self, decoding: Decoding) -> Any:
-        """The compiled program for a kind of decoding."""
         kind = "sample" if decoding.kind == "greedy" else decoding.kind  # a temperature of 0
         count = {"beam": decoding.beams, "rerank": decoding.candidates}.get(kind, 1)
         key = kind, count, decoding.max_tokens, bool(np.isfinite(decoding.clip))

@@ -206,9 +206,7 @@ def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
     """The rows of a shard, ascending: all pairs of its questions, and its share of the pairs without a question.
 
     So every question belongs to one job, and neighbouring questions, which share the first caption, stay together.
-
-    Args:
-      of_pair: the question of each pair, or -1. [N]
+    `of_pair`: the question of each pair, or -1. [N]
 
     Returns:
       [M] int64

@@ -98,7 +98,6 @@ class PairDataset:
         return self.num_pairs
 
     def preference_names(self) -> list[str]:
-        """The names of the annotations in this dataset."""
         return sorted(
             file.stem for file in self.path.glob("preference/*.npy") if re.fullmatch(NAME, file.stem) and file.is_file()
         )
@@ -168,7 +167,6 @@ class PairDataset:
         return {key: self._open(f"{folder}/{key}.npy") for key in there}
 
     def _open(self, name: str) -> np.ndarray:
-        """Maps an array from its file."""
         file = self.path / name
         if not self._follow_links and leads_out(file, self.path):
             raise UserError(

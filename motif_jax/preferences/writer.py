@@ -86,7 +86,6 @@ class PairWriter:
         return self.moments >= len(self._places)
 
     def add(self, episode: FinishedEpisode) -> None:
-        """Writes the stretches of the next episode."""
         starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
         spots = self._places[self.moments : self.moments + len(starts)]
         starts = starts[: len(spots)]

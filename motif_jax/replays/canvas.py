@@ -74,7 +74,6 @@ class Canvas:
             self.styles[row, column] ^= REVERSED
 
     def text(self) -> list[str]:
-        """The lines without their colours."""
         return ["".join(map(chr, line)) for line in self.chars]
 
 

@@ -224,7 +224,6 @@ def _actions(story: Story, frame: int) -> list[Span]:
 
 
 def _value(story: Story, frame: int) -> Span:
-    """The policy's value estimate."""
     return number(float(story.replay.value[frame])) if frame < story.replay.steps else "-", TEXT
 
 
@@ -253,5 +252,4 @@ def _sum(value: float, width: int = 0) -> Span:
 
 
 def _weight(story: Story, frame: int) -> int:
-    """The colour of a message."""
     return WHITE if story.rewards[frame] else TEXT if message_text(story.replay, frame) else SOFT

@@ -140,7 +140,6 @@ class OptionPlan(NamedTuple):
         return len(self.coefficients) ** len(self.names) if self.coefficients else len(self.names)
 
     def record(self) -> dict[str, Any]:
-        """As JSON, for a checkpoint."""
         mixture = {"coefficients": [*self.coefficients], "sum_to_one": self.sum_to_one} if self.coefficients else {}
         return {"names": [*self.names], "lengths": [*self.lengths]} | mixture
 

@@ -224,7 +224,6 @@ class TranscriptWriter:
         self._terminal.append(episode.terminal)
 
     def turns(self) -> Turns:
-        """The turns of all episodes so far."""
         ends = np.array(self._ends, np.int64)
         return Turns(
             [*self._ids], np.array(self._text, np.int32), np.frombuffer(bytes(self._is_action), bool),

@@ -198,7 +198,6 @@ class NetHackGame(PromptedEngine):
 
     @property
     def cause(self) -> str:
-        """The cause of death; "" while alive."""
         return engine.cause_of_death(self._engine) if self.end == EndStatus.DEATH else ""
 
     @property

@@ -122,7 +122,6 @@ class GymGame(gymnasium.Env):
 
 
 def _space(key: str, spec: ArraySpec) -> spaces.Box:
-    """Returns the gymnasium space of one observation."""
     dtype = np.dtype(spec.dtype)
     low, high = np.empty(spec.shape, dtype), np.empty(spec.shape, dtype)
     if dtype.kind == "f":  # readings of a step have no limits

@@ -56,7 +56,6 @@ class TreasureGame:
         self._max_steps = max_episode_steps
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Places hero and gold."""
         self._squares, self._column = SQUARES.copy(), START
         self._episode, self._steps, self._gold, self._return = episode, 0, 0, 0.0
         self.end, self.cause = EndStatus.RUNNING, ""

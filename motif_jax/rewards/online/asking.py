@@ -114,7 +114,6 @@ class Asking:
         self._down_s = silent_s
 
     def figures(self) -> dict[str, float]:
-        """Figures since the last call."""
         judge = self._judge
         return self.tally.figures() | {
             "under_way": float(judge.under_way),
@@ -124,7 +123,6 @@ class Asking:
         }
 
     def close(self) -> None:
-        """Closes the judge and the log."""
         self._judge.close()
         self._log.close()
 
@@ -227,7 +225,6 @@ class Tally:
                 self._ages.append(now - self._first_seen_s.pop(one.item.number))
 
     def forget(self) -> None:
-        """Drops the waiting questions."""
         self._first_seen_s.clear()
 
     def figures(self) -> dict[str, float]:

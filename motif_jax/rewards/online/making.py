@@ -58,7 +58,6 @@ class Judges:
 
     @property
     def name(self) -> str:
-        """The name of the model or backend."""
         section = self._config.annotate
         return str(section.model or section.backend)
 

@@ -80,7 +80,6 @@ class Pupil:
         self.lessons = max(self.lessons, 1)
 
     def arrays(self) -> dict[str, Any]:
-        """The state, for checkpoints."""
         return {**self._state._asdict(), "lessons": np.array([self.lessons], np.int64)}
 
     def restore(self, arrays: Any) -> None:

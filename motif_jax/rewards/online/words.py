@@ -43,7 +43,6 @@ class WordsSource(Captioned):
     learns = True
 
     def __init__(self, facts: Facts, vectors: Vectors):
-        """Takes the result of `facts`, and word vectors."""
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._vectors = dict(facts), vectors
         self._turns = parse_goals(facts["goals"])

@@ -41,7 +41,6 @@ class CaptionNumbers:
         self._by_message: dict[bytes, int] = {}
 
     def of(self, message: bytes) -> int:
-        """The number of the caption of a message."""
         number = self._by_message.get(message)
         if number is None:
             text = decode(np.frombuffer(message, np.uint8))

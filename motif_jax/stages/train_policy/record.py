@@ -92,7 +92,6 @@ class Record:
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
 
     def batch(self, batch: RolloutBatch) -> None:
-        """Adds the episodes and figures of a batch."""
         ended = self._returns.take(batch)
         self._ended += ended
         self.recent.extend(ended)

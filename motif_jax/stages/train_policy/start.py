@@ -54,7 +54,6 @@ class Keeper:
     """Checkpoints of a policy, each of which can be used without other files."""
 
     def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
-        """Opens `folder/checkpoints`."""
         section, self._sources = config.policy, parts.sources
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
         self._saving = threading.Lock()  # another thread saves if a host is lost
