@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,27 +83,8 @@ class FrameWorld(World):
     def __init__(self, settings: FrameSettings):
         self.settings = settings
 
-    def vector(
-        self,
-        num_games: int,
-        observations: tuple[str, ...],
-        *,
-        seed: int,
-        stream: int,
-        next_episode: Callable[[int], int] | None = None,
-        extra_frames: Iterable[str] = (),
-        stepping: Any = None,
-    ) -> GameVector:
-        return GameVector(
-            num_games,
-            self.settings,
-            observations,
-            seed=seed,
-            stream=stream,
-            next_episode=next_episode,
-            extra_frames=extra_frames,
-            stepping=stepping,
-        )
+    def vector(self, num_games: int, observations: tuple[str, ...], **options: Any) -> GameVector:
+        return GameVector(num_games, self.settings, observations, **options)
 
     def game(self, shown: bool = True) -> ShownGame:
         return ShownGame(self.settings, shown)
