@@ -57,7 +57,6 @@ class CaptionTable:
         return ids.reshape(messages.shape[:-1])
 
     def text(self, number: int) -> str:
-        """The text of a caption."""
         return decode(self.messages[number])
 
     def save(self, directory: Path) -> None:
@@ -122,15 +121,13 @@ class CaptionIndex:
         return self.lookup.messages[: len(self)]
 
     def clear(self) -> None:
-        """Removes all captions."""
         nothing = np.zeros(0, np.int64)
         self.lookup = Lookup(np.zeros((0, WIDTH), np.uint8), nothing, np.zeros(0, np.uint64), nothing)
 
     def add(self, messages: np.ndarray) -> np.ndarray:
         """Adds distinct messages that are not in the index yet.
 
-        Args:
-          messages: [K, 256] uint8
+        `messages`: [K, 256] uint8
 
         Returns:
           Which of them were added, in their order; not those whose hash another message has. [K'] int64

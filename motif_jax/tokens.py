@@ -97,13 +97,11 @@ class BuiltInTokeniser:
         return [part for word in found for part in (word if word in cls.first else [word])]
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
-        """See `Tokeniser`."""
         words = re.findall(self.pattern, text) if marks else self._pieces(text)
         found = [self._ids.get(word, UNKNOWN_TOKEN) for word in words]
         return [*found, self.end_id] if special_tokens else found
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """See `Tokeniser`."""
         return self.between.join(self._words[token] for token in tokens if token not in self._special)
 
     @classmethod
@@ -148,7 +146,6 @@ class HubTokeniser:
     """Any tokenizer.json, by the library `tokenizers`."""
 
     def __init__(self, text: str):
-        """From the content of the file."""
         if importlib.util.find_spec("tokenizers") is None:
             raise UserError(f"this {FILE} needs the library tokenizers: pip install 'motif_jax[language]'")
         self.text, self._tokenizer = text, _from_text(text)
@@ -159,7 +156,6 @@ class HubTokeniser:
         self._marks = {number: mark for mark, number in ids.items() if number is not None}
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
-        """See `Tokeniser`."""
         with _told(f"encode {text[:60]!r}"):
             found = self._tokenizer.encode(text, add_special_tokens=False).ids
             has_marks = not (marks or self._marks.keys().isdisjoint(found))
@@ -169,7 +165,6 @@ class HubTokeniser:
             return found
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """See `Tokeniser`."""
         with _told("decode what was generated"):
             return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
 

@@ -18,10 +18,7 @@ SMALL = (
     "--config.collect.num_workers=0",
 )  # fmt: skip
 STAGES = "--stage=collect,annotate,report"
-ASCII = (
-    {"PYTHONIOENCODING": "ascii:strict"},
-    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-)
+ASCII = ({"PYTHONIOENCODING": "ascii:strict"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
 STARTS = 12  # that are interrupted
 
 

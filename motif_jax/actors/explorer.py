@@ -47,11 +47,7 @@ def beside(bits: int) -> int:
 def path_to(start: int, goals: int, walkable: int, doors: int) -> list[int]:
     """The actions along a shortest path from `start` to any of `goals`; [] if `goals` cannot be reached.
 
-    Args:
-      start: one square.
-      goals: squares to reach; only walkable ones can be reached.
-      walkable: squares that can be entered.
-      doors: squares that cannot be entered or left diagonally.
+    No diagonal step enters or leaves a square of `doors`.
     """
     layers = [start]
     seen = start

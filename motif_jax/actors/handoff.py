@@ -107,7 +107,6 @@ class Handoff:
 
     @property
     def depth(self) -> int:
-        """The number of batches in the queue."""
         return self._ready.qsize()
 
     def offer(self, full: Full) -> None:

@@ -21,11 +21,7 @@ FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; most branch
 def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, seed: int) -> Iterator[Episode]:
     """Plays episodes one after another.
 
-    Args:
-      world: the text world.
-      player: scripted players, as for `players.parse_scripted`.
-      episodes: numbers of the episodes; together with the seed they determine the games.
-      seed: as for a pool.
+    Numbers and seed determine the games. `player`: as for `players.parse_scripted`.
     """
     game, players = world.game(shown=False), make_scripted(player, world, 1)
     try:
@@ -38,22 +34,12 @@ def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, see
 
 
 def play_branches(
-    world: TextWorld,
-    expert: str,
-    other: str,
-    episodes: Iterable[int],
-    *,
-    per_moment: int = 1,
-    seed: int,
+    world: TextWorld, expert: str, other: str, episodes: Iterable[int], *, per_moment: int = 1, seed: int
 ) -> Iterator[Episode]:
     """Plays each episode with one player, and branches off at each of its moments with another.
 
-    So the values of the same moment can be compared between the two players.
-
-    Args:
-      world, episodes, seed: as for `play_episodes`.
-      expert, other: the players.
-      per_moment: branches from each moment before a text of the expert.
+    So the values of the same moment can be compared between the two players. `per_moment`: branches from each moment
+    before a text of the expert.
 
     Yields:
       The expert's episode, then its branches. Their `info` has `episode`; `branch`, the number of the branch from 1 on,

@@ -113,9 +113,7 @@ class WorkerHandle:
     def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[Full], int, list[int]]:
         """Kills the worker and starts another one in its place.
 
-        Args:
-          hung: whether the worker hangs, and has not died.
-          blame: deaths of workers by episode (plus 1); this death is added.
+        `blame`: deaths of workers by episode (plus 1), to which this one is added.
 
         Returns:
           Unread full slots, number of lost steps, episodes that are given up.

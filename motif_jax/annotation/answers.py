@@ -26,7 +26,6 @@ class AnswerStore:
         self.folder = self._lines.folder
 
     def open(self) -> None:
-        """Creates this job's file."""
         self._lines.open()
 
     def add(self, answered: Iterable[tuple[Question, QuestionAnswer]], at_once: bool = True) -> None:
@@ -45,9 +44,7 @@ class AnswerStore:
 def read_answers(folder: Path, one: bool = False) -> Iterator[tuple[Question, QuestionAnswer]]:
     """Yields the answers of all jobs, including those without a verdict, in no particular order.
 
-    Args:
-      folder: an `AnswerStore.folder`.
-      one: whether to read the answers about one caption instead of two.
+    `one`: those about one caption instead of two.
     """
     for entry in read_entries(folder):
         found = _parse(entry, one)

@@ -58,12 +58,8 @@ def open_annotator(
 ) -> tuple[Annotator, dict[str, Any]]:
     """Starts the annotator that the section describes.
 
-    Args:
-      section: `config.annotate`.
-      texts: the texts about the game.
-      seed: of sampling in vLLM.
-      one: whether questions are about one caption instead of two.
-      temperature: of the probabilities that rules give in this process; None: verdicts.
+    `one`: questions are about one caption instead of two. `temperature`: of the probabilities that rules give in this
+    process; None: verdicts.
 
     Returns:
       The annotator, and everything its answers depend on, for the answer cache ({}: not cached).

@@ -37,7 +37,6 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
         return self.server_address[1]
 
     def handle_error(self, *_: object) -> None:
@@ -57,7 +56,6 @@ class ChatHandler(BaseHTTPRequestHandler):
         self.server.connections.add(self.connection)
 
     def finish(self) -> None:
-        """Unregisters the connection."""
         self.server.connections.discard(self.connection)
         with contextlib.suppress(OSError):  # from flushing unsent data
             super().finish()
@@ -90,7 +88,6 @@ class ChatHandler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def list_models(self, names: Sequence[str]) -> None:
-        """Answers GET /v1/models."""
         self.reply(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 
@@ -106,9 +103,7 @@ def user_text(body: dict[str, Any]) -> str:
 def read_question(shown: str, captions: str) -> Question | None:
     """Recovers the captions from a rendered `Prompt.captions`; None unless there is exactly one way to read them.
 
-    Args:
-      shown: the end of the user's message, where the captions are.
-      captions: the template with the places.
+    `shown`: the end of the user's message. `captions`: the template with the places.
     """
     matches = [pattern.fullmatch(shown) for pattern in _patterns(captions)]
     ways = [match.groupdict() for match in matches if match]
@@ -138,10 +133,8 @@ def _patterns(captions: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 def completion(content: str, body: dict[str, Any], verdict: Tops) -> dict[str, Any]:
     """A chat completion.
 
-    Args:
-      content: the model's text.
-      body: the request. If it asks for log-probabilities, the reply has those of a verdict token at the start.
-      verdict: the candidates for that token, most likely first.
+    If the request `body` asks for log-probabilities, the reply has `verdict`: the candidates for a verdict token at the
+    start, most likely first.
     """
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
     choice["message"] = {"role": "assistant", "content": content}

@@ -79,19 +79,16 @@ class Endpoint(HttpClient):
         return super().may_change(status) or (status == 404 and self.successes > 0)
 
     def counts(self, status: int, served: bool, silent_s: float) -> bool:
-        """See `HttpClient`."""
         at_request = status not in (0, 404, 502, 504)
         return status not in BUSY and (served or (at_request and silent_s > RESTART_S))
 
     def refusal(self, failed: Failed, path: str) -> Exception:
-        """See `HttpClient`."""
         if failed.status not in (401, 403):
             return Refused(failed.status, str(failed))
         sent = "the key was refused" if self._secrets else "it wants a key, and none is set"
         return Incomplete(f"the server at {self.url!r} refuses access: {sent} ({failed.status}; {KEY})")
 
     def giving_up(self, failed: Failed, silent_s: float, tries: int) -> Exception:
-        """See `HttpClient`."""
         if silent_s <= self._patience_s:
             return Refused(0, f"{failed} ({tries} times)")
         return Incomplete(

@@ -45,11 +45,8 @@ class Judge:
     ):
         """Starts the process.
 
-        Args:
-          prompts: the prompts it will answer, by goal.
-          texts: the texts about the game; UserError if they lack rules or one of the goals.
-          delay_s: seconds per question.
-          at_a_time: questions answered concurrently.
+        It answers prompts by goal. UserError if the texts lack rules or one of the goals. `delay_s`: seconds per
+        question.
         """
         for goal in prompts:
             Lexicon(texts, goal)
@@ -70,12 +67,10 @@ class Judge:
 
     @property
     def url(self) -> str:
-        """The address for `Server`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
     def process(self) -> int:
-        """The id of the current process."""
         return self._process.pid
 
     def __enter__(self) -> Judge:
@@ -85,7 +80,6 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Ends the process."""
         self._closing.set()
         process = self._process
         if process.stdin is not None:
@@ -149,7 +143,6 @@ class JudgeClient(Server):
     """An annotator that asks a judge, and closes it at the end."""
 
     def __init__(self, judge: Judge, prompt: QuestionTemplate, sampling: Sampling | None, **options: Any):
-        """Takes the arguments of `Server`."""
         self._judge = judge
         super().__init__(judge.url, judge.model, prompt, sampling, **options)
 

@@ -33,7 +33,6 @@ class JudgeServer(LoopbackServer):
     """Answers questions by the rules."""
 
     def __init__(self, start: Mapping[str, Any]):
-        """Takes the first line of input."""
         super().__init__(start["port"], JudgeHandler)
         texts = Texts(**start["texts"])
         texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
@@ -61,14 +60,12 @@ class JudgeHandler(ChatHandler):
     server: JudgeServer
 
     def do_GET(self) -> None:
-        """Lists the model."""
         if self.path == "/v1/models":
             self.list_models([self.server.model])
         else:
             self.reply(404, {"error": "there is nothing here"})
 
     def do_POST(self) -> None:
-        """Answers a question."""
         try:
             body = self.read_body()
             if self.path != "/v1/chat/completions" or body.get("model") != self.server.model:

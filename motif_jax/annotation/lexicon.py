@@ -22,13 +22,7 @@ class Lexicon:
     """Answers questions by the rules of a game."""
 
     def __init__(self, texts: Texts, goal: str, temperature: float | None = None):
-        """Checks that the game has rules.
-
-        Args:
-          texts: the texts about the game.
-          goal: the name of one of its goals.
-          temperature: of probabilities (`rules.preference`); None: verdicts.
-        """
+        """Checks that the game has rules. `temperature`: of probabilities (`rules.preference`); None: verdicts."""
         found = texts.rules()
         if not found.rules:
             raise UserError(
@@ -45,13 +39,11 @@ class Lexicon:
         self._known: dict[str, tuple[float, str]] = {}
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Answers the questions one by one, in order."""
         for question in questions:
             if question is not PAUSE:
                 yield question, self.answer(question)
 
     def answer(self, question: Question) -> QuestionAnswer:
-        """Answers one question."""
         first, why_first = self.worth(question.first)
         if question.second is None:
             return QuestionAnswer(float(first > 0), f"{why_first} ({first:+g})")

@@ -16,10 +16,8 @@ class AnswerMemory:
     def __init__(self, cache: Path | None, about: Mapping[str, Any], one: bool):
         """Reads the cache.
 
-        Args:
-          cache: folder of all answer caches; None: nothing is kept on disk.
-          about: everything the answers depend on; if empty, no answer is kept, because rules are fast.
-          one: whether the questions are about one caption.
+        If `cache` is None, nothing is kept on disk. `about`: everything the answers depend on; if empty, no answer is
+        kept, because rules are fast.
         """
         self._answers: dict[Question, float] = {}
         self._remembers = bool(about)

@@ -72,10 +72,8 @@ def read_label(text: str) -> float | None:
 def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
     """P(yes) by the patterns of a prompt; None if no pattern matches.
 
-    Args:
-      text: the model's text.
-      patterns: by names of OWN_WORDS; they have passed `pattern_problem`.
-      one: whether one caption is judged. Of two matches at the same place, the longer one counts.
+    `patterns`: by names of OWN_WORDS; they have passed `pattern_problem`. Of two matches at the same place, the longer
+    one counts.
     """
     found: list[tuple[tuple[int, int], str]] = []  # for each pattern the span of its first or last match, and its name
     for name, pattern in patterns.items():

@@ -50,7 +50,6 @@ class QuestionTemplate:
     answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
 
     def messages(self, question: Question) -> list[Message]:
-        """The conversation for a question."""
         if question.second is None:
             places = {"{caption}": question.first}
         else:

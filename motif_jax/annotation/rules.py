@@ -40,7 +40,6 @@ class Rule(NamedTuple):
     worth: Mapping[str, float]  # by goal or PROGRESS
 
     def worth_to(self, goal: str) -> float:
-        """The worth to one goal."""
         return float(self.worth.get(PROGRESS if goal in GENERAL else goal, 0))
 
 
@@ -96,9 +95,8 @@ NO_RULES = Rules((), "")
 def preference(difference: float, temperature: float | None) -> float:
     """P(second is better) = 1 / (1 + exp(-difference / temperature)).
 
-    Args:
-      difference: the worth of the second caption minus that of the first; 0 is a tie.
-      temperature: above 0; None: verdicts only, so 0, 1/2 or 1.
+    `difference`: the worth of the second caption minus that of the first. If `temperature` is None, the result is 0,
+    1/2 or 1.
     """
     if not difference:
         return 0.5
@@ -108,13 +106,7 @@ def preference(difference: float, temperature: float | None) -> float:
 
 
 def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
-    """Reads and checks a file of rules.
-
-    Args:
-      path: the file.
-      goals: the goals of the game, in order.
-      flag: the config value that names the file, for errors.
-    """
+    """Reads and checks a file of rules."""
     file = f"lexicon {str(path)!r}"
     content = read_toml(path, file, flag)
     for name in content:

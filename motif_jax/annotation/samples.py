@@ -11,11 +11,9 @@ class Sampled:
     """An annotator whose answers are the means of another one's, which samples them."""
 
     def __init__(self, annotator: Annotator, samples: int):
-        """Takes the annotator, and how often it is asked each question."""
         self._annotator, self._samples = annotator, samples
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """See `Annotator`."""
         found: dict[Question, list[QuestionAnswer]] = {}
         for question, answer in self._annotator.answers(self._repeated(questions)):
             found.setdefault(question, []).append(answer)
@@ -23,7 +21,6 @@ class Sampled:
                 yield question, mean_of(found.pop(question))
 
     def close(self) -> None:
-        """See `Annotator`."""
         self._annotator.close()
 
     def _repeated(self, questions: Iterable[Question | None]) -> Iterator[Question | None]:

@@ -121,7 +121,6 @@ class Server:
                 future.cancel()
 
     def close(self) -> None:
-        """Closes the connections."""
         if self._loop.is_closed():
             return
         try:

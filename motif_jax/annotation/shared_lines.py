@@ -36,11 +36,7 @@ class SharedLines:
     def __init__(self, cache: Path, name: str, about: Mapping[str, Any], flag: str):
         """Derives the folder; `open` it before adding lines.
 
-        Args:
-          cache: the parent of all such folders.
-          name: the readable part of the folder's name.
-          about: everything the lines depend on, as JSON.
-          flag: the config value that names `cache`, for messages.
+        `name`: the readable part of the folder's name. `about`: everything the lines depend on, as JSON.
         """
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = cache / f"{name}-{key}"

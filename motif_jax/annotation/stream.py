@@ -99,7 +99,6 @@ class Stream:
 
     @property
     def under_way(self) -> int:
-        """The number of questions in flight."""
         return len(self._flight)
 
     @property

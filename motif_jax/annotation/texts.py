@@ -30,12 +30,10 @@ class Texts(NamedTuple):
     lexicon: str  # the user's file of rules; "": the game's own
 
     def prompt(self, version: str) -> Path:
-        """The prompt file of a version."""
         own = self.folder / f"{version}.toml" if self.folder else None
         return own if own and own.exists() else HERE / f"{version}.toml"
 
     def rules(self) -> Rules:
-        """The rules of the game; `NO_RULES` if it has none."""
         if self.lexicon:
             return read_rules(Path(self.lexicon).expanduser(), self.goals, LEXICON_FLAG)
         own = self.folder / "lexicon.toml" if self.folder else None

@@ -38,12 +38,7 @@ class VllmEngine:
     ):
         """Loads the model.
 
-        Args:
-          model: a directory, or a name that vLLM can find.
-          prompt: the prompt of every question.
-          sampling: how the analysis is sampled; None: mode score.
-          batch: questions per call.
-          engine: arguments of `vllm.LLM`.
+        If `sampling` is None, the mode is score. `batch`: questions per call. `engine`: arguments of `vllm.LLM`.
         """
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # sends no telemetry

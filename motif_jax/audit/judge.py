@@ -77,7 +77,6 @@ def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.nd
     One of each group: its most frequent caption.
 
     Args:
-      captions: all.
       pay, times: of each caption. [U]
     """
     order = np.lexsort((-times, captions.group))

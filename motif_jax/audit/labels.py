@@ -23,7 +23,6 @@ def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) 
     Pairs that show the same two captions are one question, and each question counts once.
 
     Args:
-      captions: with their values.
       pairs: captions of the two moments of each pair. [N, 2] int
       target: P(second is better) by the judge; 1/2 is a tie, NaN is unknown. [N]
     """

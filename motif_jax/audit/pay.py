@@ -39,7 +39,6 @@ class Steps(NamedTuple):
 
     @property
     def episodes(self) -> int:
-        """E."""
         return int(self.episode.max(initial=-1)) + 1
 
 
@@ -127,7 +126,6 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
 
     Args:
       captions: with a worth that has degrees.
-      paid: the shares.
       values: the mean reward of each group, NaN where unknown. [G]
     """
     nothing = captions.shows_nothing

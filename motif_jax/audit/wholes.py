@@ -25,10 +25,7 @@ LEAST_VARIANCE = 0.01  # of the differences, as a few pairs may be all alike
 def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: int | None = LINES) -> str:
     """An episode in lines: its different captions in the order of their first appearance, with their numbers of times.
 
-    Args:
-      captions: what its steps led to.
-      frequency: how often each caption is shown in all episodes. If there are more than `lines`, the rare ones stay.
-      lines: at most; None: all.
+    `frequency`: how often each caption is shown in all episodes. If there are more than `lines`, the rare ones stay.
     """
     times: dict[str, int] = {}
     for caption in captions:
@@ -49,7 +46,6 @@ def check_wholes(plan: JudgePlan, answers: JudgeAnswers, early: np.ndarray, late
     """Whether the judge sees what the learnt return shows.
 
     Args:
-      plan, answers: with the questions about pairs of episodes.
       early, late: learnt return of random play's and of the agent's episode of each pair. [P]
     """
     judged = answers.mean(plan.wholes)

@@ -12,11 +12,7 @@ from motif_jax.structs import UserError
 
 REFERENCE, ALL, MARKDOWN = "reference", "all", "markdown"
 EXPERIMENT = "experiment"  # for values outside of all sections
-TOPICS = {
-    ALL: "all sections",
-    REFERENCE: "effects of a config's switch `reference`",
-    MARKDOWN: "docs/config.md",
-}
+TOPICS = {ALL: "all sections", REFERENCE: "effects of a config's switch `reference`", MARKDOWN: "docs/config.md"}
 PAGE = """# All values of the config
 
 Made by `motif-jax --help=markdown > docs/config.md` from the declarations in the code. A value that decides the result
@@ -45,10 +41,7 @@ def differences(tables: Tables) -> list[str]:
 def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
     """The help text of a section of the config, or of another topic.
 
-    Args:
-      topic: the section, or a key of TOPICS; "" lists them.
-      tables: the values of all sections.
-      given: the values of a config file, by name; may be empty.
+    `topic`: a section, or a key of TOPICS; "" lists them. `given`: the values of a config file, by name.
     """
     sections = {name or EXPERIMENT: {name: table} for name, table in tables.items()}
     if topic == REFERENCE:

@@ -203,7 +203,6 @@ class Value:
 
     @property
     def default(self) -> Any:
-        """The default value on this machine."""
         return self.given() if callable(self.given) else self.given
 
 

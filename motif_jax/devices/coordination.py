@@ -89,8 +89,7 @@ class Watch:
     def __init__(self, on_lost: Callable[[list[int]], None]):
         """Starts the two threads that send and check heartbeats.
 
-        Args:
-          on_lost: called with the numbers of the lost hosts; with [0] alone if host 0 is among them.
+        `on_lost`: called with the numbers of the lost hosts; with [0] alone if host 0 is among them.
         """
         self._me, count = host()
         self._on_lost = on_lost

@@ -162,8 +162,7 @@ def nested(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, Any]:
 def from_every_host(numbers: np.ndarray) -> np.ndarray:
     """Gathers an array from every host; all must call this, in the same order as other collective operations.
 
-    Args:
-      numbers: [N] int32.
+    `numbers`: [N] int32.
 
     Returns:
       [hosts, N]
@@ -177,10 +176,8 @@ def from_every_host(numbers: np.ndarray) -> np.ndarray:
 def same_on_every_host(tree: Tree) -> tuple[Tree, list[int]]:
     """Returns the first host's `tree` on every host, and sends it only if the hosts' trees differ.
 
-    Each host passes the tree that it has read or computed itself; checksums of 32 bytes are compared.
-
-    Args:
-      tree: arrays of the same names, shapes and types on every host.
+    Each host passes the tree that it has read or computed itself; checksums of 32 bytes are compared. `tree`: arrays of
+    the same names, shapes and types on every host.
 
     Returns:
       The tree, and the numbers of the hosts whose tree differed.

@@ -40,9 +40,7 @@ SAVE_TIMEOUT_S = 120.0  # enough on a busy machine; a save that waits for the lo
 def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
     """Joins the other hosts of this run; call it before JAX is used for anything else.
 
-    Args:
-      meeting: their address; None: this process works alone.
-      stop_asked: returns the name of the signal that has asked this process to stop, or "".
+    If `meeting` is None, this process works alone. `stop_asked`: returns the signal that has asked it to stop, or "".
     """
     if meeting is None or jax.distributed.is_initialized():
         return

@@ -40,10 +40,7 @@ Rules = Sequence[tuple[str, P]]
 def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
     """Arranges the first devices of all hosts as a mesh; raises UserError for sizes that do not fit.
 
-    Args:
-      num_devices: number of devices; 0: all.
-      fsdp, tensor: sizes of these axes; `data` has the rest.
-      section: of the config, for errors: "--config.policy".
+    If `num_devices` is 0, all are used. The axis `data` has those that `fsdp` and `tensor` leave.
     """
     devices = jax.devices()
     flag = f"{section}.num_devices"
@@ -232,12 +229,8 @@ def needed_bytes(compiled: Any) -> int:
 def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str, flags: str) -> None:
     """Raises UserError if a jitted program needs more memory than is free on a device; does nothing on CPUs.
 
-    Args:
-      program: compiled, but not called; a later call finds the compiled program in JAX's cache on disk.
-      arguments: of the call, already on the device.
-      device: one of the program's devices.
-      what: the subject of the sentence.
-      flags: flags that reduce the memory.
+    The program is compiled, but not called; a later call finds it in JAX's cache on disk. `what`: the subject of the
+    sentence. `flags`: those that reduce the memory.
     """
     memory = describe_memory(device)
     if memory is None:

@@ -174,12 +174,8 @@ def write_release(
 ) -> None:
     """Writes a release, config.json last; replaces an older one in the directory, if its files are unchanged.
 
-    Args:
-      directory: made if it does not exist.
-      arrays: of a "policy", a "reward" or both, by their paths (`parameters.leaves_by_path`).
-      facts: for config.json, of JSON's types; `files` and `format` are added.
-      card: text of the card.
-      replay: the bytes of a replay, or None.
+    `arrays`: of a "policy", a "reward" or both, by their paths (`parameters.leaves_by_path`). `facts`: for config.json;
+    `files` and `format` are added.
     """
     files = {CARD: card.encode()}
     files |= {

@@ -26,7 +26,6 @@ class ActionSpace(NamedTuple):
 
     @property
     def spec(self) -> ArraySpec:
-        """The spec of one action."""
         return ArraySpec((len(self.sizes),), "int32") if self.sizes else ArraySpec((len(self.low),), "float32")
 
     @property

@@ -66,7 +66,6 @@ class ArenaWorld(TextWorld):
             )
 
     def game(self, shown: bool = True) -> ArenaGame:
-        """See `World.game`."""
         return ArenaGame(self)
 
 
@@ -102,7 +101,6 @@ class ArenaGame(TextGame):
         self._id, self.opening = world.id, ""
 
     def begin(self, seed: GameSeed, episode: int) -> None:
-        """See `TextGame`."""
         self._seed = seed.core % SEEDS
         super().begin(seed, episode)
 
@@ -129,7 +127,6 @@ class ArenaGame(TextGame):
         return Answer(said, float(reward), EndStatus.ENDED, reason)
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`."""
         return self._moves[int(chance * len(self._moves))]
 
     @property
@@ -138,7 +135,6 @@ class ArenaGame(TextGame):
         return self._seed
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`."""
         self._seed = hidden
         self._begin()
         with self._own_draws():

@@ -52,7 +52,6 @@ class Conversation:
         return f"You play {self._world.about}. {self._choice}".strip()
 
     def begin(self, seed: int, episode: int = 0) -> Heard:
-        """Begins an episode."""
         if not (isinstance(seed, int) and 0 <= seed < 2**31):
             raise UserError(f"a seed is a whole number from 0 to 2,147,483,647, not {shown(seed)}")
         with reported(self._env):
@@ -77,7 +76,6 @@ class Conversation:
         return Heard(self._text(), reward, not self._running)
 
     def close(self) -> None:
-        """Frees the game."""
         self._game.close()
 
     @property

@@ -36,11 +36,9 @@ class AnswerChecks:
     """The checks of one world; each returns the validated value."""
 
     def __init__(self, world: str):
-        """Takes the world's name, for messages."""
         self._world = world
 
     def refusal(self, method: str, wanted: str, value: Any) -> UserError:
-        """Makes the error for a wrong return value of a method."""
         return UserError(
             f"{method} of the world {self._world!r} must return {wanted}, not {_spelled(value)} ({WORLD_FLAG})"
         )
@@ -61,7 +59,6 @@ class AnswerChecks:
         return value
 
     def number(self, method: str, wanted: str, value: Any, largest: float = sys.float_info.max) -> float:
-        """Checks a finite number."""
         if not isinstance(value, str | bytes):
             try:
                 number = float(value)
@@ -72,7 +69,6 @@ class AnswerChecks:
         raise self.refusal(method, wanted, value)
 
     def reward(self, value: Any) -> float:
-        """Checks the reward of a step."""
         return self.number("step()", "a reward that is a finite number of float32", value, LARGEST)
 
     def flag(self, method: str, what: str, value: Any) -> bool:
@@ -128,7 +124,6 @@ class AnswerChecks:
             raise self.refusal(method, wanted, _Words(f"{given[at]}{where}"))
 
     def text(self, method: str, value: Any) -> str:
-        """Checks a string."""
         if not isinstance(value, str):
             raise self.refusal(method, "text", value)
         return value
@@ -147,13 +142,11 @@ class AnswerChecks:
         return value
 
     def names(self, what: str, value: Any) -> tuple[str, ...]:
-        """Checks a tuple or list of names."""
         if not isinstance(value, tuple | list) or not all(isinstance(name, str) for name in value):
             raise self.refusal(what, "a tuple of texts", value)
         return tuple(value)
 
     def figures(self, figures: Mapping[str, type], value: Any) -> tuple[float, ...]:
-        """Checks the figures of an episode."""
         wanted = f"a finite number for each of {', '.join(figures)}"
         several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
         if not several or len(value) != len(figures):

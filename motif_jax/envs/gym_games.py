@@ -123,7 +123,6 @@ class GymWorldGame:
             return None
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Begins an episode."""
         self._drawn = b""  # so that an episode begins with a picture
         with quiet():
             given = self._env.reset(seed=seed.core % SEEDS)
@@ -134,7 +133,6 @@ class GymWorldGame:
         self._look("reset()", observation)
 
     def step(self, action: Any) -> float:
-        """Plays one action; returns its reward."""
         answers, parts = self._answers, self._parts
         played = self._env.step(parts.convert(action) if parts else int(action))
         observation, given, terminated, truncated, _ = answers.parts("step()", STEP, played)
@@ -154,7 +152,6 @@ class GymWorldGame:
         return reward
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         figures = self._world.figures
         own = self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
@@ -190,7 +187,6 @@ class GymWorldGame:
             return None
 
     def close(self) -> None:
-        """Closes the environment."""
         self._env.close()
 
     def _look(self, method: str, observation: Any) -> None:

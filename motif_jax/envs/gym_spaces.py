@@ -28,10 +28,7 @@ class Field(NamedTuple):
 def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict[str, Field]:
     """Returns the fields of an observation space by name; raises UserError for spaces that cannot be recorded.
 
-    Args:
-      space: of the environment's observations.
-      kinds: the user's kinds of some observations, by name (networks/kinds.py).
-      world: the name of the world, for errors.
+    `kinds`: the user's kinds of some observations, by name (networks/kinds.py).
     """
     found: dict[str, Field] = {}
     _collect(space, (), kinds, world, found)

@@ -166,12 +166,10 @@ class GymWorld(SequentialWorld):
 
     @property
     def action_space(self) -> ActionSpace | None:
-        """See `action_space.space_of`."""
         return self.action_parts.space if self.action_parts else None
 
     @property
     def action(self) -> ArraySpec:
-        """See `World.action`."""
         return self.action_parts.space.spec if self.action_parts else CHOICE
 
     @property
@@ -196,7 +194,6 @@ class GymWorld(SequentialWorld):
             game.close()
 
     def game(self, shown: bool = True) -> GymWorldGame:
-        """See `World.game`."""
         return GymWorldGame(self, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:

@@ -45,10 +45,7 @@ def owner(env: Mapping[str, Any]) -> tuple[str, str] | None:
 def load_class(text: str, what: str, flag: str) -> Any:
     """Imports a class; raises UserError if it does not exist, UserCodeError if its module raises.
 
-    Args:
-      text: `module:Class`.
-      what: "world", "game" or "reward source", for messages.
-      flag: the config flag that names it, for messages.
+    `text`: `module:Class`. `what`: "world", "game" or "reward source", for messages.
     """
     module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
@@ -161,12 +158,7 @@ class StrictRows(np.ndarray):
 
 
 def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
-    """Raises UserError if recorded rewards are not finite.
-
-    Args:
-      rewards: one per game. [E] float32
-      named: their source and its flag, see `owner`.
-    """
+    """Raises UserError if recorded rewards are not finite. `rewards`: one per game. [E] float32"""
     if not np.isfinite(rewards).all():
         reward = rewards[~np.isfinite(rewards)][0]
         raise UserError(f"{named[0]} gave the reward {reward}, which is not a finite number of float32 ({named[1]})")

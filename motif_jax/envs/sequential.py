@@ -85,7 +85,6 @@ class SequentialVector:
                 self._start(index)
 
     def observe(self, rows: Rows) -> None:
-        """Writes the current observations."""
         for index, game in enumerate(self.games):
             for name in self._plain:
                 rows[name][index] = game.seen[name]
@@ -124,7 +123,6 @@ class SequentialWorld:
     screen_frames: tuple[str, ...] = ("screen",)  # `extra_frames` for games that are shown
 
     def game(self, shown: bool = True) -> Any:
-        """See `World.game`."""
         raise NotImplementedError
 
     def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
@@ -141,7 +139,6 @@ class SequentialWorld:
         extra_frames: Iterable[str] = (),
         stepping: Any = None,
     ) -> SequentialVector:
-        """See `World.vector`."""
         make = functools.partial(self.game, shown=self.screen_frames[0] in extra_frames)
         vector = SequentialVector(
             make, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping

@@ -66,7 +66,6 @@ class TextGame:
 
     @property
     def hidden(self) -> Any:
-        """See `TextState`."""
         return None
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
@@ -99,7 +98,6 @@ class TextGame:
         return self.turns[-1].text if self.turns and not self.turns[-1].is_action else ""
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Begins an episode."""
         self.begin(seed, episode)
         self._counts: dict[bytes, int] = {}
         self._look()
@@ -130,7 +128,6 @@ class TextGame:
 
     @property
     def steps(self) -> int:
-        """Number of the agent's texts."""
         return sum(turn.is_action for turn in self.turns)
 
     def state(self) -> TextState:
@@ -149,7 +146,6 @@ class TextGame:
         return Episode(tuple(self.turns), self.end > EndStatus.RUNNING, {"episode": self.episode, **info})
 
     def info(self) -> EpisodeInfo:
-        """See `world.Game`."""
         total = float(sum(turn.reward or 0.0 for turn in self.turns))
         won = self.end == EndStatus.TASK_SUCCESSFUL
         return EpisodeInfo(self.episode, self.steps, total, int(self.end), won, self.measure())
@@ -162,7 +158,6 @@ class TextGame:
         """Nothing to free."""
 
     def _look(self) -> None:
-        """Updates the observations."""
         said = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
         self.message, self.message_count = said, self._counts.get(said, 0) + 1
         self._counts[said] = self.message_count

@@ -37,11 +37,9 @@ class RandomWriter:
     """Writes random texts of the world."""
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
         self._random = rng.random
 
     def choose(self, game: Any) -> str:
-        """See `TextPlayer`."""
         return game.draw(self._random())
 
 
@@ -49,17 +47,14 @@ class TurnMixture:
     """Draws a player before each text."""
 
     def __init__(self, players: Sequence[TextPlayer], weights: Sequence[float]):
-        """Takes the players and their weights."""
         self._players, self._weights = list(players), list(weights)
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
         self._rng = rng
         for player in self._players:
             player.begin(rng)
 
     def choose(self, game: Any) -> str:
-        """See `TextPlayer`."""
         return self._rng.choices(self._players, self._weights)[0].choose(game)
 
 

@@ -38,18 +38,15 @@ class TextWorld(SequentialWorld, World):
 
     @property
     def action(self) -> ArraySpec:  # type: ignore[override]
-        """See `World.action`."""
         return text_action(self.written)
 
     @property
     def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
-        """See `World.specs`."""
         heard = ArraySpec((self.heard,), "uint8", TEXT)
         return {"heard": heard, "event_heard": heard} | CAPTIONS
 
     @property
     def players(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See `World.players`."""
         return ("random", *self.makers)
 
     def scripted(self, text: str) -> TextPlayer:
@@ -60,11 +57,9 @@ class TextWorld(SequentialWorld, World):
         """See `World.check`."""
 
     def game(self, shown: bool = True) -> TextGame:
-        """See `World.game`."""
         raise NotImplementedError
 
     def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
-        """See `SequentialWorld`."""
         if type(self).expect is not TextWorld.expect:
             vector.before_step = lambda actions: self.expect(
                 [action if isinstance(action, str) else to_text(action) for action in actions]

@@ -74,7 +74,6 @@ class ToyGame:
         return reward
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         return make_info(
             episode=self.episode,
             steps=self.steps,
@@ -121,7 +120,6 @@ class OwnToyGame(ToyGame):
     """The game with its own figures."""
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         return EpisodeInfo(self.episode, self.steps, self.episode_return, int(self.end), self.success, (self.walls,))
 
 
@@ -133,7 +131,6 @@ class ToySettings(NamedTuple):
     reference_time_limit: bool = False
 
     def make(self, buffers: dict[str, np.ndarray]) -> OwnToyGame:
-        """Makes a game that writes into `buffers`."""
         return OwnToyGame(buffers, max_episode_steps=self.max_episode_steps)
 
 

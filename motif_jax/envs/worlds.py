@@ -66,9 +66,7 @@ FORMS_IN_WORDS = {
 def make_world(env: Mapping[str, Any]) -> World:
     """The world that the section names; raises UserError if it cannot be made.
 
-    Args:
-      env: the config's section, or a record of it. Values that an older record lacks, and those that tests leave out,
-        are as if the world were NetHack.
+    Values that an older record of the section lacks are as if the world were NetHack.
     """
     name, options = env.get("world", "nethack"), parse_options(env.get("options", "{}"))
     if ":" in name:

@@ -97,10 +97,7 @@ class SeedBand(NamedTuple):
 def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, seed: int = 0) -> SeedBand | None:
     """The mean curve over seeds, on the steps that every seed has reached.
 
-    Args:
-      curves: ascending steps and values of each seed; NaN values are left out.
-      points: number of evenly spaced points; values are interpolated.
-      seed: of the bootstrap.
+    NaN values are left out; between steps, values are interpolated. `seed`: of the bootstrap.
 
     Returns:
       The band; None if a seed has no values, or if the seeds have no steps in common.

@@ -110,10 +110,7 @@ def messages_of(
 ) -> Iterator[list[bytes] | None]:
     """Plays episodes back for their messages: the first, and what each step led to. [T + 1]; None if playback differs.
 
-    Args:
-      env, seed: the config's section and the seed of the episodes.
-      rows: their lines of `episodes.jsonl`.
-      tracks: the steps of each, by its number.
+    `rows`: the episodes' lines of `episodes.jsonl`. `tracks`: by number.
     """
     with reported(env):
         world = make_world(env)
@@ -151,11 +148,7 @@ def make_replay(
 ) -> Replay | None:
     """Plays an episode back and records every frame; None if playback differs.
 
-    Args:
-      env, seed: the config's section and the seed of the episode.
-      row: its line of `episodes.jsonl`.
-      track: its steps.
-      about: further entries of `Replay.about`, such as the player.
+    `about`: further entries of `Replay.about`, such as the player.
     """
     with reported(env):
         return _make_replay(env, seed, row, track, about)

@@ -26,12 +26,8 @@ FRAMES = ("screens", "screen_ends", "cursor", "message", "count", "reward")
 def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> bool:
     """Whether a short piece of the user's game is the same when it is played twice with the same seed and actions.
 
-    Always True for the program's own games, which have tests.
-
-    Args:
-      env, seed: the config's section and the seed.
-      beside: whether workers play several games. Then another game runs beside the second play, which reveals games
-        that share a source of randomness.
+    Always True for the program's own games, which have tests. `beside`: workers play several games. Then another game
+    runs beside the second play, which reveals games that share a source of randomness.
     """
     if owner(env) is None:
         return True

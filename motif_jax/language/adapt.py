@@ -34,7 +34,6 @@ class LowRank(nnx.Module):
         self.low_b = nnx.LoRAParam(jnp.zeros((*stack, rank, outputs), jnp.float32))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., inputs] -> [..., outputs]"""
         y = self.base(x)
         low = x.astype(y.dtype) @ self.low_a[...].astype(y.dtype) @ self.low_b[...].astype(y.dtype)
         return y + low * self.factor
@@ -50,12 +49,8 @@ class LowRank(nnx.Module):
 def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, seed: int) -> Model:
     """Adds low-rank products to some matrices of a copy of the model.
 
-    Args:
-      model: stays unchanged.
-      names: ends of the paths of matrices in the blocks: "q", or "cross.q", or "decoder.blocks.mlp.up".
-      rank: inner dimension of the products.
-      alpha: the products are multiplied by alpha / rank.
-      seed: for the initial values.
+    `names`: ends of the paths of matrices in the blocks: "q", or "cross.q", or "decoder.blocks.mlp.up". The products
+    are multiplied by alpha / rank.
     """
     model, rngs = nnx.clone(model), nnx.Rngs(seed)
     found = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]
@@ -92,7 +87,6 @@ def accumulate(loss: Callable[[Any, Any], jax.Array], params: Any, batch: Any, n
 
     Args:
       loss: (params, batch) -> the sum of the losses of the rows, not their mean.
-      params: the gradient is with respect to these.
       batch: arrays [B, ...].
       num_parts: must divide B.
     """

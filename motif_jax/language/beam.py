@@ -45,11 +45,8 @@ def search(
     """The best continuation of each context.
 
     Args:
-      model: the language model.
       tokens, segments: contexts of one segment each; see `model.py`. [B, L]
       num_beams: W; 1 is greedy decoding.
-      limits: restrictions on the tokens.
-      length: maximum number of tokens per row.
       length_penalty: 0 compares sums of log-probabilities, 1 their means.
       shift, arguments, carry: see `generation.generate`.
     """

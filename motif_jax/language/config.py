@@ -102,10 +102,7 @@ def find_trained(workdir: Path, flag: str) -> Path:
 def check_model(directory: str, width: int, heads: int, flag: str) -> None:
     """Raises UserError if a language model can neither be read nor made.
 
-    Args:
-      directory: in the Hugging Face layout; only its existence is checked. "" for a new model.
-      width, heads: sizes of a new model.
-      flag: the section of the config with these three values.
+    Of a directory only the existence is checked; "" for a new model of this `width` and `heads`.
     """
     if directory and not Path(directory).is_dir():
         raise UserError(f"there is no directory {directory!r}; language models are not downloaded ({flag}.model)")

@@ -104,12 +104,8 @@ def generate(
     """Continues contexts.
 
     Args:
-      model: the language model.
       tokens, segments: contexts of one segment each; see `model.py`. [B, L]
       keys: random keys, one per row. [B]
-      sampling: temperature, top-k and top-p.
-      limits: restrictions on the tokens.
-      length: maximum number of tokens per row.
       shift: adds to the logits, see `Shift`.
       arguments, carry: inputs of the shift. Its carry has read the context except for the last token.
     """

@@ -47,10 +47,7 @@ def read_language_model(
 ) -> tuple[Any, Any, LanguageConfig]:
     """Reads a model.
 
-    Args:
-      directory: in the layout above, or of an adapter.
-      types: tensors are converted to these.
-      remat: see `Stack`.
+    `directory`: in the layout above, or of an adapter.
 
     Returns:
       Graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
@@ -189,10 +186,8 @@ def _some(names: list[str]) -> str:
 def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard_bytes: int = SHARD) -> None:
     """Writes a model for `read_language_model` and transformers; config.json is written last.
 
-    Args:
-      directory: must not contain a model.
-      model: parameters are written in their own types.
-      shard_bytes: maximum size of a file of tensors; a larger tensor has its own file.
+    The directory must not contain a model. `shard_bytes`: maximum size of a file of tensors; a larger tensor has its
+    own file.
     """
     if (directory / CONFIG).exists():
         raise UserError(f"there is a model in {str(directory)!r} already: choose another directory")

@@ -53,7 +53,6 @@ class Linear(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(outputs, types.params)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """x @ kernel + bias"""
         y = x.astype(self.dtype) @ self.kernel[...].astype(self.dtype)
         return y if self.bias is None else y + self.bias[...].astype(self.dtype)
 
@@ -126,7 +125,7 @@ class Attention(nnx.Module):
     def __call__(
         self, x: jax.Array, pair: KeysValues, mask: jax.Array, bias: jax.Array | None, turn: jax.Array | None = None
     ) -> jax.Array:
-        """Attends from T tokens to S tokens.
+        """Attends from T tokens to S tokens. [B, T, width]
 
         Args:
           x: [B, T, width]
@@ -134,9 +133,6 @@ class Attention(nnx.Module):
           mask: whether a token attends to another. [B or 1, 1, T, S] bool
           bias: added to the attention logits. [B or 1, N, T, S], or None
           turn: rotary angles of x, see `rotary_turn`.
-
-        Returns:
-          [B, T, width]
         """
         queries = self._heads(self.q(x))
         queries = rotate(queries if self.q_norm is None else self.q_norm(queries), turn)
@@ -152,15 +148,12 @@ class Attention(nnx.Module):
 def attend(
     queries: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, bias: jax.Array | None
 ) -> jax.Array:
-    """Softmax attention. The division by the sum of the weights comes last, on the smallest array.
+    """Softmax attention. The division by the sum of the weights comes last, on the smallest array. [B, N, T, H]
 
     Args:
       queries: [B, N, T, H]
       keys, values: [B, K, S, H], each for a group of N / K heads.
       mask, bias: see `Attention`.
-
-    Returns:
-      [B, N, T, H]
     """
     rows, heads, length, size = queries.shape
     grouped = queries.reshape(rows, keys.shape[1], -1, size)  # queries that share keys

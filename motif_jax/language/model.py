@@ -91,7 +91,6 @@ class Decoder(LanguageModel):
     """A decoder-only model: GPT-2, Llama, Mistral, Qwen."""
 
     def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
-        """New parameters."""
         super().__init__(config, types, rngs=rngs)
         self.stack = Stack(config, config.layers, types, remat=remat, rngs=rngs)
         shape = config.max_positions, config.width
@@ -112,15 +111,12 @@ class Decoder(LanguageModel):
         return self._look(tokens, causal_mask(segments), added)
 
     def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
-        """Hidden states at the end of contexts, and at the nodes of a tree of continuations.
+        """Hidden states at the end of contexts, and at the nodes of a tree of continuations. [B, 1 + K, width]
 
         Args:
           tokens, segments: contexts of one segment each. [B, L]
           nodes: tokens of the tree. [B or 1, K]
           above: ancestors of each node, itself included. [B or 1, K, K] bool
-
-        Returns:
-          [B, 1 + K, width]
         """
         (num_rows, length), num_nodes = tokens.shape, nodes.shape[1]
         nodes = jnp.broadcast_to(nodes, (num_rows, num_nodes))
@@ -188,7 +184,6 @@ class EncoderDecoder(LanguageModel):
     """T5: an encoder reads the context; a decoder continues it, beginning with a start token."""
 
     def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
-        """New parameters."""
         super().__init__(config, types, rngs=rngs)
         self.encoder = Stack(config, config.encoder_layers, types, both_ways=True, remat=remat, rngs=rngs)
         self.decoder = Stack(config, config.layers, types, cross=True, remat=remat, rngs=rngs)
@@ -206,14 +201,11 @@ class EncoderDecoder(LanguageModel):
     def __call__(
         self, tokens: jax.Array, segments: jax.Array, answers: jax.Array, answer_segments: jax.Array
     ) -> jax.Array:
-        """Hidden states of the decoder.
+        """Hidden states of the decoder. [B, T, width]
 
         Args:
           tokens, segments: contexts of one segment each. [B, L]
           answers, answer_segments: input of the decoder, start token included. [B, T]
-
-        Returns:
-          [B, T, width]
         """
         return self._decode(self.encode(tokens, segments), answers, causal_mask(answer_segments))
 
@@ -225,7 +217,6 @@ class EncoderDecoder(LanguageModel):
         return self._decode(self.encode(tokens, segments), nodes, above)
 
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
-        """See `Decoder.begin`."""
         num_rows = len(tokens)
         mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
         cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
@@ -233,7 +224,6 @@ class EncoderDecoder(LanguageModel):
         return self.read(reading, jnp.full(num_rows, self.config.start))
 
     def read(self, reading: PrefixState, token: jax.Array) -> tuple[PrefixState, jax.Array]:
-        """See `Decoder.read`."""
         seen = reading.seen[0].at[:, reading.at].set(True)
         position = jnp.broadcast_to(reading.at, (1, 1))
         sight = Sight(seen[:, None], position, jnp.arange(seen.shape[1])[None])
@@ -260,14 +250,7 @@ def take_last(hidden: jax.Array, segments: jax.Array) -> jax.Array:
 def make_language_model(
     config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, seed: int | None = 0
 ) -> Decoder | EncoderDecoder:
-    """A new model.
-
-    Args:
-      config: the architecture.
-      types: types of the arrays.
-      remat: see `Stack`.
-      seed: for the initial parameters; None: parameters are shapes only.
-    """
+    """A new model. If `seed` is None, parameters are shapes only."""
     kind = EncoderDecoder if config.is_encoder_decoder else Decoder
 
     def make() -> Decoder | EncoderDecoder:

@@ -97,7 +97,7 @@ def _below(prefix: str, place: Place) -> Place:
 
 
 ALIASES = {  # other names of a tensor, some of which files repeat
-    "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
+    "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"}
 }
 PREFIXES = {"gpt2": "transformer.", "t5": ""}  # files of a model without head lack the prefix; default: "model."
 # Buffers that older versions saved, and an unused table of T5.

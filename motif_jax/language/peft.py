@@ -118,13 +118,7 @@ def check_used(adapter: Adapter, names: set[str], directory: Path) -> None:
 
 
 def write_adapter(directory: Path, model: Any, base: str) -> None:
-    """Writes the low-rank additions of a model.
-
-    Args:
-      directory: gets the two files.
-      model: a language model with `LowRank` matrices.
-      base: the directory, or name, of the model without them.
-    """
+    """Writes the low-rank additions of a model. `base`: the directory, or name, of the model without them."""
     low = [(".".join(map(str, path)), module) for path, module in nnx.iter_modules(model) if type(module) is LowRank]
     if not low:
         raise UserError("this language model has no low-rank additions: lora_rank was 0")

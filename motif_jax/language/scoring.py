@@ -45,9 +45,8 @@ class Scores(NamedTuple):
 def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> ChoiceTree:
     """Packs choices, on the host.
 
-    Args:
-      choices: tokens of the choices of each context; a single entry serves all contexts.
-      multiple: numbers of nodes, choices and tokens are rounded up to multiples of this, for fewer compiled programs.
+    `choices`: tokens of the choices of each context; a single entry serves all contexts. Numbers of nodes, choices and
+    tokens are rounded up to multiples of `multiple`, for fewer compiled programs.
     """
     tries = [_make_trie(one) for one in choices]
     num_rows, num_choices = len(choices), _up(max(map(len, choices)), multiple)
@@ -91,9 +90,7 @@ def score(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Arra
     """Scores choices.
 
     Args:
-      model: the language model.
       tokens, segments: contexts of one segment each; see `model.py`. [B, L]
-      tree: the choices.
     """
     hidden = model.read_tree(tokens, segments, jnp.asarray(tree.nodes), jnp.asarray(tree.above))
     logits = model.logits(hidden)  # [B, 1 + K, vocabulary]

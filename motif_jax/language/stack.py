@@ -114,8 +114,6 @@ class Stack(nnx.Module):
 
         Args:
           x: embedded tokens. [B, T, width]
-          sight: attention mask and positions.
-          memory: an encoder's output.
           cache: keys and values of S slots per block [blocks, B, K, S, H]. Those of `x` are written to it, then `x`
             attends to all of it. Without a cache, `x` attends to itself (S = T).
           at: first slot to write.

@@ -37,7 +37,6 @@ class Tensor(NamedTuple):
 
     @property
     def shape(self) -> list[int]:
-        """Size along each axis."""
         return self.opened.get_slice(self.name).get_shape()
 
 

@@ -42,7 +42,6 @@ def decision_rewards(
 
     Args:
       rewards: the controller's, of the game's steps. [T, B]
-      turns: who was in charge.
       ended: whether the episode ended with the step. [T, B] bool
       discount: per game step.
 
@@ -94,7 +93,6 @@ def vtrace_in_columns(
       rewards: of each step, for the behaviour in charge; those of `decision_rewards` at decisions. [T, B]
       discounts: of each step, also where the episode ends. [T, B]
       ratio: current probability of the choices of a step, divided by the acting policy's. [T, B]
-      turns: who was in charge.
       terminated, truncated: ends of the game, and time limits. [T, B] bool
       last: values of the state after the last step, for each column. [C, B]
       known_last: where `last` is known. [C, B] bool

@@ -32,8 +32,6 @@ def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int,
       values: [N]
       counted: the others are 0, and do not count. [N] bool
       ids: below `number`. [N] int32
-      number: of ids.
-      by_deviation: whether to divide.
 
     Returns:
       [N]; 0 for a value without others.
@@ -70,7 +68,6 @@ def group_advantages(
       reward: [T, B]
       played: the steps of complete groups, before their episodes' ends. [T, B] bool
       visit: equal for equal moments of a group, and below T * G. [T, B] int32
-      settings, group: of the learner.
 
     Returns:
       [T, B], 0 where nothing was played.

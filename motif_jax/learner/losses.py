@@ -88,8 +88,6 @@ def sum_of_terms(
     """Computes the loss, and its terms for the metrics.
 
     Args:
-      inputs: of this device.
-      settings: of the learner.
       exploration_coefficient: annealed. []
       group: of grpo and gigpo, which have no critic.
 
@@ -155,14 +153,11 @@ def part_of_mean(samples: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def statistics(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns mean and unbiased standard deviation of the counted samples of all devices.
+    """Returns mean and unbiased standard deviation of the counted samples of all devices. [...] each
 
     Args:
       samples: [..., T, B]
       counted: [T, B] bool
-
-    Returns:
-      [...] each
     """
     number = total(counted.sum()).astype(jnp.float32)
     mean = total(jnp.where(counted, samples, 0.0).sum((-2, -1))) / jnp.maximum(number, 1)

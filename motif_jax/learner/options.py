@@ -29,7 +29,6 @@ class Control(NamedTuple):
 
     @property
     def controller(self) -> int:
-        """The controller's number."""
         return self.heads.options
 
     def turns(self, batch: Rollouts) -> InCharge:
@@ -76,8 +75,6 @@ class Control(NamedTuple):
         Args:
           rewards: all that are mixed. [S, T, B]
           factors: of each reward for all behaviours and the controller. [N + 1, S]
-          batch: the rollouts.
-          discount: the learner's.
         """
         turns, ended = self.turns(batch), batch.terminated | batch.truncated
         rewards = jnp.where(turns.decides, 0.0, rewards)
@@ -102,7 +99,6 @@ class Control(NamedTuple):
           rewards: of each step, for the behaviour in charge. [T, B]
           ratio: of V-trace. [T, B]
           valid: samples that count. [T, B] bool
-          batch, settings: of the update.
         """
         turns, terminated, truncated = self.turns(batch), batch.terminated, batch.truncated
         if settings.bootstrap == "never":

@@ -144,7 +144,6 @@ def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootst
 
     Args:
       following: Q of all actions in the next states. [n, A]
-      drawn: the transitions.
       discount: gamma
       bootstrap: "never": a time limit is an end.
     """
@@ -178,14 +177,7 @@ def make_q_update(
     The update adds the rollouts to the buffer, then takes num_epochs * num_minibatches optimizer steps, each on newly
     drawn transitions. If a reward is not finite, the buffer is not changed; if a reward or a step is not finite,
     parameters and optimizer are not changed, and `metrics["finite"]` is 0. Draws depend only on the seed and the
-    version.
-
-    Args:
-      unroll: of a network without memory, whose logits are Q.
-      shape_rewards: see update.py.
-      settings: of the learner.
-      replay: settings of the buffer.
-      seed: of the draws.
+    version. `unroll`: of a network without memory, whose logits are Q. `shape_rewards`: see update.py.
     """
     optimizer = make_optimizer(settings)
     num_steps = settings.num_epochs * settings.num_minibatches

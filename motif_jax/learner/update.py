@@ -96,13 +96,8 @@ def make_policy_update(
 ) -> Callable[..., Any]:
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
-    Args:
-      unroll: of the network.
-      shape_rewards: computes the training rewards.
-      settings: of the learner.
-      control: of the options, for a policy that has them.
-      space: of actions that are several choices or numbers.
-      group: of grpo and gigpo.
+    `control`: for a policy with options. `space`: for actions of several choices or numbers. `group`: for grpo and
+    gigpo.
 
     Returns:
       `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one

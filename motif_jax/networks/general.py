@@ -35,7 +35,6 @@ class TextPart(nnx.Module):
     MOST = 256  # characters; the rest is ignored
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises the layers, trigrams -> 128 -> 64."""
         self.layers = Layers(self.PLACES, 128, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
@@ -51,7 +50,6 @@ class VectorPart(nnx.Module):
     FEATURES = 64
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises the layers, all numbers -> 64 -> 64."""
         self.layers = Layers(math.prod(spec.shape), 64, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 

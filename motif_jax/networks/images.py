@@ -53,14 +53,11 @@ class ImageEncoder(nnx.Module):
         return tile_table(self.kernels[0][...].astype(self.dtype)) if self.for_cpu else None
 
     def __call__(self, crop: jax.Array, table: jax.Array | None = None) -> jax.Array:
-        """Encodes pictures.
+        """Encodes pictures. [N, 512]
 
         Args:
           crop: characters and colours. [N, 2, 12, 12] uint8
           table: result of `table`, if already computed; only for calls that are not differentiated.
-
-        Returns:
-          [N, 512]
         """
         pairs = zip(self.kernels, self.biases, strict=True)
         weights = [(kernel[...].astype(self.dtype), bias[...].astype(self.dtype)) for kernel, bias in pairs]

@@ -82,11 +82,7 @@ def is_own(network: str) -> bool:
 def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[str], world: str) -> None:
     """Raises UserError if a network cannot read a world.
 
-    Args:
-      network: its name.
-      specs: of the world's observations.
-      reads: the world's observations for the networks BY_SPECS, and those of users.
-      world: its name, for errors.
+    `reads`: the world's observations for the networks BY_SPECS, and those of users.
     """
     if network in BY_SPECS or is_own(network):
         for name in (reads := tuple(reads)):

@@ -25,7 +25,6 @@ class OrthogonalLinear(nnx.Linear):
     """A linear layer with orthogonal weights of gain 1 and zero biases at the start."""
 
     def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs):
-        """inputs -> outputs."""
         super().__init__(inputs, outputs, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
 
 

@@ -31,14 +31,7 @@ class OwnEncoder(nnx.Module):
     """Wraps an encoder of the user's, and checks it once."""
 
     def __init__(self, path: str, specs: Mapping[str, ArraySpec], *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Makes the encoder; raises UserError if it does not fit its purpose, UserCodeError if it raises.
-
-        Args:
-          path: `module:Class`.
-          specs: of the observations.
-          dtype: of products.
-          rngs: of the initialisation.
-        """
+        """Makes the encoder; raises UserError if it does not fit its purpose, UserCodeError if it raises."""
         self.path, self.reads, self.dtype = path, tuple(specs), dtype
         made = find_encoder(path)
         with calls(path):

@@ -97,9 +97,8 @@ class SmallEncoder(nnx.Module):
     def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises the layers, which compute in `dtype`.
 
-        Args:
-          behaviours: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: there is none.
-          for_cpu: encode a few frames at a time.
+        `behaviours`: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: there is none.
+        `for_cpu`: encode a few frames at a time.
         """
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
@@ -140,7 +139,7 @@ class SmallEncoder(nnx.Module):
 
 
 def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
-    """Counts the trigrams of a message in `size` buckets.
+    """Counts the trigrams of a message in `size` buckets. [N, size] float32
 
     A hash of a trigram gives its bucket and sign, so that collisions cancel on average.
 
@@ -148,9 +147,6 @@ def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
       message: [N, W] uint8, padded with zeros.
       size: a power of two.
       most: maximum number of characters; the rest is ignored.
-
-    Returns:
-      [N, size] float32
     """
     text = message[:, : most + 2].astype(jnp.uint32)
     pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, most]

@@ -40,7 +40,6 @@ class MessageEncoder(nnx.Module):
     LINEARS: Sequence[int] = (128,)
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises the parameters as published."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, self.EMBEDDING)).at[0].set(0))
         convolutions, inputs, length = [], self.EMBEDDING, self.LENGTH
         for outputs, width, pooled in self.CONVOLUTIONS:
@@ -51,14 +50,9 @@ class MessageEncoder(nnx.Module):
         self.linears = nnx.List([OrthogonalLinear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
 
     def __call__(self, message: jax.Array) -> jax.Array:
-        """Encodes messages.
+        """Encodes messages. [B, FEATURES]
 
-        Args:
-          message: character codes, padded with zeros. Trailing columns of zeros may be missing.
-            [B, W] integers
-
-        Returns:
-          [B, FEATURES]
+        `message`: character codes, padded with zeros. Trailing columns of zeros may be missing. [B, W] integers
         """
         message = message[:, : self.LENGTH].astype(jnp.int32)
         # Code 0 is padding: its vector is always zero.
@@ -177,10 +171,8 @@ class RewardModel(nnx.Module):
     ):
         """Creates the encoders.
 
-        Args:
-          message: one of MESSAGE_ENCODERS, or "none".
-          blstats, crop, glyphs: also the bottom line; the map around the hero; the whole map.
-          rngs: of the initialisation.
+        `message`: one of MESSAGE_ENCODERS, or "none". The others: also the bottom line; the map around the hero; the
+        whole map.
         """
         self.message = MESSAGE_ENCODERS[message](rngs=rngs) if message != "none" else None
         self.blstats = BlstatsEncoder(rngs=rngs) if blstats else None
@@ -192,13 +184,9 @@ class RewardModel(nnx.Module):
         self.head = OrthogonalLinear(512, 1, rngs=rngs)
 
     def __call__(self, moment: Mapping[str, jax.Array]) -> jax.Array:
-        """Computes the rewards of moments.
+        """Computes the rewards of moments. [B] float32
 
-        Args:
-          moment: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
-
-        Returns:
-          [B] float32
+        `moment`: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
         """
         features = []
         if self.blstats is not None:

@@ -89,13 +89,9 @@ def tile_indices(crop: jax.Array) -> jax.Array:
 
 
 def render(crop: jax.Array) -> jax.Array:
-    """Draws crops.
+    """Draws crops. [N, 72, 72, 3] uint8
 
-    Args:
-      crop: characters and colours. [N, 2, 12, 12] uint8
-
-    Returns:
-      [N, 72, 72, 3] uint8
+    `crop`: characters and colours. [N, 2, 12, 12] uint8
     """
     atlas = jnp.asarray(tile_atlas().reshape(-1, TILE, TILE, 3))
     tiles = atlas[tile_indices(crop)]  # [N, 12, 12, 6, 6, 3]

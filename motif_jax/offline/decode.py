@@ -49,9 +49,7 @@ def begin_shift(
 def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:
     """Makes a `language.generation.Shift` with `ShiftArguments`.
 
-    Args:
-      reader: the functions of the values' language models.
-      clipped: whether `ShiftArguments.clip` is finite; V is needed only then.
+    `clipped`: whether `ShiftArguments.clip` is finite; V is needed only then.
     """
 
     def shift(shifting: ShiftArguments, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
@@ -83,18 +81,14 @@ def value_of_texts(
     language: ModelFunctions, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array,
     said: jax.Array, lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text.
+    """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text. [B]
 
     Args:
-      language: the functions of the language model.
       recipe: of the values; without values, all results are 0.
       values: see `ShiftArguments`; beta and clip are not used.
       tokens, segments: the context. [B, L]
       said: the candidates' tokens, including the end mark. [B, N]
       lengths: number of the candidates' tokens. [B]
-
-    Returns:
-      [B]
     """
     number = jnp.arange(said.shape[1])
     there = number < lengths[:, None]

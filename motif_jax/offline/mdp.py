@@ -52,9 +52,7 @@ def token_steps(rows: Rows) -> Decisions:
 def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
     """Returns decisions for utterances, at their last token, where the value of the utterance is read.
 
-    Args:
-      rows: the tokens.
-      followed: only decisions that end their episode or have a successor in the row.
+    `followed`: only decisions that end their episode or have a successor in the row.
     """
     places = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)

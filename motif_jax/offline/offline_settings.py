@@ -141,11 +141,7 @@ class GroupLearning:
         only_for=GROUPS,
     )
     step_weight: float = value(
-        1.0,
-        Number(0, 1e6),
-        "weight of the advantages among texts in the same moment",
-        decides=True,
-        only_for=STEPS,
+        1.0, Number(0, 1e6), "weight of the advantages among texts in the same moment", decides=True, only_for=STEPS
     )
     updates_per_round: int = value(1, Whole(1, 1000), "updates with the same games", decides=True, only_for=GROUPS)
     rounds: int = value(100, Whole(1, 10**6), "rounds of batch_size games in an epoch", decides=True, only_for=GROUPS)

@@ -56,13 +56,7 @@ def init_state(
 ) -> OfflineState:  # fmt: skip
     """Makes the state before the first update.
 
-    Args:
-      key: for the heads.
-      language: the functions of the language model.
-      recipe, settings: of the algorithm.
-      policy: initial parameters of the policy; in the state only if the recipe learns them.
-      trunk: initial parameters of the values' language model.
-      bias: initial output of the values, about the mean return.
+    `policy`: in the state only if the recipe learns it. `bias`: initial output of the values, about the mean return.
     """
     learnt: dict[str, Any] = {}
     target: dict[str, Any] = {}

@@ -40,12 +40,7 @@ def play_tokens(
 ) -> list[Played]:  # fmt: skip
     """Plays episodes side by side in this process, and keeps their tokens.
 
-    Args:
-      world: the text world.
-      writer, decoding: the policy.
-      episodes: numbers of the episodes, which determine the games together with seed and stream.
-      key: the policy samples with it, in episodes of the same number differently.
-      seed, stream: as for a pool.
+    The episodes' numbers, seed and stream determine the games; `key` samples episodes of the same number differently.
     """
     renderer, games, tokens, found = writer.model.renderer, [], [], []
     texts: list[list[int]] = []
@@ -81,14 +76,7 @@ class WritingPlayer:
     reads: tuple[str, ...] = ("heard",)
 
     def __init__(self, writer: ValueWriter, decoding: Decoding, width: int, num_games: int, seed: int):
-        """Begins without conversations.
-
-        Args:
-          writer, decoding: the policy.
-          width: bytes of an action.
-          num_games: games of the pool.
-          seed: for sampling.
-        """
+        """Begins without conversations. `width`: bytes of an action."""
         self.outputs = {"probability": ArraySpec((), "float32")}  # probability of the whole text
         self.starts: dict[str, ArraySpec] = {}
         self._writer, self._decoding, self._width = writer, decoding, width
@@ -102,7 +90,6 @@ class WritingPlayer:
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """See `inference.BatchedPolicy`."""
         renderer = self._writer.model.renderer
         for row, game in enumerate(games.tolist()):
             heard = to_text(observations["heard"][row].tolist())

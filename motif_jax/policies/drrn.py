@@ -36,14 +36,6 @@ class RelevanceNetwork(nnx.Module):
     """Maps prompts to Q of all actions."""
 
     def __init__(self, num_tokens: int, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises the parameters.
-
-        Args:
-          num_tokens: V, size of the vocabulary.
-          width: of the embedding, the states, and the hidden layer.
-          dtype: of products; parameters and results are float32.
-          rngs: of the initialisation.
-        """
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (num_tokens, width)))
         self.prompt_reader = Core(width, width, dtype=dtype, rngs=rngs)
         self.name_reader = Core(width, width, dtype=dtype, rngs=rngs)
@@ -57,14 +49,11 @@ class RelevanceNetwork(nnx.Module):
         return Prepared(self.prompt_reader.project(embedding), _read(self.name_reader, of_names, names))
 
     def __call__(self, tokens: jax.Array, prepared: Prepared) -> jax.Array:
-        """Computes Q of all actions.
+        """Computes Q of all actions. [N, A] float32
 
         Args:
           tokens: of prompts, padded with negative numbers. [N, L] integers
           prepared: result of `prepare` for the same parameters.
-
-        Returns:
-          [N, A] float32
         """
         states = _read(self.prompt_reader, prepared.projected, tokens)  # [N, width]
         shape = (len(states), *prepared.actions.shape)
@@ -84,12 +73,7 @@ def _read(reader: Core, projected: jax.Array, tokens: jax.Array) -> jax.Array:
 
 
 def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-    """The fields of `model.Model` for a DRRN.
-
-    Args:
-      options: network, num_actions, dtype, and `drrn`; see above.
-      seed: for new parameters; None: parameters are shapes only.
-    """
+    """The fields of `model.Model` for a DRRN. If `seed` is None, parameters are shapes only."""
     own = options[DRRN]
     tokeniser = tokeniser_from_text(own["tokeniser"])
     names = encode_names(tokeniser, own["actions"], "--config.env")

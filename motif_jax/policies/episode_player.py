@@ -14,7 +14,6 @@ class EpisodePlayer(PolicyPlayer):
     """A `PolicyPlayer` for grpo and gigpo. The network does not read games that wait."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        """See `PolicyPlayer`."""
         super().__init__(*args, **kwargs)
         self._begins, self._over = np.zeros((2, self._num_games), bool)
 
@@ -25,7 +24,6 @@ class EpisodePlayer(PolicyPlayer):
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """See `inference.BatchedPolicy`."""
         begins = self._begins[games]
         over = (self._over[games] | first[: len(games)]) & ~begins
         first[: len(games)] |= begins  # a game that waited for the others shows its episode's first moment again

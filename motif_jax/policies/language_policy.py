@@ -153,10 +153,7 @@ def language_policy_fields(
 ) -> dict[str, Any]:
     """The fields of `model.Model` for a language model.
 
-    Args:
-      options: network, num_actions, dtype, and `language`; see above.
-      seed: for new parameters; None: parameters are shapes only.
-      language: a pretrained model; None: a new one.
+    If `seed` is None, parameters are shapes only. `language`: a pretrained model; None: a new one.
     """
     own = options[LANGUAGE]
     config, tokeniser = from_record(own["config"]), tokeniser_from_text(own["tokeniser"])

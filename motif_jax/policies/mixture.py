@@ -37,9 +37,7 @@ class Mixture:
     def __init__(self, config: ConfigDict, partial: Path):
         """Loads the policies that the config names.
 
-        Args:
-          config: the config of the experiment.
-          partial: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
+        `partial`: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
         """
         section, world = config.collect, make_world(config.env)
         self.checkpoints, first_episode = recorded(partial)
@@ -68,17 +66,14 @@ class Mixture:
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
     def facts(self) -> list[dict[str, Any]]:
-        """The policies, for `dataset.json`."""
         return [checkpoint._asdict() for checkpoint in self.checkpoints]
 
     def room(self, count: int) -> int:
-        """See `inference.BatchedPolicy`."""
         return count
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """See `inference.BatchedPolicy`."""
         owners = self._owner[games // self._group_size]  # [B]
         actions = np.empty(len(games), np.int32)
         for owner in np.unique(owners):

@@ -97,13 +97,11 @@ class PolicyPlayer:
         self._coming.append(played)
 
     def room(self, count: int) -> int:
-        """See `inference.BatchedPolicy`."""
         return count if self._sizes and count > self._sizes[-1] else padded_size(count, self._group_size, self._sizes)
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """See `inference.BatchedPolicy`."""
         while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
             self._played = self._coming.popleft()
         largest = self._sizes[-1] if self._sizes else len(games)
@@ -232,7 +230,6 @@ def play_turn(
 
 
 def _is_there(played: PlayerParameters) -> bool:
-    """Whether all arrays are computed."""
     return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 
 

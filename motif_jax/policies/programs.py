@@ -45,12 +45,8 @@ class Written(NamedTuple):
 def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
     """Makes a function to compile: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
 
-    Args:
-      model: only its structure is used; its parameters are arguments of the function.
-      kind: sample, beam or rerank.
-      count: number of beams or candidates.
-      length: maximum number of tokens; a text ends earlier if the conversation fills the model's context.
-      clipped: whether the clip is finite.
+    The model gives only the structure; parameters are arguments of the function. `kind`: sample, beam or rerank, with
+    `count` beams or candidates. A text of fewer than `length` tokens ends where the model's context is full.
     """
     reader, language = reader_of(model), as_functions(model.graph, model.config)
     shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
@@ -170,7 +166,6 @@ class Scaled:
         self.config, self.begin, self.read = decoder.config, decoder.begin, decoder.read
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """See `Decoder.logits`."""
         return self._factor * self._decoder.logits(hidden)
 
 
@@ -183,7 +178,6 @@ class Conditioned:
         self.config, self.logits, self.read = decoder.config, decoder.logits, decoder.read
 
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
-        """See `Decoder.begin`."""
         first = jnp.arange(tokens.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
         added = condition(self._params, jnp.broadcast_to(self._wanted, tokens.shape), first)
         return self._decoder.begin(tokens, segments, room, added)

@@ -26,11 +26,7 @@ class Prompts:
     def __init__(self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{FLAG}.max_tokens", *, whole: bool = False):
         """Takes the tokeniser and the limits.
 
-        Args:
-          tokeniser: the tokeniser of the prompts.
-          max_tokens: longer prompts are refused.
-          flag: the flag of `max_tokens`, for messages.
-          whole: always pad batches for the learner to `max_tokens`.
+        Prompts longer than `max_tokens` are refused. `whole`: always pad batches for the learner to `max_tokens`.
         """
         self._encode = tokeniser.encode
         self._most, self._flag, self._whole = max_tokens, flag, whole

@@ -40,7 +40,6 @@ class ValueModel(NamedTuple):
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training
 
     def checksum(self) -> str:
-        """Checksum of all parameters."""
         return sum_of_arrays({"policy": self.policy, "target": self.target, "online": self.online})
 
 

@@ -49,9 +49,7 @@ class ValueWriter:
     def __init__(self, model: ValueModel, as_drawn: bool = False):
         """Parameters are put on the devices at their first use.
 
-        Args:
-          model: the policy and its values.
-          as_drawn: whether probabilities are those at the temperature of the decoding, rather than at 1.
+        `as_drawn`: whether probabilities are those at the temperature of the decoding, rather than at 1.
         """
         self.model, self._as_drawn = model, as_drawn
         self.programs: dict[tuple[Any, ...], Any] = {}
@@ -77,13 +75,8 @@ class ValueWriter:
     ) -> list[Reply]:
         """Writes the next text of each conversation, up to the end mark, `max_tokens` or a full context.
 
-        If the context is already full, the text is empty.
-
-        Args:
-          contexts: tokens of the conversations so far, from `LiveRenderer`.
-          decoding: the decoding.
-          key: a random key.
-          numbers: numbers of the conversations; samples depend only on the key and this number.
+        If the context is already full, the text is empty. `contexts`: tokens of the conversations so far, from
+        `LiveRenderer`. Samples depend only on the key and the conversation's number.
 
         Returns:
           Texts, with probabilities from logits and shift, at temperature 1 and without top-k and top-p.
@@ -144,7 +137,6 @@ class ValueWriter:
         )  # fmt: skip
 
     def _program(self, decoding: Decoding) -> Any:
-        """The compiled program for a kind of decoding."""
         kind = "sample" if decoding.kind == "greedy" else decoding.kind  # a temperature of 0
         count = {"beam": decoding.beams, "rerank": decoding.candidates}.get(kind, 1)
         key = kind, count, decoding.max_tokens, bool(np.isfinite(decoding.clip))

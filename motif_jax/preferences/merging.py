@@ -125,7 +125,6 @@ def merge(
 
     Args:
       dataset, name: the dataset, and the name of the annotation.
-      num_shards: the number of shards.
       of_pair: the question of each pair, or -1. [N]
       facts: facts of dataset and config. Shards with other facts count as missing, or raise UserError with `partial`.
       partial: whether to merge before all shards are finished; the missing labels are unknown.

@@ -28,9 +28,7 @@ Asks = Callable[[list[tuple[str, str]]], np.ndarray]  # questions [K] -> P(secon
 def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
     """The most frequent captions with a message, if neutral moments are rare but exist; otherwise none. [K]
 
-    Args:
-      table: the captions.
-      ids: the caption of every step. [N, 2, L]
+    `ids`: the caption of every step. [N, 2, L]
     """
     shown = np.asarray(table.messages.any(1))  # [U]
     neutral = ~shown[ids].any(2)  # [N, 2]

@@ -21,16 +21,12 @@ def check_oracle(name: str, dataset: PairDataset) -> None:
 
 
 def ask_oracle(name: str, dataset: PairDataset, rows: np.ndarray, seed: int) -> np.ndarray:
-    """P(second is better): 0, 1/2 or 1.
+    """P(second is better): 0, 1/2 or 1. [M] float32
 
     Args:
       name: "score" (of the episode that a moment is from), "return" (rewards summed over the moment), or "random".
-      dataset: the pairs.
       rows: the pairs to compare, ascending. [M]
       seed: of "random"; a row's verdict depends on the seed alone.
-
-    Returns:
-      [M] float32
     """
     if name == "random":
         return np.random.default_rng(seed).integers(2, size=len(dataset))[rows].astype(np.float32)

@@ -33,11 +33,7 @@ def places(seed: int, num_pairs: int) -> np.ndarray:
 def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty: float) -> np.ndarray:
     """The first steps of the kept stretches, in random order. [k] int64
 
-    Args:
-      episode: a finished episode.
-      length: L.
-      seed: the dataset's seed.
-      keep_empty: the share of stretches without messages to keep.
+    `keep_empty`: the share of stretches without messages to keep.
     """
     steps = len(episode.steps["message"])
     if steps < length:

@@ -122,9 +122,7 @@ class Questions:
 def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = None) -> str:
     """The caption of a moment.
 
-    Args:
-      messages: one per step.
-      blstats: bottom-line statistics, one row per step; with them each line ends with the player's status.
+    `messages`: one per step. `blstats`: one row per step; with them each line ends with the player's status.
 
     Returns:
       Lines joined by newlines; "" for a moment without messages if `blstats` is None.

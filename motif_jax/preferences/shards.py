@@ -64,13 +64,8 @@ class Shard:
     ):
         """Opens the shard.
 
-        Args:
-          folder: `folders.annotation_folder`.
-          part: the shard.
-          num_rows: M.
-          facts: facts of dataset and config, a flat dict; they must be equal in all shards of an annotation.
-          ignore_existing: delete existing shards and merged labels first.
-          labels: the file of merged labels, which `ignore_existing` deletes.
+        `facts`: of dataset and config, a flat dict; they must be equal in all shards of an annotation.
+        `ignore_existing`: first delete existing shards, and the file `labels` of merged ones.
         """
         self.folder, self.part, self._labels = folder, part, labels
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,11 +123,8 @@ class Shard:
         """Writes the labels set so far to disk.
 
         The record is written first, with each array's checksum before and after: a kill between two files leaves each
-        array in one of these states. `finished` is written last, because others may then merge the shard.
-
-        Args:
-          finished: whether every question was asked, answered or not.
-          log: counts, times and versions of this job, for the record.
+        array in one of these states. `finished` is written last, because others may then merge the shard. It is said of
+        a shard all of whose questions were asked, answered or not. `log`: counts, times and versions of this job.
         """
         arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order, so that every known code has its prob
         before = self.record["checksums"]
@@ -214,10 +206,7 @@ def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
     """The rows of a shard, ascending: all pairs of its questions, and its share of the pairs without a question.
 
     So every question belongs to one job, and neighbouring questions, which share the first caption, stay together.
-
-    Args:
-      part: the shard.
-      of_pair: the question of each pair, or -1. [N]
+    `of_pair`: the question of each pair, or -1. [N]
 
     Returns:
       [M] int64

@@ -70,11 +70,8 @@ class PairDataset:
     def __init__(self, path: str | Path, require: Iterable[str] = ("message",), follow_links: bool = True):
         """Opens and checks `path`.
 
-        Args:
-          path: the dataset's directory.
-          require: data arrays that must exist.
-          follow_links: whether its arrays may be links that lead out of the directory, as in a workdir whose dataset
-            was collected elsewhere.
+        `require`: data arrays that must exist. `follow_links`: whether its arrays may be links that lead out of the
+        directory, as in a workdir whose dataset was collected elsewhere.
         """
         self.path, self._follow_links = Path(path), follow_links
         if not self.path.is_dir():
@@ -101,7 +98,6 @@ class PairDataset:
         return self.num_pairs
 
     def preference_names(self) -> list[str]:
-        """The names of the annotations in this dataset."""
         return sorted(
             file.stem for file in self.path.glob("preference/*.npy") if re.fullmatch(NAME, file.stem) and file.is_file()
         )
@@ -171,7 +167,6 @@ class PairDataset:
         return {key: self._open(f"{folder}/{key}.npy") for key in there}
 
     def _open(self, name: str) -> np.ndarray:
-        """Maps an array from its file."""
         file = self.path / name
         if not self._follow_links and leads_out(file, self.path):
             raise UserError(

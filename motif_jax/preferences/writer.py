@@ -86,7 +86,6 @@ class PairWriter:
         return self.moments >= len(self._places)
 
     def add(self, episode: FinishedEpisode) -> None:
-        """Writes the stretches of the next episode."""
         starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
         spots = self._places[self.moments : self.moments + len(starts)]
         starts = starts[: len(spots)]
@@ -124,9 +123,7 @@ class PairWriter:
     def finish(self, facts: dict[str, Any], ran: dict[str, Any]) -> PairDataset:
         """Completes the dataset and gives it its name.
 
-        Args:
-          facts: describes the dataset; for `dataset.json`.
-          ran: describes the run; for `run.json`, unless a killed run has already written that file.
+        `facts` are for `dataset.json`; `ran` is for `run.json`, unless a killed run has already written that file.
         """
         assert self.full
         self.commit()

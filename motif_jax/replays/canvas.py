@@ -18,18 +18,15 @@ class Canvas:
     """Characters and their styles: colours 0..15, plus 16 for reversed."""
 
     def __init__(self, rows: int, columns: int):
-        """Makes an empty sheet."""
         self.chars = np.full((rows, columns), ord(" "), np.uint32)
         self.styles = np.full((rows, columns), TEXT, np.uint8)
 
     @property
     def rows(self) -> int:
-        """The number of lines."""
         return self.chars.shape[0]
 
     @property
     def columns(self) -> int:
-        """The number of characters in a line."""
         return self.chars.shape[1]
 
     def put(self, row: int, column: int, text: str, style: int = TEXT, width: int | None = None) -> int:
@@ -73,12 +70,10 @@ class Canvas:
         self.chars[:rows], self.styles[:rows] = ord(" "), TEXT
 
     def reverse(self, row: int, column: int) -> None:
-        """Marks one character."""
         if 0 <= row < self.rows and 0 <= column < self.columns:
             self.styles[row, column] ^= REVERSED
 
     def text(self) -> list[str]:
-        """The lines without their colours."""
         return ["".join(map(chr, line)) for line in self.chars]
 
 

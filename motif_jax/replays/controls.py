@@ -17,9 +17,8 @@ SAME_AS = {
 def press(view: View, key: str, story: Story, rows: int) -> View | None:
     """Returns the view after a key; None: the user quits.
 
-    Args:
-      key: a character, or one of left, right, up, down, home, end, page up, page down, escape, enter.
-      rows: number of lines for the list of messages.
+    `key`: a character, or one of left, right, up, down, home, end, page up, page down, escape, enter. `rows`: number of
+    lines for the list of messages.
     """
     key = SAME_AS.get(key, key)
     if key == "q":

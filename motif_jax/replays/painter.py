@@ -72,7 +72,6 @@ class Painter:
     """Draws sheets as arrays of indices into `colours`, [C, 3]."""
 
     def __init__(self) -> None:
-        """Makes the table of colours."""
         self._numbers: dict[int, int] = {}  # index in `_glyphs` by character
         self._glyphs = np.zeros((0, HEIGHT, WIDTH), np.uint8)  # shades
         # Index 0 is the background, which all colours share; the other shades of each colour follow.

@@ -22,17 +22,7 @@ import numpy as np
 from motif_jax.replays.canvas import BAD, COOL, GOOD, SOFT, TEXT, WARM, WHITE, Canvas, Span
 from motif_jax.replays.lists import cover_with_help, cover_with_messages
 from motif_jax.replays.replay import COLUMNS, ROWS
-from motif_jax.replays.story import (
-    Story,
-    action_name,
-    bar_of,
-    bars,
-    chosen,
-    ending,
-    message_text,
-    number,
-    rewarded_by,
-)
+from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number, rewarded_by
 
 FACTS = ("title", "status", "message", "rewards", "bars")  # lines below the game
 LEFT_OUT = ("title", "bars", "message", "rewards")  # lines dropped in this order on a small sheet
@@ -234,7 +224,6 @@ def _actions(story: Story, frame: int) -> list[Span]:
 
 
 def _value(story: Story, frame: int) -> Span:
-    """The policy's value estimate."""
     return number(float(story.replay.value[frame])) if frame < story.replay.steps else "-", TEXT
 
 
@@ -263,5 +252,4 @@ def _sum(value: float, width: int = 0) -> Span:
 
 
 def _weight(story: Story, frame: int) -> int:
-    """The colour of a message."""
     return WHITE if story.rewards[frame] else TEXT if message_text(story.replay, frame) else SOFT

@@ -82,7 +82,6 @@ class Terminal:
         self._shown: Canvas | None = None
 
     def size(self) -> tuple[int, int]:
-        """The current rows and columns."""
         columns, rows = os.get_terminal_size(self._target)
         return max(rows, 1), max(columns, 1)  # some terminals report 0
 

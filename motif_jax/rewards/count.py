@@ -24,7 +24,6 @@ class CountBonus(RewardSource):
     """1 / n^exponent, where n counts the appearances of the step's observation in the episode, this one included."""
 
     def __init__(self, of: str, exponent: float):
-        """Counts the observation `of`."""
         self._of, self._exponent = of, exponent
         self._is_event = of.startswith("event_")
         self.observations = (EVENT_COUNT,) if of == MESSAGE else (of,)
@@ -32,7 +31,6 @@ class CountBonus(RewardSource):
 
     @classmethod
     def make(cls, setting: Setting) -> CountBonus:
-        """See `RewardSource`."""
         section = setting.config.policy.count
         try:
             select_specs(setting.specs, [section.of])
@@ -42,15 +40,12 @@ class CountBonus(RewardSource):
 
     @classmethod
     def rebuild(cls, arrays: object, facts: Facts) -> CountBonus:
-        """See `RewardSource`."""
         return cls(facts["of"], facts["exponent"])
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
         return {"of": self._of, "exponent": self._exponent}
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         if self._of == MESSAGE:
             return 1 / rollouts[EVENT_COUNT] ** float(self._exponent)
         counts = self._count(rollouts)

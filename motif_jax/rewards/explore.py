@@ -28,7 +28,6 @@ class Explore(RewardSource):
 
     @classmethod
     def make(cls, setting: Setting) -> Explore:
-        """See `RewardSource`."""
         try:
             select_specs(setting.specs, cls.observations)
         except UserError:
@@ -36,7 +35,6 @@ class Explore(RewardSource):
         return cls()
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         drawn, places = rollouts[DRAWN], rollouts[BLSTATS][..., [BRANCH, LEVEL]]
         found = np.zeros(drawn.shape, np.float32)
         for column, game in enumerate(rollouts["game"][0].tolist()):

@@ -37,15 +37,12 @@ def combine(rewards: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
 
 
 def zeros_of(rewards: np.ndarray, counts: np.ndarray, neutral: np.ndarray) -> np.ndarray:
-    """Each head's reward of the neutral moment, or its mean over the training data if there is no such moment.
+    """Each head's reward of the neutral moment, or its mean over the training data if there is no such moment. [E]
 
     Args:
       rewards: of each head and each distinct caption. [E, U]
       counts: how often training shows each caption. [U]
       neutral: the captions without a message, if they are to have the reward 0. [U] bool
-
-    Returns:
-      [E]
     """
     return rewards[:, neutral].mean(1) if neutral.any() else np.average(rewards, axis=1, weights=counts)
 
@@ -60,7 +57,6 @@ def disagreement(
       values: the raw reward that is paid. [U]
       counts: how often training shows each caption. [U]
       messages: the captions. [U, 256]
-      statistics: those that normalise the reward.
 
     Returns:
       `number`, E; `mean`, over the moments of the training pairs; `highest`, the captions with the highest rewards.

@@ -44,7 +44,6 @@ def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
     Args:
       z: normalised reward of each step's message. [...]
       counts: appearances of the message in its episode, this one included, so at least 1. [...]
-      mix: threshold and exponent.
     """
     if mix.best:
         share = z / mix.best

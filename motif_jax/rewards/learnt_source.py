@@ -35,11 +35,8 @@ class LearntSource(RewardSource):
     def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
         """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
 
-        Args:
-          reward: the learnt reward.
-          mix: threshold, exponent, coefficients.
-          one_step_late: as published, a step is rewarded for the message shown before its action, rather than for the
-            message that the action led to; the last message of an episode is then never rewarded.
+        `one_step_late`: as published, a step is rewarded for the message shown before its action, rather than for the
+        message that the action led to; the last message of an episode is then never rewarded.
         """
         self.reward, self.mix, self._one_step_late = reward, mix, one_step_late
         self._prefix = "" if one_step_late else "event_"
@@ -70,7 +67,6 @@ class LearntSource(RewardSource):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> LearntSource:
-        """See `RewardSource`."""
         _, like = make_reward_model(facts["model"], 0)
         params = rebuild(like, leaves_by_path(arrays["params"]), Path("sources/learnt"))
         statistics = read_statistics(facts["statistics"], Path("sources/learnt"))
@@ -97,15 +93,12 @@ class LearntSource(RewardSource):
         return intrinsic_reward(moments["z"], moments["counts"], self.mix)
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         return self.shape(self.moments(rollouts))
 
     def arrays(self) -> dict[str, Any]:
-        """See `RewardSource`."""
         return {"params": self.reward.params, "captions": self.reward.captions, "counts": self.reward.counts}
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
         return {
             "model": self.reward.options,
             "statistics": self.reward.statistics.record(),

@@ -77,9 +77,7 @@ def named(names: Sequence[str], weights: Sequence[float] | np.ndarray) -> str:
 def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
     """The number of the option, or the weights of the mixture, that `text` names.
 
-    Args:
-      text: the name of an option, or a mixture; a comma may stand for `+`.
-      plan: of a checkpoint; empty for a policy without options.
+    `text`: in a mixture, a comma may stand for `+`. `plan`: of a checkpoint; empty without options.
     """
     names = [*plan.get("names", ())]
     if not names:

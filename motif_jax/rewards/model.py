@@ -28,9 +28,7 @@ Value = Callable[..., jax.Array]
 def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
     """Returns the model as a function of parameters and moments, and its initial parameters.
 
-    Args:
-      options: arguments of RewardModel; with several heads also `heads`, and `caution` (`heads.combine`).
-      seed: of the initialisation.
+    `options`: arguments of RewardModel; with several heads also `heads`, and `caution` (`heads.combine`).
     """
     heads, caution = int(options.get("heads", 1)), float(options.get("caution", 0.0))
     if not (1 <= heads <= MOST_HEADS and 0 <= caution <= LARGEST):

@@ -55,7 +55,6 @@ class HostMoments(NamedTuple):
 
     @classmethod
     def of(cls, values: np.ndarray) -> HostMoments:
-        """Mean and variance of an array."""
         if not values.size:
             return cls()
         return cls(float(values.size), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))

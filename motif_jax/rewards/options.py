@@ -61,10 +61,7 @@ class Options:
         "", Text(longest=1000), "the sum of rewards for which the controller chooses options", decides=True
     )
     controller_chooses: str = value(
-        "options",
-        Text(("options", MIXTURES)),
-        "options, one at a time; or mixtures of them",
-        decides=True,
+        "options", Text(("options", MIXTURES)), "options, one at a time; or mixtures of them", decides=True
     )
 
 
@@ -140,11 +137,9 @@ class OptionPlan(NamedTuple):
 
     @property
     def controller(self) -> int:
-        """The controller's number."""
         return len(self.coefficients) ** len(self.names) if self.coefficients else len(self.names)
 
     def record(self) -> dict[str, Any]:
-        """As JSON, for a checkpoint."""
         mixture = {"coefficients": [*self.coefficients], "sum_to_one": self.sum_to_one} if self.coefficients else {}
         return {"names": [*self.names], "lengths": [*self.lengths]} | mixture
 
@@ -173,12 +168,7 @@ def mixed(plan: OptionPlan, coefficients: tuple[float, ...], sum_to_one: bool) -
 
 
 def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> OptionPlan | None:
-    """Parses the values of the config; None if there are no options.
-
-    Args:
-      options, controller, length: values of `config.policy`.
-      specs: observations that the world can record.
-    """
+    """Parses the values of the config; None if there are no options."""
     if not options.strip():
         if controller.strip():
             raise UserError(f"a controller needs options to choose from ({OPTIONS_FLAG}, {CONTROLLER_FLAG})")

@@ -45,14 +45,11 @@ def zero_sums() -> Sums:
 
 
 def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
-    """Cross-entropy loss of each pair.
+    """Cross-entropy loss of each pair. [B] or [E, B]
 
     Args:
       rewards: reward of each step of both moments. [B, 2, L]; with several heads [E, B, 2, L]
       target: P(second is better). [B]
-
-    Returns:
-      [B] or [E, B]
     """
     chex.assert_rank([rewards, target], [{3, 4}, 1])
     log_p = jax.nn.log_softmax(rewards.mean(-1), -1)

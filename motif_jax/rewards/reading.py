@@ -28,15 +28,12 @@ class Reading(RewardSource):
 
     @classmethod
     def rebuild(cls, arrays: object, facts: Facts) -> Reading:
-        """See `RewardSource`."""
         return cls(facts["observation"])
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
         return {"observation": self.observations[0]}
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         return rollouts[self.observations[0]].astype(np.float32)
 
 

@@ -35,10 +35,8 @@ class RandomDistillation(RewardSource):
     def __init__(self, facts: Facts, key: jax.Array, mesh: Mesh | None):
         """Makes new networks.
 
-        Args:
-          facts: `observations` (their specs, as `kinds.to_record` writes them), `hidden`, `outputs`, `learning_rate`.
-          key: for the initial parameters.
-          mesh: the learner's devices; needed for `advance`.
+        `facts`: `observations` (their specs, as `kinds.to_record` writes them), `hidden`, `outputs`, `learning_rate`.
+        `mesh`: needed for `advance`.
         """
         self._facts, self._mesh = facts, mesh
         specs = dict(sorted(from_record(facts["observations"]).items()))
@@ -51,7 +49,6 @@ class RandomDistillation(RewardSource):
 
     @classmethod
     def make(cls, setting: Setting) -> RandomDistillation:
-        """See `RewardSource`."""
         section = setting.config.policy.rnd
         facts: Facts = {name: section[name] for name in ("hidden", "outputs", "learning_rate")}
         facts["observations"] = to_record(select_specs(setting.specs, setting.reads))
@@ -59,7 +56,6 @@ class RandomDistillation(RewardSource):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RandomDistillation:
-        """See `RewardSource`."""
         source = cls(facts, jax.random.key(0), None)
         source.restore(arrays, facts)
         return source
@@ -72,7 +68,6 @@ class RandomDistillation(RewardSource):
         self._snapshot = state
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         snapshot = self._snapshot  # the learner's thread may swap it meanwhile
         ended = rollouts["terminated"] | rollouts["truncated"]  # [T, B]
         seen = {name: rollouts[name][1:].reshape(-1, *rollouts[name].shape[2:]) for name in self.observations}
@@ -85,7 +80,6 @@ class RandomDistillation(RewardSource):
         return np.where(ended, np.float32(0), bonus.reshape(ended.shape))
 
     def advance(self, batch: Any, hosts: Any) -> None:
-        """See `RewardSource`."""
         assert self._update is not None
         self._check_finite()
         self._state, self._metrics = self._update(self._state, batch.arrays.rollouts.observations)
@@ -100,15 +94,12 @@ class RandomDistillation(RewardSource):
             )
 
     def arrays(self) -> NoveltyState:
-        """See `RewardSource`."""
         return self._snapshot
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
         return self._facts
 
     def restore(self, arrays: Any, facts: Facts) -> None:
-        """See `RewardSource`."""
         try:
             self._begin(rebuild(self._snapshot, leaves_by_path(arrays), Path("sources/rnd")))
         except UserError as error:
@@ -118,7 +109,6 @@ class RandomDistillation(RewardSource):
             ) from error
 
     def figures(self) -> dict[str, float]:
-        """See `RewardSource`."""
         state, found = self._snapshot, {"rnd_updates": float(self._snapshot.updates)}
         if self._metrics:
             found["rnd_loss"] = float(self._metrics["loss"])
@@ -128,5 +118,4 @@ class RandomDistillation(RewardSource):
         }
 
     def about(self) -> Facts:
-        """See `RewardSource`."""
         return {"updates": int(self._snapshot.updates), "checksum": sum_of_arrays(self._snapshot)}

@@ -133,7 +133,6 @@ class RewardSources:
         return {name: facts for name, facts in found.items() if name != LEARNT}
 
     def close(self) -> None:
-        """Closes all sources."""
         self._ask(lambda source: source.close())
 
     # ---- checkpoints

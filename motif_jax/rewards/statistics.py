@@ -114,10 +114,8 @@ def share_interval(share: float, number: float) -> tuple[float, float]:
 def independent_questions(ids: np.ndarray) -> tuple[int, float]:
     """The number of different questions in the pairs, and the effective number of independent trials (Kish).
 
-    A reward gives pairs with the same two captions the same answer, so they are one trial.
-
-    Args:
-      ids: captions of each step of both moments of each pair. [M, 2, L]
+    A reward gives pairs with the same two captions the same answer, so they are one trial. `ids`: captions of each step
+    of both moments of each pair. [M, 2, L]
     """
     _, moments = np.unique(ids.reshape(-1, ids.shape[2]), axis=0, return_inverse=True)
     pairs = np.sort(moments.reshape(-1, 2), axis=1)  # the order within a pair does not matter

@@ -14,13 +14,7 @@ CAPACITY = 1 << 19  # messages: 128 MiB
 class RewardTable:
     """Maps messages to rewards with a cache; call it with messages. Not thread-safe."""
 
-    def __init__(
-        self,
-        value: Callable[[np.ndarray], np.ndarray],
-        messages: np.ndarray,
-        *,
-        capacity: int = CAPACITY,
-    ):
+    def __init__(self, value: Callable[[np.ndarray], np.ndarray], messages: np.ndarray, *, capacity: int = CAPACITY):
         """Fills the table with known messages.
 
         Args:

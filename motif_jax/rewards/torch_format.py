@@ -143,11 +143,8 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
 
     The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. If there
     are as many checkpoints as rows, the rank of a checkpoint is the number of its row. Otherwise this takes the last
-    row, as the published system does for every checkpoint.
-
-    Args:
-      checkpoint: the path of a `checkpoint_N.pth`.
-      num_iter: the `num_iter` in that checkpoint, equal to N.
+    row, as the published system does for every checkpoint. `num_iter`: of that checkpoint, equal to N of
+    `checkpoint_N.pth`.
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     try:

@@ -240,11 +240,8 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
     """Reads arrays of an `.npz` file; raises ValueError if one is missing, damaged, or if they are too large.
 
-    Args:
-      path: the file.
-      names: required arrays; None: all that are there.
-      optional: arrays that are read if they exist.
-      limit: bytes of all these arrays together; None: the size of the file, for one without compression.
+    `names`: required arrays; None: all that are there. `limit`: bytes of all these arrays together; None: the size of
+    the file, for one without compression.
     """
     try:
         with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:

@@ -133,11 +133,7 @@ def check_head(file: BinaryIO, size: int) -> None:
     """Checks the header of an array in NumPy's format, before NumPy allocates memory for the array.
 
     Raises NumPy's exceptions for a damaged header, and ValueError if the header is huge or claims more than the file
-    has.
-
-    Args:
-      file: the file, at the start of the array; its position does not change.
-      size: of the file, in bytes.
+    has. The position of the file, at the start of the array, does not change.
     """
     start = file.read(12)
     if start[:6] == b"\x93NUMPY" and start[6:7] > b"\1" and int.from_bytes(start[8:12], "little") > MAX_HEAD:

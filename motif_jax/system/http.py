@@ -182,7 +182,6 @@ class HttpClient:
         return status == 200
 
     def refusal(self, failed: Failed, path: str) -> Exception:
-        """The exception for a permanent status."""
         return UserError(f"the server at {self.url!r} refuses {path!r}: {failed} ({self.flag})")
 
     def giving_up(self, failed: Failed, silent_s: float, tries: int) -> Exception:

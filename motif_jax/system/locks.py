@@ -42,10 +42,8 @@ class NoLocks(Exception):
 def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -> IO[Any]:
     """Opens one of this program's files to change it or to append to it.
 
-    Args:
-      path: the file; UserError if it is a symbolic link, or not a regular file.
-      mode: as for `open`. Modes that truncate are not allowed: they would do so before the check.
-      create: create the file if it does not exist; "a" always does.
+    UserError if it is a symbolic link, or not a regular file. Modes that truncate are not allowed: they would do so
+    before the check. `create`: create a missing file; "a" always does.
     """
     more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if create else 0)
 
@@ -77,10 +75,7 @@ def _check_regular(path: Path, mode: int, error: OSError | None = None) -> None:
 def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
     """Locks an open file until it is closed; the system also releases the lock when the process ends.
 
-    Args:
-      file: the open lock file.
-      shared: take a shared lock, which several processes can hold.
-      wait: wait until the lock is free.
+    `shared`: take a shared lock, which several processes can hold. `wait`: wait until the lock is free.
 
     Returns:
       True if the lock was taken, False if another process holds it. Raises NoLocks if locks are not supported.
@@ -98,10 +93,6 @@ def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
 
 def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
     """Opens and locks a lock file, and writes process and host into it; closing the file releases the lock.
-
-    Args:
-      path: the lock file, created if it does not exist.
-      shared, wait: see `try_lock`.
 
     Returns:
       The open file. Raises Held if another process holds the lock.

@@ -33,22 +33,15 @@ class Meeting(NamedTuple):
 
     @property
     def address(self) -> str:
-        """`host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def is_local(self) -> bool:
-        """Whether all hosts are on one machine."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 
 def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> Meeting | None:
-    """Returns the meeting, or None for a single process; raises UserError for invalid values.
-
-    Args:
-      section: the config's section `distributed`.
-      environment: of this process, with SLURM's variables.
-    """
+    """Returns the meeting, or None for a single process; raises UserError for invalid values."""
     named = section.coordinator
     if named == "auto":
         tasks = whole_number(environment, "SLURM_STEP_NUM_TASKS", least=1, default=1)

@@ -60,12 +60,8 @@ class Writers:
     def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any], start: int = 0):
         """Opens the files, and appends to those of earlier runs.
 
-        Args:
-          directory: the directory of `metrics.jsonl` and `tensorboard/`.
-          tensorboard: whether to write TensorBoard's files.
-          wandb: the name of a Weights & Biases project, or "".
-          config: the config, for Weights & Biases.
-          start: `env_steps` from which training resumes. TensorBoard hides later points of earlier runs.
+        `wandb`: a Weights & Biases project, or "". `start`: `env_steps` from which training resumes; TensorBoard hides
+        later points of earlier runs.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self._lines = open_in_place(directory / "metrics.jsonl", "a")
@@ -158,13 +154,8 @@ class Progress:
 def drop_rows_after(file: Path, last: int, key: str = "env_steps", stage: str = "train_policy") -> None:
     """Removes rows later than the checkpoint from which training resumes, and a truncated last row.
 
-    Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
-
-    Args:
-      file: lines of JSON.
-      last: the largest value of `key` to keep.
-      key: the counter of the rows.
-      stage: the stage that wrote the rows, for the message.
+    Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside. `last`:
+    the largest value of `key`, the counter of the rows, to keep. `stage`: for the message.
     """
     rows, damaged = [], 0
     try:

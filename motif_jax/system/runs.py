@@ -89,10 +89,7 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
 def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
     """All runs: each combination of the swept values, with each seed.
 
-    Args:
-      seeds: the config's `seeds`; "": only `seed`.
-      sweeps: one text per --sweep.
-      seed: the config's `seed`.
+    `seeds`: the config's; "": only `seed`. `sweeps`: one text per --sweep.
     """
     axes = [parse_sweep(text) for text in sweeps]
     names = [name for name, _ in axes]
@@ -154,11 +151,8 @@ def _joined(argv: Sequence[str]) -> list[str]:
 def run_all(runs: Sequence[Run], argv: Sequence[str], workdir: Path, at_once: int) -> None:
     """Runs the experiment's runs as processes; raises UserError at the end if some failed.
 
-    Args:
-      runs: the runs.
-      argv: the command line of the experiment, without the program's name.
-      workdir: of the experiment.
-      at_once: number of concurrent runs, each on its part of the cores. With several, each writes its output to LOG.
+    `argv`: the command line of the experiment, without the program's name. `at_once`: number of concurrent runs, each
+    on its part of the cores. With several, each writes its output to LOG.
     """
     cores = sorted(os.sched_getaffinity(0))
     at_once = min(at_once, len(runs))

@@ -71,7 +71,6 @@ def plan_packed(
       episodes: the episodes to use. [N]
       lengths: of all episodes, in tokens. [E]
       width: of all rows. Longer episodes are cut, and fill a row.
-      batch_rows: rows per batch.
       seed, epoch: determine the order.
     """
     rng = np.random.default_rng((seed, epoch))
@@ -124,12 +123,9 @@ def planner(
     """A function from an epoch to its plan.
 
     Args:
-      renderer: of the episodes.
       episodes: the episodes to use. [N]
       packed: whether a row holds several episodes.
       max_length: tokens of a row, and so of an episode.
-      batch_rows: rows per batch.
-      seed: of the order.
     """
     lengths = renderer.lengths
     if packed:

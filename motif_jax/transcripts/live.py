@@ -30,7 +30,6 @@ class LiveRenderer:
         return [*self._text_start, *self._encode(heard), *self._text_end]
 
     def said(self, text: str) -> list[int]:
-        """The tokens of the agent's text."""
         return [*self._encode(text), *self._action_end]
 
     def heard(self, text: str) -> list[int]:

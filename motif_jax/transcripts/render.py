@@ -74,13 +74,7 @@ def spoken(turns: Turns) -> Turns:
 class Renderer:
     """The tokens of all texts that are said; `rows` concatenates them to episodes on demand."""
 
-    def __init__(
-        self,
-        turns: Turns,
-        tokeniser: Tokeniser,
-        template: Template,
-        flag: str = FLAG,
-    ):
+    def __init__(self, turns: Turns, tokeniser: Tokeniser, template: Template, flag: str = FLAG):
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text."""
         texts = turns.texts
         turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only
@@ -143,7 +137,6 @@ class Renderer:
         return rows
 
     def tokens(self, episode: int) -> list[int]:
-        """The tokens of one episode."""
         return self._flat(np.array([episode]))[0].tolist()
 
     def emitted(self) -> np.ndarray:

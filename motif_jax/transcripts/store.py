@@ -100,7 +100,6 @@ class Transcripts:
 
     @property
     def num_texts(self) -> int:
-        """The number of distinct texts."""
         return len(self._text_ends)
 
     def texts(self) -> Iterator[str]:
@@ -225,7 +224,6 @@ class TranscriptWriter:
         self._terminal.append(episode.terminal)
 
     def turns(self) -> Turns:
-        """The turns of all episodes so far."""
         ends = np.array(self._ends, np.int64)
         return Turns(
             [*self._ids], np.array(self._text, np.int32), np.frombuffer(bytes(self._is_action), bool),
@@ -235,10 +233,7 @@ class TranscriptWriter:
     def write(self, path: Path, provenance: dict[str, Any], flag: str = FLAG) -> Transcripts:
         """Writes all episodes, and opens the store.
 
-        Args:
-          path: the directory; it must not exist.
-          provenance: the source of the episodes, as JSON.
-          flag: the config value that names the source, for messages.
+        The directory must not exist. `provenance`: the source of the episodes, as JSON.
         """
         if os.path.lexists(path):
             raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")

@@ -91,9 +91,6 @@ def retrofit(
     Args:
       tweets: the rows of colours to draw from; at least one tweet.
       colours_if: maps the index of a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses]
-      num_words: the number of words that can be hidden.
-      rng: draws tweets and words.
-      count: the number of games.
       max_tries: largest number of failed draws in a row; then UserError is raised.
     """
     codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]

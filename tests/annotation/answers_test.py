@@ -3,13 +3,10 @@
 import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.shared_lines import slug
-from motif_jax.structs import UserError
 from motif_jax.system.files import json_line, read_json
 
 pytestmark = pytest.mark.quick
@@ -87,22 +84,6 @@ def test_masses_that_are_none_are_not_believed(tmp_path):
     rows = [{"first": "a", "second": "b", "second_better": 1.0, "mass": value} for value in values]
     (tmp_path / "x.jsonl").write_text("".join(map(json_line, rows)))
     assert [answer.mass for _, answer in read_answers(tmp_path)] == [1.0] * 5 + [0.25]
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_may_lie_there(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("answers")
-    (folder / "x.jsonl").write_bytes(data)
-    for question, answer in read_answers(folder):
-        assert answer.second_better is None or 0 <= answer.second_better <= 1
-        assert isinstance(question.first, str)
-
-
-def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
-    (tmp_path / "answers").write_text("a file")
-    store = AnswerStore(tmp_path / "answers", ABOUT)
-    with pytest.raises(UserError, match=r"cannot write answers to .*--config.annotate.cache_dir"):
-        store.open()
 
 
 def test_a_job_that_was_answered_nothing_leaves_no_file(tmp_path):

@@ -223,13 +223,6 @@ def test_it_is_given_up_when_it_dies_again_and_again(capfd, monkeypatch):
     assert judge.starts == 2
 
 
-def test_it_ends_with_the_context():
-    with Judge({"defaultgoal": PROMPTS[True]}, NETHACK) as judge:
-        assert not gone(judge.process)
-    assert gone(judge.process)
-    judge.close()  # twice is fine
-
-
 PARENT = """
     import os, signal, sys, time
     sys.path[:0] = {path!r}

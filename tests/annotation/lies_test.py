@@ -106,15 +106,6 @@ def test_a_question_that_is_lied_about_stays_unknown_and_the_others_are_answered
     assert honest.count(None) < len(honest)  # a busy machine may be late with some of them, twice
 
 
-@pytest.mark.parametrize("name", [name for name in ENDLESS if "body" in name or "chunks" in name])
-def test_a_body_without_end_takes_little_memory(name):
-    with ChatServer(lambda number, body: ENDLESS[name]()) as chat:
-        server = connect(chat.url, timeout_s=1.0, patience_s=0.5)
-        with pytest.raises(Incomplete, match="has answered nothing"):
-            list(server.answers([Question("a", "b")]))
-        server.close()
-
-
 @pytest.mark.parametrize("header", BUSY)
 def test_no_retry_after_outlasts_our_patience(header):
     with ChatServer(lambda number, body: BUSY[header]()) as chat:
@@ -194,11 +185,6 @@ def test_verdicts_are_read_at_the_end_of_what_is_too_long_to_be_kept():
         assert answer.second_better == better
         assert answer.said.endswith(verdicts)
         assert len(answer.said) <= MAX_SAID + 10
-
-
-@pytest.mark.parametrize("header", ["3", " 3 ", "3.0"])
-def test_seconds_to_wait_are_read(header):
-    assert retry_after_s(header) == 3
 
 
 @given(st.text(alphabet="0123456789+-:, .()eGMTWedOctFri\0é１", max_size=60))

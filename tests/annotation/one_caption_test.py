@@ -97,21 +97,6 @@ def test_batches_are_given_out_at_pauses():
     assert list(batches_between_pauses(stream, 2)) == [QUESTIONS[:2], QUESTIONS[2:3], QUESTIONS[3:4]]
 
 
-@pytest.mark.parametrize("mode", ["reason", "score"])
-def test_a_server_labels_captions_as_the_lexicon_does(mode):
-    with ChatServer() as chat:
-        prompt = make_prompt(NETHACK, mode, "defaultgoal", "default", one=True)
-        sampling = Sampling(0.1, 0.95, 50, 200) if mode == "reason" else None
-        server = Server(chat.url, "", prompt, sampling, in_flight=4)
-        try:
-            found = dict(server.answers(QUESTIONS))
-        finally:
-            server.close()
-    assert found.keys() == set(QUESTIONS)
-    for question, answer in found.items():
-        assert (answer.yes > 0.5) == (LEXICON.answer(question).yes > 0.5), question
-
-
 def test_a_server_gives_out_answers_while_the_stream_pauses():
     """Without a pause, the first answer would wait until the stream ends or 64 questions are under way."""
     came = []

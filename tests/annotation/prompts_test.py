@@ -57,18 +57,6 @@ def test_models_without_a_system_role_get_its_text_from_the_user():
     assert prompt.hash != plain.hash
 
 
-def test_the_second_try_goes_on_with_the_conversation():
-    prompt = make_prompt(NETHACK, "reason", "gold", "default")
-    again = prompt.again(prompt.messages(PAIR), "Hm.")
-    assert [message["role"] for message in again] == ["system", "user", "assistant", "user"]
-    assert again[2]["content"] == "Hm."
-
-
-def test_a_sentence_of_ones_own_is_the_goal():
-    goal = "The player's goal is to drink from as many fountains as possible."
-    assert goal in make_prompt(NETHACK, "score", goal, "default").request
-
-
 def test_a_copy_of_the_default_is_the_default(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text((FOLDER / "default.toml").read_text())

@@ -112,7 +112,7 @@ def test_retry_after_is_honoured(monkeypatch):
     with ChatServer(lambda number, body: "" if number else "429 Retry-After=100") as chat:
         assert_right(ask(connect(chat, in_flight=1), QUESTIONS[:1]))
     assert 100 <= max(pauses) <= 150
-    assert retry_after_s("3") == 3
+    assert retry_after_s("3") == retry_after_s(" 3.0 ") == 3
     monkeypatch.setattr("motif_jax.system.http.time.time", lambda: 1e9)
     assert retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(1e9 + 60))) == 60
     assert retry_after_s("tomorrow") == retry_after_s("") == retry_after_s("-5") == retry_after_s("nan") == 0
@@ -278,16 +278,6 @@ def test_what_is_wrong_from_the_start_is_said_at_the_start():
         connect(chat)
     with pytest.raises(UserError, match=r"does not answer.*--config.annotate.server.url"):
         connect(chat, start_s=0.2)
-
-
-def test_the_key_is_never_repeated():
-    with ChatServer(lambda number, body: "400", key="sesame-123") as chat:  # its errors repeat the key
-        server = connect(chat, key="sesame-123")
-        with pytest.raises(Incomplete) as caught:
-            list(server.answers(QUESTIONS))
-        server.close()
-    assert "sesame-123" not in str(caught.value)
-    assert "***" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,7 @@ def all_is_asked(annotator):
 
 
 @pytest.mark.differs(
-    "oni",
-    there="each minibatch queues every message without a label again",
-    here="no question is asked twice",
+    "oni", there="each minibatch queues every message without a label again", here="no question is asked twice"
 )
 def test_answers_come_back_and_nothing_is_asked_twice():
     annotator = Gated(open_gate=True)

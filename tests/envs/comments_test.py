@@ -109,10 +109,7 @@ def test_a_server_is_asked_once_about_each_text():
 
 
 @pytest.mark.differs(
-    "ilql",
-    there="—",
-    here="scores of a server can be kept on disk (`cache_dir`)",
-    where="motif_jax/system/http.py",
+    "ilql", there="—", here="scores of a server can be kept on disk (`cache_dir`)", where="motif_jax/system/http.py"
 )
 def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
     texts = ["a!", "b", "naïve\n!!", "\x00"]

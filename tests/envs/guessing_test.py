@@ -278,10 +278,7 @@ def test_changes_after_which_the_percentile_is_none_are_not_believed(changes, fi
     def fault(number, path):
         return None if path == "/fetch_reward_rank" else reply(left.pop(0) if left[1:] else left[0])
 
-    with (
-        WorldServer(fault) as server,
-        pytest.raises(UserError, match="its reply does not have the expected format"),
-    ):
+    with WorldServer(fault) as server, pytest.raises(UserError, match="its reply does not have the expected format"):
         play(remote(server.url, files, enough=1.0), *["hm?"] * len(changes))
     assert not left[1:]
 

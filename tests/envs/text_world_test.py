@@ -23,7 +23,6 @@ from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
 from motif_jax.stages.report.replays import pack
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
-from motif_jax.transcripts.store import TranscriptWriter
 
 pytestmark = pytest.mark.quick
 OF = {
@@ -103,16 +102,6 @@ def test_scripted_players_of_every_world_play_whole_games(name):
             assert episode.terminal
             assert episode.turns[-1].is_action or len(episode.turns) > 1
             json.dumps(episode)  # plain values
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_recorded_games_are_what_transcripts_keep(name, tmp_path):
-    episodes = list(play_episodes(make_world({"world": name}), OF[name], range(8), seed=1))
-    writer = TranscriptWriter()
-    for episode in episodes:
-        writer.add(episode)
-    kept = writer.write(tmp_path / "transcripts", {"world": name})
-    assert [kept.episode(index) for index in range(len(kept))] == episodes
 
 
 @pytest.mark.parametrize("name", WRITTEN)

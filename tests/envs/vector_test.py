@@ -141,8 +141,6 @@ def test_toy_world_shows_hero_and_stairs():
 @pytest.mark.parametrize(("settings", "message"), [
     ({"task": "scor"}, r"unknown task 'scor' \(--config.env.task\): did you mean 'score'"),
     ({"task": "NetHackScore"}, "did you mean 'NetHackScore-v1'"),
-    ({"screen": "tv"}, r"unknown screen 'tv' \(--config.env.screen\)"),
-    ({"penalty_mode": "cubic"}, r"unknown penalty_mode 'cubic' \(--config.env.penalty_mode\)"),
     ({"max_episode_steps": 0}, r"at least 1, not 0 \(--config.env.max_episode_steps\)"),
 ])  # fmt: skip
 def test_bad_settings_are_refused_in_one_sentence(settings, message):

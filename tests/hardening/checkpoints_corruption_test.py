@@ -98,16 +98,6 @@ def test_the_reward_ends_the_same_whatever_lies_beside_its_checkpoints(whole, wo
         assert all(arrays_of(found.raw(step)) == arrays_of(wanted.raw(step)) for step in wanted.steps())
 
 
-def test_a_torn_reward_is_learnt_again_from_the_epoch_before(whole, workdir):
-    (workdir / "reward/statistics.json").unlink()
-    for file in files_of(workdir / "reward/checkpoints/2/state"):
-        flip(file, file)
-    with pytest.warns(UserWarning, match="checkpoint 2 in .* cannot be read"):
-        run(workdir, "train_reward")
-    assert load_reward(workdir).top(9) == load_reward(whole).top(9)
-    assert (workdir / "reward/checkpoints/unreadable-2").is_dir()
-
-
 # ---- the policy
 
 

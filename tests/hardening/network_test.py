@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from chat_server import ChatServer
 from conftest import ROOT
-from small_dataset import EVENTS, random_pairs, write_dataset
+from small_dataset import MANY, random_pairs, write_dataset
 
-MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 LISTENS, ANY = "0A", {"00000000", "0" * 32}
 SECRETS = {"MOTIF_JAX_API_KEY": "sesame-4711-motif", "HF_TOKEN": "hf_sesame4712", "WANDB_API_KEY": "f" * 36 + "4713"}
 POLICY = {

@@ -80,10 +80,7 @@ def test_what_is_cut_off_is_bootstrapped_from_the_last_state_that_is_left(width,
 
 
 @pytest.mark.differs(
-    "ilql",
-    there="rewards become integers",
-    here="rewards stay floats",
-    where="motif_jax/offline/mdp.py",
+    "ilql", there="rewards become integers", here="rewards stay floats", where="motif_jax/offline/mdp.py"
 )
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("seed", range(10))

@@ -153,10 +153,7 @@ def test_parts_and_chunks_make_no_difference(name):
 
 
 @pytest.mark.differs(
-    "ilql",
-    there="padding adds a decision",
-    here="padding does not add a decision",
-    where="motif_jax/offline/mdp.py",
+    "ilql", there="padding adds a decision", here="padding does not add a decision", where="motif_jax/offline/mdp.py"
 )
 @pytest.mark.parametrize("name", ["chai", "utterance_ilql", "awac"])
 def test_padding_makes_no_difference(name):

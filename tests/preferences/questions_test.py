@@ -47,8 +47,7 @@ def test_captions_with_the_bottom_line():
 
 
 @pytest.mark.parametrize(
-    ("hunger", "end"),
-    list(enumerate(["Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved"])),
+    ("hunger", "end"), list(enumerate(["Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved"]))
 )
 def test_the_bottom_line_ends_as_published(hunger, end):
     """Its six fields are joined by single spaces; the second hunger word is empty, the sixth ends in a space."""

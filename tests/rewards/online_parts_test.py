@@ -167,9 +167,7 @@ def test_a_full_store_takes_no_more_and_says_so():
 
 
 @pytest.mark.differs(
-    "oni",
-    there="pairs of two equal messages are asked",
-    here="pairs of two equal messages are not asked",
+    "oni", there="pairs of two equal messages are asked", here="pairs of two equal messages are not asked"
 )
 @pytest.mark.quick
 def test_a_pair_is_asked_once():

@@ -644,7 +644,7 @@ def start(workdir, *more: str) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
     batch, in_flight = 20, 4
     with ChatServer() as chat:
@@ -662,8 +662,9 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
                 break
             process.send_signal(number)
             _, err = process.communicate()
-            if number == signal.SIGTERM:
-                assert process.returncode == 143, err
+            if number != signal.SIGKILL:
+                assert process.returncode == 128 + number, err
+                assert "Traceback" not in err
                 assert "give the same command again to go on" in err
             kills += 1
         _, err = process.communicate()
@@ -674,31 +675,6 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
         questions = len({frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]})
         lost = len(chat.asked) - questions
         assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_at_any_moment_it_stops_and_keeps_what_it_was_answered(workdir, number):
-    rng = np.random.default_rng(number)
-    with ChatServer() as chat:
-        chat.delay_s = 0.01
-        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
-        options += ["--config.annotate.server.in_flight=16", "--config.annotate.both_orders=0.0"]
-        for trial in range(8):
-            cache = workdir / f"answers-{trial}"
-            more = (f"--config.annotate.cache_dir={cache}", "--config.annotate.ignore_existing=True")
-            process = start(workdir, *options, *more)
-            before, served = len(chat.asked), chat.verdicts
-            while len(chat.asked) < before + 5 and process.poll() is None:
-                time.sleep(0.002)
-            time.sleep(rng.uniform(0, 0.25))
-            answered = chat.verdicts
-            process.send_signal(number)
-            _, err = process.communicate()
-            assert process.returncode in (128 + number, 0), err  # 0: it was done
-            assert "Traceback" not in err
-            assert "Error" not in err
-            kept = sum(len(file.read_bytes().splitlines()) for file in cache.glob("*/*.jsonl"))
-            assert kept >= answered - served - 16  # those in flight
 
 
 def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
@@ -729,22 +705,6 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
     assert len(chat.asked) == len(questions)
 
 
-def test_the_key_is_nowhere(launch, workdir):
-    key = "sesame-4711"
-    environment = os.environ | {"MOTIF_JAX_API_KEY": key}
-    with ChatServer(lambda number, body: "400" if number % 2 else "", key=key) as chat:
-        command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}"]
-        command += ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
-        command += [f"--config.annotate.cache_dir={workdir}/answers"]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert key not in done.stdout + done.stderr
-    files = [file for file in workdir.rglob("*") if file.is_file()]
-    assert len(files) > 10
-    assert not any(key.encode() in file.read_bytes() for file in files)
-    assert any(b"***" in file.read_bytes() for file in files)  # the server's errors repeat it
-
-
 # ---- bad input
 
 
@@ -754,43 +714,23 @@ def test_the_key_is_nowhere(launch, workdir):
     [
         ({"backend": "llama"}, r"unknown backend 'llama' .*choose from vllm, server, judge, lexicon"),
         ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
-        ({"shard": -1}, r"shard must not be negative, not -1"),
-        ({"num_shards": 0}, "num_shards must be at least 1"),
-        ({"captions": "pictures"}, "unknown captions 'pictures'"),
         ({"goal": "gould"}, "the lexicon knows the goals"),
         ({"backend": "server", "goal": "gould"}, "unknown goal 'gould' .*did you mean 'gold'"),
-        ({"backend": "server", "mode": "guess"}, "unknown mode 'guess'"),
         ({"backend": "server", "prompt_file": "/no"}, "there is no prompt file '/no'"),
         ({"backend": "server", "server__url": "nowhere"}, "'nowhere' is not an address"),
         ({"backend": "server", "server__extra": "{"}, "is not JSON"),
         ({"backend": "server", "server__extra": "[]"}, "is not a JSON object"),
         ({"backend": "server", "server__key_variable": "sk-123"}, "it is not the key itself"),
-        ({"backend": "server", "server__in_flight": 0}, "in_flight must be at least 1"),
-        (
-            {"backend": "server", "sampling__top_p": 0.0},
-            "top_p must be between 0 and 1, not 0.0 ",
-        ),
         ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
         ({"backend": "vllm"}, "which model"),
         ({"backend": "vllm", "model": "/no/such"}, r"no model directory '/no/such' \(--config.annotate.model\)"),
-        ({"rules_temperature": 0.0}, r"rules_temperature must be positive, not 0.0 \(--config.annotate.rules_temp"),
-        ({"rules_temperature": -1.0}, "rules_temperature must be positive, not -1.0"),
-        ({"rules_temperature": float("inf")}, "rules_temperature must be finite, not inf"),
-        ({"rules_temperature": float("nan")}, "rules_temperature must be a number above 0, not nan"),
-        ({"samples": 0}, "samples must be at least 1"),
         (
             {"samples": 3},
             r"only a model in mode reason answers in samples, and samples = 3 \(--config.annotate.samples",
         ),
         ({"samples": 3, "backend": "server", "mode": "score"}, "only a model in mode reason answers in samples"),
         ({"samples": 3, "backend": "server", "sampling__temperature": 0.0}, "at temperature 0 all 3 samples would be"),
-        ({"tie_margin": 0.7}, "tie_margin must be between 0 and 0.5"),
-        ({"both_orders": 2.0}, "both_orders must be between 0 and 1"),
-        ({"merge": "yes"}, "unknown merge 'yes'"),
         ({"custom_name": "a.b"}, "may only have the characters"),
-        ({"max_pairs": -1}, "max_pairs must not be negative"),
-        ({"order": "best"}, "unknown order 'best' .*as_now, random, disagreement"),
-        ({"rounds": 0}, "rounds must be at least 1, not 0"),
         ({"order": "disagreement", "num_shards": 2}, "needs all answers in one job.* use num_shards=1"),
         ({"order": "disagreement", "backend": "vllm", "model": "m"}, "memory beside that of vllm"),
         ({"order": "random", "backend": "score"}, "'score' asks no questions, so they have no order"),

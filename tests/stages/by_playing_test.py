@@ -42,7 +42,6 @@ def test_a_run_says_that_its_numbers_are_too_coarse_for_ratios_of_1(tmp_path, mo
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"train_values__group_size": 1}, "group_size must be at least 2, not 1"),
     ({"train_values__group_size": 5}, "16 games cannot be cut into groups of 5"),
     ({"train_values__batch_size": 8, "train_values__group_size": 16}, "8 games cannot be cut into groups of 16"),
     ({"train_values__games": 0}, "chooses its checkpoint by the return of games"),

@@ -59,9 +59,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.differs(
-    "glam",
-    there="DRRN pickles its whole buffer at every update",
-    here="the buffer is part of each checkpoint",
+    "glam", there="DRRN pickles its whole buffer at every update", here="the buffer is part of each checkpoint"
 )
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_its_buffer_and_is_the_same_twice(trained, tmp_path):

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config, interrupt
-from online_test import arrays
-from train_policy_test import TINY, assert_equal_to_the_bit, train
+from conftest import get_config
+from train_policy_test import TINY, train
 
 from motif_jax import experiment
 from motif_jax.actors.acting import RandomPolicy, answer
@@ -69,22 +68,6 @@ def test_a_checkpoint_has_all_that_is_needed(trained):
     assert sources.get("Stairs").batches == 5
     assert sources.get("rnd").about()["updates"] == 5
     assert sources.learnt is None
-
-
-def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, at_batch):
-    for name in ("straight", "killed"):
-        shutil.copytree(trained, tmp_path / name)
-    run(tmp_path / "straight", train_for_env_steps=640)
-
-    at_batch(3, interrupt)  # between checkpoints: what was learnt since the last one is lost
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "killed", train_for_env_steps=640)
-    assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(trained))
-    run(tmp_path / "killed", train_for_env_steps=640)
-    assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
-    assert int(arrays(tmp_path / "straight")["sources"]["rnd"]["updates"]) == 10
-    run(tmp_path / "again", train_for_env_steps=320)
-    assert_equal_to_the_bit(arrays(tmp_path / "again"), arrays(trained))
 
 
 def test_other_sources_or_values_are_another_experiment(trained, tmp_path):

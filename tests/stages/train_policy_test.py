@@ -369,17 +369,11 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"algorithm": "apo"}, "unknown algorithm 'apo' .*did you mean 'appo'"),
-        ({"network": "smal"}, "unknown network 'smal' .*did you mean 'small'"),
-        ({"dtype": "float16"}, "unknown dtype 'float16'"),
-        ({"bootstrap": "none"}, "unknown bootstrap 'none'"),
         ({"batch_size": 100}, "batch_size 100 must be a multiple of 32"),
         ({"num_minibatches": 3}, "must be a multiple of 24 = 8 steps of a rollout x 1 devices x 3 minibatches"),
         ({"bootstrap": "inferred", "discount": 0.0}, "divides by the discount"),
         ({"init_from": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.init_from\)"),
         ({"reward_dir": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.reward_dir\)"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
-        ({"discount": 1.5}, "discount must be between 0 and 1, not 1.5"),
         ({"games_per_worker": 5}, "games_per_worker must be a multiple of 2 groups, not 5 .*--config.policy"),
         (
             {
@@ -392,14 +386,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"num_workers": 2}, "synchronous run has at most one worker"),
         ({"num_workers": 5000, "synchronous": False}, "5000 workers are too many"),
         ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),
-        ({"threshold_quantile": 2.0}, "threshold_quantile must be at most 1"),
-        ({"save_every_steps": 0}, "save_every_steps must be at least 1, not 0"),
-        ({"profile__num_steps": -1}, "must not be negative, not -1 .--config.profile.num_steps"),
         ({"distributed__coordinator": "here"}, "give host:port, not 'here'"),
-        (
-            {"distributed__coordinator": "here:1", "distributed__process_id": 4},
-            "process_id 4 must be below",
-        ),
+        ({"distributed__coordinator": "here:1", "distributed__process_id": 4}, "process_id 4 must be below"),
     ],
 )
 def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):

@@ -100,34 +100,6 @@ def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
     assert rows_of(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
 
 
-def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
-    from motif_jax.stages.offline import epochs
-
-    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
-
-    class Killed(BaseException):
-        pass
-
-    def train(job, pace, *more, kill_at=7):
-        done = []
-
-        def update(state, batch):
-            done.append(1)
-            if len(done) == kill_at:
-                raise Killed
-            return job.update(state, batch)
-
-        return whole_train(job._replace(update=update), pace._replace(save_every_s=1e-9), *more)
-
-    whole_train = epochs.train
-    monkeypatch.setattr("motif_jax.stages.offline.epochs.train", train)
-    with pytest.raises(Killed):
-        experiment.run(config_for(trained), tmp_path / "run", ["train_values"])
-    monkeypatch.undo()
-    experiment.run(config_for(trained), tmp_path / "run", ["train_values"])
-    assert rows_of(tmp_path / "run/values") == rows_of(trained / "run/values")
-
-
 def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):
     from motif_jax.stages.train_values import learning
 

@@ -179,8 +179,7 @@ def test_a_release_replaces_no_file_of_others(tmp_path, name, first):
     (tmp_path / name).write_text('{"mine": 1}')
     before = files_of(tmp_path)
     with pytest.raises(
-        UserError,
-        match=rf"{name}' would be replaced, but was changed since .*: name another .*was killed",
+        UserError, match=rf"{name}' would be replaced, but was changed since .*: name another .*was killed"
     ):
         release(tmp_path, "# new")
     assert files_of(tmp_path) == before

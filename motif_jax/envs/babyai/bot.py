@@ -78,7 +78,6 @@ class BotPlayer:
         self._rng, self._planner = rng, None
 
     def choose(self, game: Any) -> int:
-        """Returns the next action."""
         if self._planner is None:
             self._planner = Planner(game.env)
         action = self._planner.action()

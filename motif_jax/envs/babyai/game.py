@@ -61,7 +61,6 @@ class BabyAIGame:
         self._family = random.Random(seed).randrange(len(self._envs))
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Begins an episode."""
         family = random.Random(seed.core).randrange(len(self._envs)) if self._family is None else self._family
         self.env, self._drawn, self._seed = self._envs[family], family, seed.core
         self._bot_steps: int | None = None
@@ -79,7 +78,6 @@ class BabyAIGame:
         self._prompt.begin(self._settings.goal(self.mission), self._sentences)
 
     def step(self, action: int) -> float:
-        """Plays one action; returns its reward."""
         observation, given, terminated, truncated, _ = self.env.step(min(int(action), NOTHING))
         reward = float(given)
         self._steps += 1
@@ -99,7 +97,6 @@ class BabyAIGame:
         return int(chance * self.num_actions)
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         if self._bot_steps is None:
             self._bot_steps = self._ask_the_bot() if self._seed % 2 else 0
         figures = (family_of(self.env.instrs), self._bot_steps)
@@ -112,7 +109,6 @@ class BabyAIGame:
         return screen.draw(self.env, rewrite(self._prompt.goal), self.message.decode("latin-1"), said)
 
     def close(self) -> None:
-        """Closes the environments."""
         for env in (*self._envs, *self._twins.values()):
             env.close()
 

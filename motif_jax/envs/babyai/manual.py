@@ -90,9 +90,7 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
 def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
     """Yields the examples of all lessons.
 
-    Args:
-      lessons: of one or more manuals.
-      window: maximum number of observations in a prompt; those before the last come from unrelated lessons.
+    `window`: most observations in a prompt; those before the last come from unrelated lessons.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)

@@ -39,14 +39,7 @@ class Prompt:
     """The prompt of one game."""
 
     def __init__(self, language: Wording, actions: Sequence[str], window: int, rewrite: Callable[[str], str]):
-        """Makes an empty prompt.
-
-        Args:
-          language: of the labels.
-          actions: names of the possible actions.
-          window: maximum number of observations.
-          rewrite: applied to the whole text.
-        """
+        """Makes an empty prompt. `window`: most observations. `rewrite`: applied to the whole text."""
         self._language, self._rewrite = language, rewrite
         self._head = f"{language.actions} {', '.join(actions)}"
         self._moments: collections.deque[Moment] = collections.deque(maxlen=window)
@@ -62,7 +55,6 @@ class Prompt:
         self._moments.append(Moment(sentences, action))
 
     def text(self) -> str:
-        """The prompt."""
         language, moments = self._language, list(self._moments)
         taken = [*(moment.action for moment in moments[1:]), ""]
         text = f"{self._head} \n {language.goal} {self.goal}"

@@ -71,7 +71,6 @@ def _is_wall(env: RoomGridLevel, x: int, y: int) -> bool:
 
 
 def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
-    """Returns the cells in view."""
     _, mask = env.gen_obs_grid()
     size = env.agent_view_size
     ahead, right = env.dir_vec, env.right_vec

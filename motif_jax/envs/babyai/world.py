@@ -49,13 +49,11 @@ class BabyAIWorld(SequentialWorld, World):
     texts = None
 
     def __init__(self, settings: BabyAISettings):
-        """Takes the config values."""
         self.settings = settings
         self._prompts = PromptBytes(settings.prompt_bytes, settings.window)
 
     @functools.cached_property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The names of the actions in the prompt."""
         return self.settings.action_names
 
     @functools.cached_property
@@ -70,7 +68,6 @@ class BabyAIWorld(SequentialWorld, World):
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
-        """See `World.specs`."""
         return {
             "prompt": self._prompts.spec,
             "image": ArraySpec((VIEW, VIEW, 3), "uint8", "grid", CATEGORIES),
@@ -102,7 +99,6 @@ class BabyAIWorld(SequentialWorld, World):
                 game.keep_family(int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0]))
 
     def game(self, shown: bool = True) -> Any:
-        """See `World.game`."""
         need_minigrid()
         from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
 

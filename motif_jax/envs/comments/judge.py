@@ -56,12 +56,7 @@ class JudgeScorer:
     ):
         """Raises UserError for values that cannot work.
 
-        Args:
-          url: of a server with OpenAI's chat completions API, such as http://127.0.0.1:8000/v1.
-          judging: see `Judging`.
-          unknown: the score of a comment without a verdict; None: an error.
-          timeout_s, patience_s: seconds of one attempt, and of all attempts.
-          cache: folder of answer caches; None: answers are not stored.
+        `unknown`: the score of a comment without a verdict; None: an error. If `cache` is None, answers are not stored.
         """
         if not is_sentence(judging.goal):
             raise UserError(

@@ -46,11 +46,9 @@ class LexiconScorer:
     """Counts listed words."""
 
     def __init__(self, words: Sequence[str]):
-        """Takes the words, in lower case."""
         self._words = {*words}
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        """See `Scorer`."""
         return [float(min(MOST, sum(word in self._words for word in words_of(text)))) for text in texts]
 
     def close(self) -> None:
@@ -65,7 +63,6 @@ class TableScorer:
         self._scores, self._unknown = scores, unknown
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        """See `Scorer`."""
         found = [self._scores.get(text, self._unknown) for text in texts]
         for text, score in zip(texts, found, strict=True):
             if score is None:
@@ -89,7 +86,6 @@ class RemoteScorer:
             self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, FLAG)
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        """See `Scorer`."""
         try:
             self._open()
             new = [text for text in dict.fromkeys(texts) if text not in self._known]

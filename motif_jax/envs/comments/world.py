@@ -39,15 +39,12 @@ class Commenter:
     """A scripted player."""
 
     def __init__(self, comments: Sequence[str]):
-        """Takes the comments."""
         self._comments = comments
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
         self._rng = rng
 
     def choose(self, game: Any) -> str:
-        """See `TextPlayer`."""
         return self._rng.choice(self._comments)
 
 
@@ -77,7 +74,6 @@ class CommentGame(TextGame):
         return self.random.choice(self._posts) if self._posts else ""
 
     def answer(self, text: str) -> Answer:
-        """See `TextGame`."""
         score = self._scorer.score([text])[0]
         if self._world.noised and score == 1:
             score = float(self.random.choice((0, 2)))
@@ -97,7 +93,6 @@ class CommentGame(TextGame):
         return (self._score,)
 
     def caption(self) -> str:
-        """See `TextGame`."""
         if not self.steps:
             return f"A post: {self.heard}" if self.heard else "Write a comment"
         return f"Commented: {self.turns[-1].text}"
@@ -176,5 +171,4 @@ class CommentsWorld(TextWorld):
         self._scorer.score(texts)
 
     def game(self, shown: bool = True) -> CommentGame:
-        """See `World.game`."""
         return CommentGame(self, self._scorer, self._posts, self._samples)

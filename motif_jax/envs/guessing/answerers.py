@@ -48,11 +48,9 @@ class LocalAnswerer:
     """
 
     def begin(self, scene: Scene) -> float:
-        """See `Answerer`."""
         return len(SAID) / len(ATTRIBUTES)
 
     def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
-        """See `Answerer`."""
         told = {*SAID}
         for said in history[:-1]:
             if said.speaker == "question":
@@ -76,20 +74,16 @@ class RemoteAnswerer:
     """Asks a server in the wire format of the original (docs/wordle.md): form fields, all JSON except the caption."""
 
     def __init__(self, client: HttpClient):
-        """Takes the connection."""
         self._client = client
 
     def begin(self, scene: Scene) -> float:
-        """See `Answerer`."""
         return self._client.post("/fetch_reward_rank", _percentile, data=self._fields(scene, []))
 
     def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
-        """See `Answerer`."""
         read = functools.partial(_answer, closeness=closeness)
         return self._client.post("/step_rank", read, data=self._fields(scene, history))
 
     def close(self) -> None:
-        """Closes the connection."""
         self._client.close()
 
     def _fields(self, scene: Scene, history: Sequence[Said]) -> dict[str, str]:

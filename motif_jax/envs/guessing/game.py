@@ -81,7 +81,6 @@ class GuessingGame(TextGame):
         return scene.caption
 
     def answer(self, text: str) -> Answer:
-        """See `TextGame`."""
         scene, initial, gained = self._now
         history = [*_history(self.turns), Said("question", text)]
         said, change = self._answerer.answer(scene, history, initial + gained)
@@ -101,17 +100,14 @@ class GuessingGame(TextGame):
 
     @property
     def hidden(self) -> Hidden:
-        """See `TextGame`."""
         return self._now
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`."""
         self._now = hidden
         answers = [said.text.lower() for said in _history(turns) if said.speaker == "answer"]
         self._yes_no = sum(map(RULES[self._rewards.rule], answers))
 
     def measure(self) -> tuple[float, ...]:
-        """See `world.FIGURES`."""
         return self._now.initial + self._now.gained, self._yes_no
 
     def close(self) -> None:
@@ -119,7 +115,6 @@ class GuessingGame(TextGame):
         self._answerer.close()
 
     def caption(self) -> str:
-        """See `TextGame`."""
         asked = [turn.text for turn in self.turns if turn.is_action]
         if not asked:
             return f"A picture is described: {self.heard}"
@@ -141,16 +136,13 @@ class Asker:
     """Asks all questions in random order, then all again in another order."""
 
     def __init__(self, questions: Sequence[str]):
-        """Takes the questions."""
         self._questions = list(questions)
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
         self._left: list[str] = []
         self._rng = rng
 
     def choose(self, game: Any) -> str:
-        """See `TextPlayer`."""
         if not self._left:
             self._left = self._rng.sample(self._questions, len(self._questions))
         return self._left.pop()

@@ -83,7 +83,6 @@ class GuessingWorld(TextWorld):
             self._scenes.scene(0)
 
     def game(self, shown: bool = True) -> GuessingGame:
-        """See `World.game`."""
         draw = self._draw if self._server else draw_scene
         return GuessingGame(
             draw, self._answerer, self._rewards, written=self.written, heard=self.heard, limit=self.time_limit

@@ -86,7 +86,6 @@ class MazeGame(TextGame):
         return f"goal {GOAL[0]} {GOAL[1]} {self._described()}"
 
     def answer(self, text: str) -> Answer:
-        """See `TextGame`."""
         if self.steps >= MOST:
             return Answer("failure", -1.0, EndStatus.ENDED, LOST)
         if text not in MOVES:
@@ -105,19 +104,15 @@ class MazeGame(TextGame):
 
     @property
     def hidden(self) -> Walk:
-        """See `TextGame`."""
         return self.walk
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`."""
         self.walk = hidden
 
     def measure(self) -> tuple[float, ...]:
-        """See `world.FIGURES`."""
         return distances()[self.walk.start], self.walk.others
 
     def caption(self) -> str:
-        """See `TextGame`."""
         said = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
         where = f"row {self.walk.at[0]}, column {self.walk.at[1]}"
         if self.end == EndStatus.TASK_SUCCESSFUL:
@@ -145,10 +140,9 @@ class ShortestWay:
     """Goes a shortest way to the goal."""
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
+        """Nothing to begin."""
 
     def choose(self, game: Any) -> str:
-        """See `TextPlayer`."""
         at, left = game.walk.at, distances()
         return next(move for move, way in MOVES.items() if left.get(neighbour(at, way), left[at]) < left[at])
 

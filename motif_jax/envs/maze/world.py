@@ -29,5 +29,4 @@ class MazeWorld(TextWorld):
         self._position = position
 
     def game(self, shown: bool = True) -> MazeGame:
-        """See `World.game`."""
         return MazeGame(tells_position=self._position, written=self.written, heard=self.heard, limit=self.time_limit)

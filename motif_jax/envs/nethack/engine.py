@@ -44,9 +44,7 @@ class _Code(NamedTuple):
 def patch(engine: Nethack, birthday: int) -> None:
     """Patches an engine; call it after each reset, which loads a fresh copy. Does nothing outside Linux.
 
-    Args:
-      engine: an engine that has just been reset.
-      birthday: start time of the game, in seconds since 1970.
+    `birthday`: start time of the game, in seconds since 1970.
     """
     if not SUPPORTED:
         return

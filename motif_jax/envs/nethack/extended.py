@@ -53,7 +53,6 @@ class ExtendedGame(NetHackGame):
         self._line_or_page = memoryview(b"\1")  # makes `step` call `_settle` always, because each message matters
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Starts the game of this seed."""
         super().reset(seed, episode)
         self._send = self._press
         self._kills = 0

@@ -63,10 +63,8 @@ def make_info(
 ) -> EpisodeInfo:
     """Makes the record of an episode.
 
-    Args:
-      episode, steps, episode_return, end_status, success: see `EpisodeInfo`.
-      max_experience_level: the highest so far; levels can be lost.
-      figures: all of FIGURES, or of EXTENDED_FIGURES, by name, except `progression`, which is computed from them.
+    `max_experience_level`: the highest so far; levels can be lost. `figures`: all of FIGURES, or of EXTENDED_FIGURES,
+    except `progression`, which is computed from them.
     """
     names = EXTENDED_FIGURES if "kills" in figures else FIGURES
     assert figures.keys() == names.keys() - {"progression"}

@@ -173,7 +173,6 @@ class NetHackGame(PromptedEngine):
         return reward
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         blstats = self._last_blstats if self.end else self._blstats
         return make_info(
             episode=self.episode,
@@ -199,7 +198,6 @@ class NetHackGame(PromptedEngine):
 
     @property
     def cause(self) -> str:
-        """The cause of death; "" while alive."""
         return engine.cause_of_death(self._engine) if self.end == EndStatus.DEATH else ""
 
     @property

@@ -102,7 +102,6 @@ class GameSettings:
 
     @property
     def figures(self) -> dict[str, type]:
-        """The figures of an episode."""
         return EXTENDED_FIGURES if self.actions == "extended" else FIGURES
 
     def _load(self, name: str) -> Any:

@@ -83,7 +83,6 @@ class GymGame(gymnasium.Env):
         return self._result(first=True), self._info()
 
     def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
-        """Plays one action."""
         reward = self._game.step(int(action))
         end = self._game.end
         truncated = end == EndStatus.ABORTED and not self._settings.reference_time_limit
@@ -104,7 +103,6 @@ class GymGame(gymnasium.Env):
         return None
 
     def close(self) -> None:
-        """Frees the engine."""
         self._game.close()
 
     def _result(self, first: bool) -> dict[str, np.ndarray]:
@@ -124,7 +122,6 @@ class GymGame(gymnasium.Env):
 
 
 def _space(key: str, spec: ArraySpec) -> spaces.Box:
-    """Returns the gymnasium space of one observation."""
     dtype = np.dtype(spec.dtype)
     low, high = np.empty(spec.shape, dtype), np.empty(spec.shape, dtype)
     if dtype.kind == "f":  # readings of a step have no limits

@@ -115,7 +115,6 @@ class PromptedEngine:
         return self._show(self._kept) if self._kept else message
 
     def _read(self) -> bytes:
-        """Returns the current message."""
         return bytes(self._message).rstrip(NUL)
 
     def _show(self, message: bytes) -> bytes:

@@ -257,14 +257,7 @@ class Observer:
                     rows[game, plane, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
 
     def record_events(self, rows: Rows, counts: list[int], ends: dict[int, dict], games: Sequence[FrameGame]) -> None:
-        """Writes the event observations.
-
-        Args:
-          rows: where.
-          counts: the message counts.
-          ends: the last frame of each game whose episode ended, by its index.
-          games: all games, after the step.
-        """
+        """Writes the event observations. `ends`: the last frame of each game whose episode ended, by its index."""
         if self._event_message:
             row = rows["event_message"]
             row[:] = self._message

@@ -38,14 +38,7 @@ class GameVector:
     ):
         """Makes the games; call `reset` before stepping.
 
-        Args:
-          num_games: games in this group.
-          settings: of the games.
-          observations: names from `observations.OBSERVATIONS` and `EVENTS`.
-          seed, stream: with an episode's number, determine its game.
-          next_episode: game index -> number of its next episode; by default 0, 1, 2, ... in order of calls.
-          extra_frames: additional raw arrays (for a player or a renderer).
-          stepping: a writable sequence whose first item is set to the index of the game being stepped, plus 1.
+        See `World.vector`. `observations`: from `observations.OBSERVATIONS` and `EVENTS`.
         """
         observations = tuple(observations)
         keys = frame_keys((*observations, *extra_frames), settings.screen)
@@ -131,7 +124,6 @@ class GameVector:
             self._start(index)
 
     def close(self) -> None:
-        """Closes the games."""
         for game in self.games:
             with contextlib.suppress(OSError, SystemExit):
                 game.close()

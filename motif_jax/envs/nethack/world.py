@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.nethack.game_settings import FrameSettings, GameSettings
-from motif_jax.envs.nethack.observations import (
-    EVENTS,
-    NUMBERS,
-    OBSERVATIONS,
-    STILL,
-    VIEWPOINTS,
-    Frames,
-    frame_keys,
-)
+from motif_jax.envs.nethack.observations import EVENTS, NUMBERS, OBSERVATIONS, STILL, VIEWPOINTS, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import CHOICE, Screen, World, trained_world
@@ -42,7 +34,6 @@ class ShownGame:
 
     @property
     def message(self) -> bytes:
-        """The last message."""
         return self._game.message
 
     @property
@@ -56,23 +47,18 @@ class ShownGame:
         return getattr(self._game, "cause", "")
 
     def reset(self, seed: GameSeed, episode: int) -> None:
-        """Begins an episode."""
         self._game.reset(seed, episode)
 
     def step(self, action: int) -> float:
-        """Plays one action; returns its reward."""
         return self._game.step(action)
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         return self._game.info()
 
     def screen(self) -> Screen:
-        """The terminal."""
         return screen_of(self._game)
 
     def close(self) -> None:
-        """Closes the game."""
         self._game.close()
 
 
@@ -97,31 +83,10 @@ class FrameWorld(World):
     def __init__(self, settings: FrameSettings):
         self.settings = settings
 
-    def vector(
-        self,
-        num_games: int,
-        observations: tuple[str, ...],
-        *,
-        seed: int,
-        stream: int,
-        next_episode: Callable[[int], int] | None = None,
-        extra_frames: Iterable[str] = (),
-        stepping: Any = None,
-    ) -> GameVector:
-        """See `World.vector`."""
-        return GameVector(
-            num_games,
-            self.settings,
-            observations,
-            seed=seed,
-            stream=stream,
-            next_episode=next_episode,
-            extra_frames=extra_frames,
-            stepping=stepping,
-        )
+    def vector(self, num_games: int, observations: tuple[str, ...], **options: Any) -> GameVector:
+        return GameVector(num_games, self.settings, observations, **options)
 
     def game(self, shown: bool = True) -> ShownGame:
-        """See `World.game`."""
         return ShownGame(self.settings, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
@@ -149,16 +114,13 @@ class NetHackWorld(FrameWorld):
 
     @property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The names of the actions."""
         return self.settings.action_names
 
     @property
     def figures(self) -> Mapping[str, type]:  # type: ignore[override]
-        """The numbers of an episode."""
         return self.settings.figures
 
     def check(self) -> None:
-        """See `World.check`."""
         self.settings.check()
 
     def _title(self) -> str:

@@ -56,7 +56,6 @@ class TreasureGame:
         self._max_steps = max_episode_steps
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Places hero and gold."""
         self._squares, self._column = SQUARES.copy(), START
         self._episode, self._steps, self._gold, self._return = episode, 0, 0, 0.0
         self.end, self.cause = EndStatus.RUNNING, ""
@@ -104,7 +103,6 @@ class TreasureGame:
         }
 
     def info(self) -> EpisodeInfo:
-        """The episode so far."""
         figures = self._gold, self._on_stairs
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._on_stairs, figures)
 
@@ -153,7 +151,6 @@ class TreasureWorld(SequentialWorld, World):
         """See `World.check`."""
 
     def game(self, shown: bool = True) -> TreasureGame:
-        """See `World.game`."""
         return TreasureGame(self._max_steps)
 
     def plays(self, facts: Mapping[str, Any]) -> str:

@@ -48,7 +48,6 @@ class Position(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether the game is over."""
         return self.won or len(self.guesses) >= TRIES
 
     @property
@@ -135,16 +134,13 @@ class WordleGame(TextGame):
 
     @property
     def steps(self) -> int:
-        """Number of tries."""
         return len(self.position.guesses)
 
     def measure(self) -> tuple[float, ...]:
-        """See `world.FIGURES`."""
         legal = len(self.position.legal)
         return self.steps, self.steps - legal, self.position.fitting.bit_count()
 
     def caption(self) -> str:
-        """See `TextGame`."""
         left = self.position.fitting.bit_count()
         known = f"{left:,} word{'s fit' if left > 1 else ' fits'}"
         if not self.position.guesses:
@@ -158,7 +154,6 @@ class WordleGame(TextGame):
         return f"{text} is {names}: {known}"
 
     def drawn(self) -> Sequence[Pieces]:
-        """See `TextGame`."""
         return draw_position(self.vocabulary, self.position)
 
 

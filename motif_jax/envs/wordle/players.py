@@ -35,11 +35,9 @@ class Candidate:
     """Guesses a random fitting word."""
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
         self._rng = rng
 
     def choose(self, game: WordleView) -> str:
-        """See `TextPlayer`."""
         return _pick(self._rng, game.vocabulary, game.vocabulary.members(game.position.fitting))
 
 
@@ -47,7 +45,6 @@ class Wrong(Candidate):
     """Guesses a random word that does not fit; any word if all fit."""
 
     def choose(self, game: WordleView) -> str:
-        """See `TextPlayer`."""
         known = game.vocabulary
         others = known.everything & ~game.position.fitting
         return _pick(self._rng, known, known.members(others or known.everything))
@@ -57,7 +54,6 @@ class Start(Candidate):
     """Guesses first a random opener that is in the list, then as `Candidate`."""
 
     def choose(self, game: WordleView) -> str:
-        """See `TextPlayer`."""
         openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
         return self._rng.choice(openers) if openers else super().choose(game)
 
@@ -70,13 +66,11 @@ class Begun:
         self._start = start
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
         self._rng = rng
         if self._start:
             self._start.begin(rng)
 
     def choose(self, game: WordleView) -> str:
-        """See `TextPlayer`."""
         if self._start and not game.position.legal:
             return self._start.choose(game)
         return self.go_on(game)
@@ -90,7 +84,6 @@ class Optimal(Begun):
     """See the module docstring."""
 
     def go_on(self, game: WordleView) -> str:
-        """See `Begun`."""
         return _pick(self._rng, game.vocabulary, game.vocabulary.most_telling(game.position.fitting))
 
 
@@ -103,7 +96,6 @@ class Repeat(Begun):
         self._first = first
 
     def go_on(self, game: WordleView) -> str:
-        """See `Begun`."""
         return self._rng.choice(game.position.legal[: self._first])
 
 
@@ -111,7 +103,6 @@ class RandomWord(Candidate):
     """Guesses a random word of the list."""
 
     def choose(self, game: WordleView) -> str:
-        """See `TextPlayer`."""
         return game.vocabulary.words[int(self._rng.random() * len(game.vocabulary.words))]
 
 
@@ -119,12 +110,10 @@ class MonteCarlo(Begun):
     """See the module docstring."""
 
     def __init__(self, rollouts: int, sampler: TextPlayer):
-        """Takes the number of simulated games, and their player."""
         super().__init__(None)
         self._rollouts, self._sampler = rollouts, sampler
 
     def go_on(self, game: WordleView) -> str:
-        """See `Begun`."""
         totals: dict[str, list[float]] = {}
         for _ in range(self._rollouts):
             position, total, first = game.position, 0.0, ""
@@ -147,13 +136,11 @@ class User(Begun):
         self._hint, self._read = hint, read
 
     def begin(self, rng: random.Random) -> None:
-        """See `TextPlayer`."""
         super().begin(rng)
         if self._hint:
             self._hint.begin(rng)
 
     def go_on(self, game: WordleView) -> str:
-        """See `Begun`."""
         for text, colours in game.position.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
         print_line(f"{game.position.fitting.bit_count():,} words fit")

@@ -39,11 +39,9 @@ class WordleWorld(TextWorld):
         return load_vocabulary(self._words, self._counted)
 
     def check(self) -> None:
-        """See `World.check`."""
         self.vocabulary  # noqa: B018  (reads it)
 
     def game(self, shown: bool = True) -> WordleGame:
-        """See `World.game`."""
         return self.game_with(self.vocabulary)
 
     def game_with(self, vocabulary: Vocabulary) -> WordleGame:

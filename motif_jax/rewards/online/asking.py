@@ -114,7 +114,6 @@ class Asking:
         self._down_s = silent_s
 
     def figures(self) -> dict[str, float]:
-        """Figures since the last call."""
         judge = self._judge
         return self.tally.figures() | {
             "under_way": float(judge.under_way),
@@ -124,7 +123,6 @@ class Asking:
         }
 
     def close(self) -> None:
-        """Closes the judge and the log."""
         self._judge.close()
         self._log.close()
 
@@ -175,11 +173,7 @@ def limit(labels_per_1000_steps: float, steps: int) -> int:
 def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Draws pairs of captions. Returns their rows in the store, [number] twice.
 
-    Args:
-      store: captions.
-      number: number of pairs.
-      sample: "count": in proportion to how often a caption was seen; "distinct": uniformly.
-      seed: for the random numbers.
+    `sample`: "count": in proportion to how often a caption was seen; "distinct": uniformly.
     """
     rng = np.random.default_rng(seed)
     if not len(store.captions):
@@ -231,7 +225,6 @@ class Tally:
                 self._ages.append(now - self._first_seen_s.pop(one.item.number))
 
     def forget(self) -> None:
-        """Drops the waiting questions."""
         self._first_seen_s.clear()
 
     def figures(self) -> dict[str, float]:
@@ -285,7 +278,6 @@ class OpinionLog:
         drop_rows_after(self._path, step)
 
     def close(self) -> None:
-        """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

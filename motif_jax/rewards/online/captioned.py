@@ -35,11 +35,9 @@ class Captioned(RewardSource):
         return {"worth": worth, "counts": counts}
 
     def shape(self, moments: Mapping[str, Any]) -> Any:
-        """See `RewardSource`."""
         return moments["worth"] / moments["counts"] ** self._exponent
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         return np.asarray(self.shape(self.moments(rollouts)))
 
 

@@ -36,10 +36,7 @@ class OnlineKind(Protocol):
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """Learns from the store.
 
-        Args:
-          store: all labels.
-          news: number of new labels since the last call.
-          scores: moments of the scores of all steps since then.
+        `news`: number of new labels since the last call. `scores`: moments of the scores of all steps since then.
         """
 
     def view(self, store: Store) -> Any:
@@ -87,11 +84,9 @@ class Retrieval:
         return self._view
 
     def score(self, view: np.ndarray, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         return view[rows]
 
     def worth(self, view: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         return scores
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
@@ -99,19 +94,15 @@ class Retrieval:
         return np.full(len(questions), 0.5)
 
     def forget(self) -> None:
-        """See `OnlineKind`."""
         self._view = None
 
     def arrays(self) -> Arrays:
-        """See `OnlineKind`."""
         return {}
 
     def restore(self, arrays: Any) -> None:
-        """See `OnlineKind`."""
         self._view = None
 
     def figures(self) -> dict[str, float]:
-        """See `OnlineKind`."""
         return {}
 
 
@@ -143,7 +134,6 @@ class Classification(TaughtKind):
         return np.flatnonzero(store.labels >= 0)
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """See `TaughtKind`."""
         labels = (store.labels[chosen] > 0.5).astype(np.int32)
         messages = store.captions.messages[store.questions["first"][chosen]]
         weight = np.ones(len(chosen), np.float32)
@@ -159,11 +149,9 @@ class Classification(TaughtKind):
         return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view, messages)
 
     def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         return (scores > self._threshold).astype(np.float32)
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         rows = store.questions["first"][questions]
         return 0.5 - np.abs(self.score(self.view(store), store.captions.messages[rows], rows) - 0.5)
 
@@ -216,7 +204,6 @@ class Ranking(TaughtKind):
         self._seen = seen
 
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
-        """See `OnlineKind`."""
         self._seen = self._seen.merge(scores)
         super().learn(store, news, scores)
 
@@ -225,34 +212,28 @@ class Ranking(TaughtKind):
         return Ranked(self._pupil.params, self._seen) if self._pupil.lessons else None
 
     def score(self, view: Ranked | None, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view.params, messages)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         if view is None or not self._normalise:
             return scores
         z = view.seen.normalise(scores)
         return np.where(z > self._floor, z, 0.0).astype(np.float32)
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         view = self.view(store)
         sides = (store.questions[name][questions] for name in ("first", "second"))
         first, second = (self.score(view, store.captions.messages[rows], rows) for rows in sides)
         return 0.5 - np.abs(1 / (1 + np.exp(first - second)) - 0.5)
 
     def arrays(self) -> dict[str, Any]:
-        """See `OnlineKind`."""
         return super().arrays() | {"seen": np.array(self._seen, np.float64)}
 
     def restore(self, arrays: Any) -> None:
-        """See `OnlineKind`."""
         self._seen = HostMoments(*np.asarray(arrays["seen"]).tolist())
         super().restore({name: array for name, array in arrays.items() if name != "seen"})
 
     def figures(self) -> dict[str, float]:
-        """See `OnlineKind`."""
         return super().figures() | {"score_mean": self._seen.mean, "score_std": self._seen.variance**0.5}
 
 
@@ -263,7 +244,6 @@ class Anchored(Ranking):
     """Ranking that pays a caption for being better than the neutral moment, which has no message."""
 
     def __init__(self, teaching: Teaching):
-        """Begins without a lesson."""
         super().__init__(teaching, 0.0, True)
         self._of: Any = None  # the parameters that scored the neutral moment
         self._zero = 0.0
@@ -278,7 +258,6 @@ class Anchored(Ranking):
         return found._replace(zero=self._zero)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`."""
         if view is None:
             return scores
         worth = np.tanh((scores.astype(np.float64) - view.zero) / 2)  # 2p - 1

@@ -53,13 +53,11 @@ class Judges:
     """Opens a judge for each goal."""
 
     def __init__(self, config: ConfigDict):
-        """Takes the config of the experiment."""
         self._config, self._texts = config, texts_of(config)
         self._one = not asks_pairs(config.policy.online.kind)
 
     @property
     def name(self) -> str:
-        """The name of the model or backend."""
         section = self._config.annotate
         return str(section.model or section.backend)
 
@@ -78,10 +76,8 @@ class Judges:
     def open(self, goal: str, taken: int, at_once: bool) -> Stream | Direct:
         """Opens a judge for a goal.
 
-        Args:
-          goal: a name, or a sentence.
-          taken: number of earlier questions, which count towards the budget.
-          at_once: raise UserError if the judge cannot be reached now; otherwise retry in the background.
+        `taken`: number of earlier questions, which count towards the budget. `at_once`: raise UserError if the judge
+        cannot be reached now; otherwise retry in the background.
         """
         section = judge_section(self._config, goal)
 

@@ -89,9 +89,7 @@ class OnlineValues:
     init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
     order: str = value(
-        "recency",
-        Text(ORDERS),
-        "asked first: last seen (recency), most often seen (count), or least certain",
+        "recency", Text(ORDERS), "asked first: last seen (recency), most often seen (count), or least certain"
     )
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "budget of questions; 0: as fast as the judge answers")
     queue: int = value(

@@ -40,11 +40,8 @@ class Pupil:
         """Compiles the functions.
 
         Args:
-          params: initial parameters.
           scores: (parameters, messages [D, W]) -> [D].
           loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
-          optimizer: an optax optimizer.
-          seed: for dropout.
         """
         self._state = State(params, optimizer.init(params))
         self.lessons = 0
@@ -67,7 +64,6 @@ class Pupil:
         return self._state.params
 
     def teach(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Gives one lesson."""
         self._state, self._sums = self._teach(self._state, self._sums, batch, np.int32(self.lessons))
         self.lessons += 1
 
@@ -84,7 +80,6 @@ class Pupil:
         self.lessons = max(self.lessons, 1)
 
     def arrays(self) -> dict[str, Any]:
-        """The state, for checkpoints."""
         return {**self._state._asdict(), "lessons": np.array([self.lessons], np.int64)}
 
     def restore(self, arrays: Any) -> None:
@@ -150,7 +145,6 @@ class TaughtKind:
         self._teaching, self._pupil = teaching, pupil
 
     def learn(self, store: Store, news: int, scores: HostMoments) -> None:
-        """See `OnlineKind`."""
         teaching, answered = self._teaching, self.known(store)
         early = len(answered) < teaching.switch_at
         lessons = (teaching.lessons_early if news else 0) if early else teaching.lessons_late
@@ -179,13 +173,10 @@ class TaughtKind:
         """See `OnlineKind`: the network keeps its parameters and learns the new labels."""
 
     def arrays(self) -> dict[str, Any]:
-        """See `OnlineKind`."""
         return self._pupil.arrays()
 
     def restore(self, arrays: Any) -> None:
-        """See `OnlineKind`."""
         self._pupil.restore(arrays)
 
     def figures(self) -> dict[str, float]:
-        """See `OnlineKind`."""
         return self._pupil.figures()

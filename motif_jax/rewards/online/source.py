@@ -50,10 +50,7 @@ class OnlineSource(Captioned):
     def __init__(self, facts: Facts, config: ConfigDict | None = None, asking: Asking | None = None):
         """Begins without captions and labels.
 
-        Args:
-          facts: as returned by `facts`.
-          config: the config of the experiment; without it the source cannot `advance`.
-          asking: asks the judge; only on the first host.
+        `facts`: as returned by `facts`. Without `config` it cannot `advance`; only the first host has `asking`.
         """
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._config, self._asking = dict(facts), config, asking
@@ -84,7 +81,6 @@ class OnlineSource(Captioned):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
-        """See `RewardSource`."""
         if facts["kind"] == WORDS:
             return WordsSource.rebuild(arrays, facts)
         source = cls(facts)
@@ -94,7 +90,6 @@ class OnlineSource(Captioned):
     # ---- the hand-off thread
 
     def worth(self, messages: np.ndarray) -> np.ndarray:
-        """See `Captioned`."""
         snapshot = self._snapshot  # the learner's thread may swap it meanwhile
         rows = snapshot.lookup.find(messages)
         known = rows >= 0
@@ -114,7 +109,6 @@ class OnlineSource(Captioned):
     # ---- the learner's thread
 
     def advance(self, batch: Any, hosts: Any) -> None:
-        """See `RewardSource`."""
         assert self._passed is not None
         self.steps += batch.steps * (hosts.count if hosts else 1)
         self._updates += 1
@@ -195,7 +189,6 @@ class OnlineSource(Captioned):
     # ---- checkpoints
 
     def arrays(self) -> Any:
-        """See `RewardSource`."""
         counters = np.array([self.steps, self._updates, self._asked, self._turn], np.int64)
         return {"counters": counters, "store": self.store.arrays(), "kind": self.kind.arrays()}
 
@@ -209,7 +202,6 @@ class OnlineSource(Captioned):
             raise UserError(f"the arrays of the reward source 'online' are damaged: {error!r} (--workdir)") from error
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
         return self._facts
 
     def restore(self, arrays: Any, facts: Facts) -> None:
@@ -227,7 +219,6 @@ class OnlineSource(Captioned):
     # ---- metrics and report
 
     def figures(self) -> dict[str, float]:
-        """See `RewardSource`."""
         states = self.store.questions["state"]
         found = {
             "captions": float(len(self.store.captions)),
@@ -253,10 +244,8 @@ class OnlineSource(Captioned):
         return too_few(read, answers, self._asking.readable.last if self._asking else "")
 
     def about(self) -> Facts:
-        """See `RewardSource`."""
         return {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}
 
     def close(self) -> None:
-        """See `RewardSource`."""
         if self._asking:
             self._asking.close()

@@ -60,17 +60,14 @@ class Columns:
         return np.arange(first, self._size)
 
     def arrays(self) -> Arrays:
-        """Copies of all columns."""
         return {name: self[name].copy() for name in self._empty}
 
     def restore(self, arrays: Any) -> None:
-        """Restores what `arrays` returned."""
         found = {name: np.asarray(arrays[name]) for name in self._empty}
         self.clear()
         self.extend(len(next(iter(found.values()))), **found)
 
     def clear(self) -> None:
-        """Removes all rows."""
         self._size = 0
 
 
@@ -106,7 +103,6 @@ class Store:
         return len(self.captions) >= self.capacity
 
     def text(self, row: int) -> str:
-        """The text of a caption."""
         return decode(self.captions.messages[row])
 
     def see(self, seen: Seen, step: int, opinion: Opinion | None = None) -> np.ndarray:
@@ -250,7 +246,6 @@ class Store:
         return {"captions": captions, "questions": self.questions.arrays()}
 
     def restore(self, arrays: Any) -> None:
-        """Restores what `arrays` returned."""
         captions = arrays["captions"]
         texts, lengths = np.asarray(captions["texts"]), np.asarray(captions["lengths"])
         self._packed = texts.astype(np.uint8), lengths.astype(np.int16)

@@ -43,7 +43,6 @@ class WordsSource(Captioned):
     learns = True
 
     def __init__(self, facts: Facts, vectors: Vectors):
-        """Takes the result of `facts`, and word vectors."""
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._vectors = dict(facts), vectors
         self._turns = parse_goals(facts["goals"])
@@ -53,7 +52,6 @@ class WordsSource(Captioned):
 
     @classmethod
     def make(cls, setting: Setting) -> WordsSource:
-        """See `RewardSource`."""
         section = setting.config.policy.online
         vectors = read_vectors(Path(section.vectors).expanduser())
         facts = words_facts(setting.config) | {"size": len(next(iter(vectors.values())))}
@@ -65,7 +63,6 @@ class WordsSource(Captioned):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> WordsSource:
-        """See `RewardSource`."""
         source = cls(facts, _unpack(arrays))
         source.steps, turn = np.asarray(arrays["counters"]).tolist()
         source._start_turn(turn)
@@ -93,7 +90,6 @@ class WordsSource(Captioned):
         return np.where(found > self._facts["floor"], found, np.float32(0))
 
     def worth(self, messages: np.ndarray) -> np.ndarray:
-        """See `Captioned`."""
         return self._table(messages)
 
     def advance(self, batch: Any, hosts: Any) -> None:
@@ -103,14 +99,12 @@ class WordsSource(Captioned):
             self._start_turn(turn)
 
     def arrays(self) -> Any:
-        """See `RewardSource`."""
         used = dict(self._used)  # a copy, as the hand-off thread may meet more
         vectors = np.stack([*used.values()]) if used else np.zeros((0, self._facts["size"]), np.float32)
         words = np.frombuffer("\n".join(used).encode(), np.uint8)
         return {"counters": np.array([self.steps, self._turn], np.int64), "words": words, "vectors": vectors}
 
     def facts(self) -> Facts:
-        """See `RewardSource`."""
         return self._facts
 
     def restore(self, arrays: Any, facts: Facts) -> None:
@@ -124,11 +118,9 @@ class WordsSource(Captioned):
         self._start_turn(turn)
 
     def about(self) -> Facts:
-        """See `RewardSource`."""
         return {**self._facts, "goal": self._turns[self._turn].goal}
 
     def figures(self) -> dict[str, float]:
-        """See `RewardSource`."""
         return {"online_captions": float(len(self._table)), "online_words": float(len(self._used))}
 
 

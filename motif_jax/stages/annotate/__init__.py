@@ -26,14 +26,7 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import EXPERIMENT, Stage
 from motif_jax.stages.annotate.job import AnnotationJob, MakeAnnotator
 from motif_jax.stages.annotate.page import page_of, write_page
-from motif_jax.stages.annotate.setup import (
-    TABLES,
-    TEMPERATURE,
-    check_section,
-    label_name,
-    make_annotator,
-    make_facts,
-)
+from motif_jax.stages.annotate.setup import TABLES, TEMPERATURE, check_section, label_name, make_annotator, make_facts
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config
 

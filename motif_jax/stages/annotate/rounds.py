@@ -32,12 +32,7 @@ class QuestionRounds:
     def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int):
         """Reads the rounds of an earlier run.
 
-        Args:
-          questions: all questions.
-          shard: the only shard of the annotation.
-          budget: number of questions to ask; those that have labels already count.
-          rounds: number of rounds.
-          seed: of the first round and of the training.
+        `budget`: number of questions to ask; those that have labels already count.
         """
         self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
         self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
@@ -78,14 +73,11 @@ class QuestionRounds:
 
 
 def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """The standard deviation of P(second is better) among rewards, for each question.
+    """The standard deviation of P(second is better) among rewards, for each question. [Q]
 
     Args:
       rewards: each reward of each message. [E, U]
       ids: the message of every step of each question. [Q, 2, L]
-
-    Returns:
-      [Q]
     """
     of_sides = rewards[:, ids].mean(-1)  # [E, Q, 2]
     return (1 / (1 + np.exp(of_sides[..., 0] - of_sides[..., 1]))).std(0)
@@ -94,17 +86,13 @@ def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
 def small_rewards(
     messages: np.ndarray, ids: np.ndarray, target: np.ndarray, known: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Trains NETWORKS small rewards, and returns the reward of each message by each of them.
+    """Trains NETWORKS small rewards, and returns the reward of each message by each of them. [E, U]
 
     Args:
       messages: the dataset's messages. [U, 256]
       ids: the message of every step of each question. [Q, 2, L]
       target: P(second is better) of each question. [Q]
       known: numbers of the questions to learn from. [K]
-      seed: of the training.
-
-    Returns:
-      [E, U]
     """
     import jax.numpy as jnp
     import optax

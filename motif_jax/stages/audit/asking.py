@@ -25,15 +25,7 @@ UNREADABLE = -1.0  # an answer without a verdict
 
 
 def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator, stage: str = "audit") -> JudgeAnswers:
-    """The answers to all questions, and to the repeats after them. The answer cache is not used.
-
-    Args:
-      config: of the experiment.
-      plan: the questions.
-      file: where the answers are kept.
-      make: starts the judge.
-      stage: for messages.
-    """
+    """The answers to all questions, and to the repeats after them. The answer cache is not used."""
     count = len(plan.questions)
     texts = plan.questions + [plan.questions[at] for at in plan.repeats]
     if not texts:

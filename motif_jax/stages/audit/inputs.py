@@ -41,7 +41,6 @@ class CaptionNumbers:
         self._by_message: dict[bytes, int] = {}
 
     def of(self, message: bytes) -> int:
-        """The number of the caption of a message."""
         number = self._by_message.get(message)
         if number is None:
             text = decode(np.frombuffer(message, np.uint8))
@@ -107,7 +106,6 @@ def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: Cap
 
 
 def _steps(played: PlayedEpisodes) -> Steps:
-    """The steps of all episodes."""
     lengths = [len(shown) for shown in played.captions.values()]
     pay = [np.nan_to_num(played.tracks[number].intrinsic.astype(np.float64)) for number in played.captions]
     return Steps(np.repeat(np.arange(len(lengths)), lengths), np.concatenate([*played.captions.values()]),

@@ -25,9 +25,7 @@ class EpisodeQueue:
     def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
         """Copies a rollout's steps to their episodes.
 
-        Args:
-          pool, full: the rollout.
-          names: name of an array in an episode -> its name in a rollout.
+        `names`: name of an array in an episode -> its name in a rollout.
         """
         length = pool.layout.rollout_length  # arrays of observations have one row more
         rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
@@ -59,11 +57,7 @@ def play_in_order(
 ) -> Iterator[list[FinishedEpisode | int]]:
     """Plays without end, and yields episodes in the order of their numbers.
 
-    Args:
-      pool: the games.
-      policy: plays them; None: scripted players do.
-      names: the arrays to keep; see `EpisodeQueue.take`.
-      first: number of the first episode.
+    If `policy` is None, scripted players play. `names`: the arrays to keep; see `EpisodeQueue.take`.
 
     Yields:
       After each poll of the pool, the next episodes that are finished, perhaps none. A number stands for an episode

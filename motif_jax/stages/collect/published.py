@@ -86,9 +86,7 @@ def _is_ours(source: Path, name: str) -> bool:
 def _check_free(target: Path, folder: Path | None) -> None:
     """Raises UserError if the workdir has an annotation of the same name from an earlier dataset.
 
-    Args:
-      target: the annotation's directory in the workdir.
-      folder: its directory in the source, if there is one.
+    `target` and `folder`: its directories in the workdir and in the source.
     """
     if not target.is_dir():
         return

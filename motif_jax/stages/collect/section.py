@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motif_jax.config.table import (
-    MANY_SECONDS,
-    PATH,
-    PATHS,
-    Flag,
-    Number,
-    Tables,
-    Text,
-    Whole,
-    table_of,
-    value,
-)
+from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Whole, table_of, value
 from motif_jax.system.machine import usable_cores
 
 

@@ -132,12 +132,7 @@ def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> I
     """Yields the world's words, then each moment of the games as an episode.
 
     An action's reward is the game's reward-to-go, so that the best episodes are moments of the best games. `info` has
-    the game's number, as `episode`, and the `step`; both are -1 for words.
-
-    Args:
-      config: of the experiment.
-      world: has prompts.
-      mixture: the policies that play; None: the `collector` plays.
+    the game's number, as `episode`, and the `step`; both are -1 for words. If `mixture` is None, the `collector` plays.
     """
     section = config.collect
     yield from vocabulary(getattr(world, "words", ()), episode=-1, step=-1)

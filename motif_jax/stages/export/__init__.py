@@ -43,9 +43,7 @@ class Export:
     )
     about: str = value("", Text(longest=2000), "sentences of your own for the card")
     transcripts: str = value(
-        "none",
-        Text(("none", *FORMATS)),
-        "write transcripts for TRL's trainers instead (docs/transcripts.md)",
+        "none", Text(("none", *FORMATS)), "write transcripts for TRL's trainers instead (docs/transcripts.md)"
     )
     language: str = value(
         "none",

@@ -25,13 +25,7 @@ JUDGES = {"lexicon": "a lexicon of rules over the game's messages", "score": "an
 
 
 def write_card(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]], about: str) -> str:
-    """The text of the card.
-
-    Args:
-      facts: of config.json: name, made_by, licence, policy, reward, results.
-      arrays: of the policy, the reward, or both.
-      about: sentences of the user's own.
-    """
+    """The text of the card. `facts`: of config.json. `about`: sentences of the user's own."""
     name, results = facts["name"], facts["results"]
     parts = [_front_matter(facts), f"# {clean(name)}", *([clean(about, 2000)] if about else []), _use(facts)]
     parts += ["## How it was made", _table(("", ""), _made(facts, arrays))]

@@ -226,12 +226,8 @@ def run_offline(
 ) -> None:
     """Trains in `folder`, or resumes an earlier run there.
 
-    Args:
-      config: of the experiment.
-      stage: its name, and that of its section, which has the values of `Pace`.
-      folder: for checkpoints and results.
-      open_data: (whether this process may import them, as the first host does) -> the transcripts.
-      prepare: makes the job, and the function that writes its result on the first host.
+    `open_data` is told whether this process may import them, as the first host does. `prepare` makes the job, and the
+    function that writes its result on the first host.
     """
     section = config[stage]
     with StopAsked() as stop:

@@ -62,14 +62,8 @@ def make_batches(
 ) -> EpochBatches:  # fmt: skip
     """Plans the batches of a stage.
 
-    Args:
-      section: the stage's, with batch_size, max_length and packed.
-      renderer: of the transcripts.
-      learnt, held: numbers of the episodes for learning and for validation.
-      seed: of the order.
-      mesh: of the devices.
-      host, num_hosts: index of this host, and number of hosts.
-      replies: samples replies for recipes that need them beside the rows.
+    `learnt`, `held`: numbers of the episodes for learning and for validation. `replies`: for recipes that need them
+    beside the rows.
     """
     layout: dict[str, Any] = {"packed": section.packed, "max_length": section.max_length,
                               "batch_rows": section.batch_size, "seed": seed}  # fmt: skip

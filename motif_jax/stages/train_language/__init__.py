@@ -35,10 +35,7 @@ class TranscriptsSection:
         "", PATHS, "files to import into transcripts/ of this workdir, separated by commas", decides=True
     )
     import_format: str = value(
-        "lmrl",
-        Text(IMPORTS),
-        "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)",
-        decides=True,
+        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)", decides=True
     )
     template: str = value(
         "words",
@@ -111,12 +108,4 @@ def run(config: ConfigDict, workdir: Path) -> None:
     train(config, workdir, workdir / FOLDER)
 
 
-STAGE = declare(
-    "train_language",
-    FOLDER,
-    f"{MODEL}/config.json",
-    tables=TABLES,
-    reads=READS,
-    check=check,
-    run=run,
-)
+STAGE = declare("train_language", FOLDER, f"{MODEL}/config.json", tables=TABLES, reads=READS, check=check, run=run)

@@ -31,14 +31,7 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
-from motif_jax.transcripts.imports import (
-    FLAG,
-    import_episodes,
-    read_lmrl,
-    read_lmrl_wordle,
-    read_reddit,
-    read_visdial,
-)
+from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
@@ -54,10 +47,7 @@ BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters"
 def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Transcripts:
     """The config's transcripts; imports them into the workdir if the config says so and they do not exist yet.
 
-    Args:
-      config: of the experiment.
-      workdir: has `transcripts`, unless the config names another directory.
-      may_import: whether this process may import them, as one host does.
+    `may_import`: whether this process may import them, as one host does.
     """
     section = config.transcripts
     path = Path(section.path) if section.path else workdir / "transcripts"
@@ -151,12 +141,8 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
 def check_template(language: ConfigDict, template: str, flag: str, directory: str = "", writes: bool = False) -> None:
     """Raises UserError if the model's tokeniser cannot encode a template.
 
-    Args:
-      language: the config's section.
-      template: a name of `TEMPLATES`.
-      flag: the value of the config that names a model, for messages.
-      directory: of a model in place of the section's.
-      writes: whether the model will write; then its texts must end with one token.
+    `directory`: of a model in place of the section's. `writes`: whether the model will write; then its texts must end
+    with one token.
     """
     model = directory or language.model
     if not model:
@@ -194,13 +180,7 @@ def wordle_of(env: Mapping[str, Any]) -> WordleWorld:
 
 
 def tweeted_games(files: list[Path], world: WordleWorld, seed: int) -> Iterator[Episode]:
-    """Plays one game for each tweet that shows one; `info` has the number of the puzzle.
-
-    Args:
-      files: CSV files, as `read_tweets` reads them.
-      world: has the words and the rules.
-      seed: of the words.
-    """
+    """Plays one game for each tweet that shows one; `info` has the number of the puzzle."""
     tweets = [tweet for file in files for tweet in read_tweets(file)]
     if not tweets:
         raise UserError(f"no tweet in {', '.join(repr(str(file)) for file in files)} shows a game ({FLAG})")

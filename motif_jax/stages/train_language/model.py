@@ -48,13 +48,7 @@ def make_parts(
 ) -> LanguageParts:
     """Reads the model that the section `language` names, or makes a new one for these transcripts.
 
-    Args:
-      section: the config's section `language`.
-      transcripts: a new model's tokeniser is made from them.
-      max_length: tokens of a row, a value of the section `stage`.
-      seed: of a new model.
-      flag: the value of the config that names the model, for messages.
-      stage: for messages.
+    `max_length`: tokens of a row, a value of the section `stage`. `flag`: the value of the config that names the model.
     """
     types = Types(jnp.dtype(section.dtype), jnp.dtype(jnp.float32))
     if section.model:

@@ -50,7 +50,6 @@ def in_groups(
       rows: of `Rollouts`, by name; columns on axis 1.
       ended: of `handoff.first_ends`. [2, B]
       seen: the observations by which moments are compared. [T + 1, B, ...] each
-      grouped: how.
     """
     size, order = grouped.size, np.argsort(ended[0], kind="stable")
     found, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))

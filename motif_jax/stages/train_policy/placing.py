@@ -44,11 +44,7 @@ def make_place(
 ) -> Callable[[Arrays], Placed]:
     """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
 
-    Args:
-      model, sources, mesh: of the training.
-      audited: the online reward, if its pay is audited.
-      plan: of a policy with options.
-      grouped: for grpo and gigpo.
+    `audited`: the online reward, if its pay is audited.
     """
 
     def place(arrays: Arrays) -> Placed:

@@ -92,7 +92,6 @@ class Record:
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
 
     def batch(self, batch: RolloutBatch) -> None:
-        """Adds the episodes and figures of a batch."""
         ended = self._returns.take(batch)
         self._ended += ended
         self.recent.extend(ended)
@@ -227,12 +226,8 @@ class Probes:
     def __init__(self, model: Model, world: World, folder: Path, every: int, env_steps: int):
         """Opens the file.
 
-        Args:
-          model: the network, with its frozen parameters.
-          world: its `probes` map names to prompts; a world without them has no rows.
-          folder: the policy's.
-          every: updates per row; 0: no rows.
-          env_steps: where training resumes; later rows are removed.
+        A world without `probes`, or an `every` of 0, has no rows. Rows after `env_steps`, where training resumes, are
+        removed.
         """
         probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
         self._names, self._every, self._file = tuple(probes), every, None

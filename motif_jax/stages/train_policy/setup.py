@@ -229,10 +229,7 @@ def make_shape_rewards(
 ) -> ShapeRewards:
     """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
 
-    Args:
-      mix: how the game's reward is scaled and weighted.
-      sources: what else rewards the agent.
-      plan, control, discount: of a policy with options, whose mixtures replace `mix`, and of the learner.
+    In a policy with options, those of `plan` and `control` replace `mix`.
     """
 
     def mix_rewards(rollouts: Rollouts) -> TrainingRewards:

@@ -54,7 +54,6 @@ class Keeper:
     """Checkpoints of a policy, each of which can be used without other files."""
 
     def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
-        """Opens `folder/checkpoints`."""
         section, self._sources = config.policy, parts.sources
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
         self._saving = threading.Lock()  # another thread saves if a host is lost
@@ -66,7 +65,6 @@ class Keeper:
 
     @property
     def directory(self) -> Path:
-        """The directory of the checkpoints."""
         return self._checkpoints.directory
 
     def latest(self) -> tuple[dict[tuple[str, ...], Any], dict[str, Any], dict[str, Any]] | None:
@@ -92,10 +90,7 @@ class Keeper:
     def save(self, state: LearnerState, done: dict[str, Any], learning: dict[str, Any] | None = None) -> None:
         """Starts to write a checkpoint, unless there is one with the same number of steps.
 
-        Args:
-          state: the learner's.
-          done: the progress.
-          learning: `RewardSources.learning` at that time; None: the sources' current arrays.
+        `learning`: `RewardSources.learning` at the time of `state`; None: the sources' current arrays.
         """
         step = int(done["env_steps"])
         arrays: dict[str, Any] = {"learner": state}
@@ -141,14 +136,8 @@ def start_or_resume(
 
     They come from the first of these that exists: the run's last checkpoint, or a state rescued after it; another
     policy; random parameters. The first host decides. The other hosts read the same files, if they can, and compare
-    checksums with the first host, which sends its arrays to all if one host differs.
-
-    Args:
-      config: of the experiment.
-      keeper: the run's checkpoints, on the first host; elsewhere None.
-      parts: of training.
-      checkpoints: the directory of the run's checkpoints.
-      hosts: of this run.
+    checksums with the first host, which sends its arrays to all if one host differs. Only the first host has `keeper`,
+    the run's checkpoints.
     """
     state = parts.make_state(parts.model.params)
     new = whole_state(state, parts.model.frozen)
@@ -208,12 +197,7 @@ def read_as_first_host(
 ) -> dict[str, Any]:
     """Reads the state that the first host has read; returns a new state if this host cannot read it.
 
-    Args:
-      config, parts: of training.
-      new: a new state.
-      origin: what the first host has read.
-      folder: the directory of checkpoints.
-      step: number of the checkpoint.
+    `origin`: what the first host has read.
     """
     try:
         if origin == Origin.POLICY:
@@ -260,12 +244,8 @@ def write_rescued(
 ) -> None:
     """Writes the file that `read_rescued` reads.
 
-    Args:
-      folder: the policy's.
-      state: a tree of arrays, as `start.whole_state` makes it.
-      learning: `RewardSources.learning` at that time.
-      done: the progress.
-      sources: `RewardSources.facts`.
+    `state`: as `whole_state` makes it. `learning`: `RewardSources.learning` at that time. `sources`:
+    `RewardSources.facts`.
     """
     if not (folder / "config.json").exists():
         raise UserError(f"this host cannot see the files of host 0 in {str(folder)!r}")
@@ -276,9 +256,7 @@ def write_rescued(
     write_whole(folder / RESCUED, lambda file: np.savez(file, **arrays))
 
 
-def read_rescued(
-    folder: Path,
-) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
+def read_rescued(folder: Path) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
     """Reads a rescued state; None if there is not one.
 
     Returns:

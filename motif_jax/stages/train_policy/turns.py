@@ -22,7 +22,6 @@ def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Ma
     """The figures of a batch.
 
     Args:
-      plan: of the policy.
       arrays: of the rollouts: `charge`, `option` and `reward`. [T, B] each
       rewards: of each source, without coefficient. [T, B] each
     """

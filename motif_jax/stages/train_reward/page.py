@@ -35,9 +35,7 @@ def write_page(
     """Writes `folder/reward.html`, and `captions.json` for the report.
 
     Args:
-      folder: workdir/reward.
       facts: the contents of statistics.json.
-      statistics: of the last epoch.
       values: raw reward of every caption; None if the reward reads more than the message. [U]
       messages, counts: the captions, and how often training shows each. [U, 256], [U]
       rewards, target: of the validation pairs. [M, 2], [M]
@@ -131,9 +129,7 @@ def of_captions(
 def spread(captions: dict[str, Any], mark: tuple[float, float] | None) -> str:
     """The distribution of the reward over captions, as an HTML chart.
 
-    Args:
-      captions: the result of `of_captions`.
-      mark: a quantile level, and its reward, where the chart has a line; None: no line.
+    `captions`: the result of `of_captions`. `mark`: a quantile level, and its reward, where the chart has a line.
     """
     heights, edges = captions["heights"], captions["edges"]
     low, high = edges[0], edges[-1]
@@ -207,10 +203,7 @@ def _worth(worth: Mapping[str, Any], words: str) -> list[str]:
 def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
     bins = calibration(rewards, target)
     rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
-    lines = {
-        "this reward": [(row["predicted"], row["stated"]) for row in bins],
-        "perfect": [(0.0, 0.0), (1.0, 1.0)],
-    }
+    lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
     words = ("predicted P(second is better)", "stated by the annotator", "pairs")
     return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
 

@@ -154,7 +154,6 @@ def neutral_reward(rewards: np.ndarray, data: LabelledPairs, rows: np.ndarray) -
 
     Args:
       rewards: of every step of every pair. [N, 2, L]
-      data: the pairs.
       rows: the pairs. [M]
     """
     silent = np.asarray(~data.table.messages.any(1))[data.ids[rows]]

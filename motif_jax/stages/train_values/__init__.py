@@ -199,12 +199,5 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 
 STAGE = declare(
-    "train_values",
-    FOLDER,
-    tables=TABLES,
-    reads=READS,
-    check=check,
-    run=run,
-    more_identity=more_identity,
-    unused=unused,
+    "train_values", FOLDER, tables=TABLES, reads=READS, check=check, run=run, more_identity=more_identity, unused=unused
 )

@@ -96,12 +96,8 @@ def as_batch(
 ) -> TranscriptBatch:
     """The games as rows, with the advantage of each token; longer ones are cut.
 
-    Args:
-      games: neighbours are groups.
-      group: how they count.
-      discount: of gigpo; None: grpo.
-      max_length: tokens of a game.
-      cuts: parts into which the batch is cut; groups whose rows would be in several parts share no beginnings.
+    `games`: neighbours are groups. `discount`: of gigpo; None: grpo. `cuts`: parts into which the batch is cut; if rows
+    of a group could be in several parts, no beginnings are shared.
     """
     whole_groups = len(games) // group.group_size % cuts == 0
     skipped = beginnings(games, group.group_size, max_length) if whole_groups else [0] * len(games)

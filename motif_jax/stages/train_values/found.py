@@ -61,13 +61,10 @@ def chosen_values(language: ModelFunctions, of_q: Params, of_v: Params, rows: Ro
 
 
 def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
-    """Returns the share of states in which the better action has the higher Q, per token; ties count half.
+    """Returns the share of states in which the better action has the higher Q, per token; ties count half. [K]
 
     Args:
       better, worse: Q at the last K tokens of two actions in the same states, from `last_values`. [N, K] each
-
-    Returns:
-      [K]
     """
     return ((better > worse) + 0.5 * (better == worse)).mean(0)
 
@@ -78,8 +75,6 @@ def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> n
     Args:
       values: per token. [B, T]
       rows: one episode each.
-      utterance: number of the utterance, from 0 on.
-      count: number of tokens.
     """
     found = np.empty((len(values), count), values.dtype)
     for row, closes in enumerate(np.asarray(rows.closes)):

@@ -31,12 +31,7 @@ from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.offline.epochs import RANK, Outcome, TrainingJob, run_offline
 from motif_jax.stages.offline.job import LanguageParts, ReplySource, choose_episodes, make_job
-from motif_jax.stages.train_language.data import (
-    check_known,
-    describe_early_ends,
-    make_renderer,
-    open_transcripts,
-)
+from motif_jax.stages.train_language.data import check_known, describe_early_ends, make_renderer, open_transcripts
 from motif_jax.stages.train_language.model import FILES, make_parts, new_params, write_model
 from motif_jax.stages.train_values.by_playing import by_playing
 from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
