@@ -63,7 +63,8 @@ def group_terms(
 
         if play.shared:
             assert language.branches is not None
-            hidden = language.branches(params, *play.shared, rows.tokens, rows.segments)
+            tokens, segments = play.shared
+            hidden = language.branches(params, tokens, segments, rows.tokens, rows.segments)
         else:
             hidden = language.hidden(params, rows.tokens, rows.segments, None)
         found: tuple[jax.Array, jax.Array] = in_chunks(log_probs, chunk)(hidden, action)
