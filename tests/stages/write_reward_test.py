@@ -12,7 +12,9 @@ from motif_jax import experiment
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
-from motif_jax.stages import write_reward
+from motif_jax.rewards.source import Setting
+from motif_jax.rewards.sources import make_sources
+from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
 from motif_jax.stages.write_reward.writers import ScriptedWriter, messages, read_reply
@@ -93,10 +95,16 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
             assert (folder / f"round-{number}/program-{proposal}.reward").read_text() == row["program"]
     assert max(row["agreement"] for rows in found["rounds"] for row in rows) == found["best"]["agreement"]
     config = config_of()
-    config.policy.update({"options": "", "controller": "", "sources": f"code:{folder}/best.reward"})
-    from motif_jax.stages import train_policy
-
+    config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
     train_policy.check(config)
+    setting = Setting(config, tmp_path, make_world(config.env.to_dict()).specs)
+    assert make_sources(setting).facts()["code_written"]["facts"]["program"] == (folder / "best.reward").read_text()
+    with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
+        make_sources(setting._replace(workdir=tmp_path / "other"))
+    (tmp_path / "linked/write_reward").mkdir(parents=True)
+    (tmp_path / "linked/write_reward/best.reward").symlink_to(folder / "best.reward")
+    with pytest.raises(UserError, match="it is a link: name the file itself"):
+        make_sources(setting._replace(workdir=tmp_path / "linked"))
     before = (folder / "best.reward").stat().st_mtime_ns
     experiment.run(config_of(steps=8_000, pairs=80), tmp_path, ["write_reward"])
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete

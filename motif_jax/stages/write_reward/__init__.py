@@ -18,11 +18,12 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world
+from motif_jax.rewards.choice import BEST
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator
-from motif_jax.stages.write_reward.names import BEST, FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
+from motif_jax.stages.write_reward.names import FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 

@@ -15,6 +15,7 @@ from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
+from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
@@ -28,7 +29,7 @@ from motif_jax.stages.write_reward.evidence import (
     texts_of_episodes,
 )
 from motif_jax.stages.write_reward.findings import Tried, examine, tell
-from motif_jax.stages.write_reward.names import BEST, RECORD, SCRIPTED, STAGE_NAME
+from motif_jax.stages.write_reward.names import RECORD, SCRIPTED, STAGE_NAME
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config, write_json, write_whole
@@ -73,7 +74,7 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
         print_line(f"{STAGE_NAME}: found: {finding}")
     print_line(
         f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and {told:.0%} "
-        f"of {len(telling.judged)} others; --config.policy.sources=code:{folder / BEST}"
+        f"of {len(telling.judged)} others; --config.policy.sources=code:{STAGE_NAME}"
     )
 
 
@@ -121,10 +122,12 @@ def run_rounds(
     texts: Sequence[str],
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
     """All rounds; the best program, and what was tried in each round."""
-    section, best, rounds = config.write_reward, None, []
+    section, best = config.write_reward, None
+    rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
     for number in range(1 + section.revisions):
         tried, rows = [], []
+        brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
         for proposal in range(section.proposals):
             file = folder / f"round-{number}" / f"program-{proposal}.reward"
             text, problem = propose(writer, brief, earlier, proposal, section.attempts, file)
@@ -185,4 +188,4 @@ def problem_of(text: str, readable: Readable) -> str:
 
 def clean_text(text: str) -> str:
     """A text of a model, short and without control characters."""
-    return "\n".join(clean(line, 200) for line in text[:KEPT].splitlines())
+    return "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())
