@@ -136,6 +136,12 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
     assert len(json.dumps(server.asked[1])) < 20_000
 
 
+def test_a_long_line_of_a_program_stays_whole(tmp_path, model):
+    text = " + ".join(["gained(gold)"] * 20)
+    _, found = run(with_model(model(text), proposals=1, revisions=0), tmp_path)
+    assert found["best"]["program"] == text
+
+
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     server = model(PROSE)
     with pytest.raises(
@@ -189,6 +195,7 @@ def tried():
     ("still()", None, "of its pay is for steps that change nothing"),
     ("200 * gained(gold)", 1.0, "its largest reward is 200"),
     ("1 + gained(gold)", None, "longer episodes are paid more"),
+    ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
     ("stairs * 0 + once(says(\"stairs\"))", None, None),
 ], ids=str)  # fmt: skip
 def test_what_is_wrong_with_a_program_is_found(tried, program, agreement, said):
@@ -251,4 +258,6 @@ def test_the_scripted_writer_names_no_forbidden_thing():
     assert not any("stairs" in text for text in texts)
     for text in texts:
         check(text, readable)
+    again = [ScriptedWriter().propose(brief._replace(tried=texts[:2]), [], number) for number in range(2)]
+    assert not {*again} & {*texts[:2]}  # a round repeats no program of an earlier one
     assert "Never prefer the stairs" in messages(brief, [])[1]["content"]

@@ -60,7 +60,8 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
         writer.close()
     told = telling.agreement(recorded.returns(recorded.pay(best.program)))
     write_json(folder / RECORD, {
-        "goal": goal, "writer": section.writer, "world": config.env.world, "judge": config.annotate.backend,
+        "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env.world,
+        "judge": config.annotate.backend,
         "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
         "agreement_on_others": None if np.isnan(told) else told, "episodes": recorded.num_episodes,
         "pairs": [len(choosing.judged), len(telling.judged)],
