@@ -47,4 +47,3 @@ def doorkey(config: ConfigDict) -> None:
     config.policy.games_per_worker = 16
     config.policy.warmup_steps = 64
     config.policy.wait_for_learner = False
-    config.evaluate.episodes = 200

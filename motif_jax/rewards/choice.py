@@ -166,6 +166,8 @@ def without_folders(text: str) -> str:
 def program_title(name: str) -> str:
     """The title of a program, "the program gold", from its name as a source; "" for other sources."""
     start, _, stem = name.partition("_")
+    if name == f"{CODE_PREFIX}_written":
+        return "the written program"
     return f"the program {stem}" if start == CODE_PREFIX and STEM.fullmatch(stem) else ""
 
 

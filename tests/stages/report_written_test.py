@@ -37,6 +37,7 @@ def test_the_best_program_and_all_others_are_shown(tmp_path):
     assert "unexpected" in text
     assert "own &lt;i&gt;gold&lt;/i&gt;" in text
     assert "more are in" not in text
+    assert "learnt reward" not in text
     assert report.is_complete(defaults(), tmp_path)
     write_json(tmp_path / "write_reward/record.json", RECORD | {"writer": "server", "model": "mine"})
     assert not report.is_complete(defaults(), tmp_path)
@@ -46,6 +47,7 @@ def test_the_best_program_and_all_others_are_shown(tmp_path):
 def test_without_verdicts_and_with_many_programs_there_is_still_a_page(tmp_path):
     text = page(tmp_path, agreement_on_others=None, best=ROW | {"agreement": None}, rounds=[[ROW] * 300, []])
     assert "<b>–</b><span>of 41 others</span>" in text
+    assert "<b>30%</b>" in page(tmp_path, best=ROW | {"learnt_disagrees": 0.3})
     assert "100 more are in write_reward/record.json" in text
     long = ROW | {"program": "gained(gold) + " * 200 + "1"}
     assert len(page(tmp_path, rounds=[[long]])) < len(text)

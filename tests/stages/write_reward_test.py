@@ -9,14 +9,18 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
+from motif_jax.captions import encode
+from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
+from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
+from motif_jax.stages.write_reward.learnt import beside_learnt
 from motif_jax.stages.write_reward.writers import ScriptedWriter, messages, read_reply
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
@@ -210,6 +214,56 @@ def test_what_is_wrong_with_a_program_is_found(tried, program, agreement, said):
 
 def test_programs_without_pay_rank_last(tried):
     assert tried("3")[0].rank < tried("0 - gained(gold)")[0].rank < tried("gained(gold)")[0].rank
+
+
+# ---- beside a learnt reward
+
+
+def learnt_in(workdir, goal="gold", blstats=False):
+    """An untrained reward as the stage train_reward leaves it."""
+    options = {"message": "lt_cnn_small", "blstats": blstats, "crop": False, "glyphs": False}
+    shown = np.array([encode(text) for text in ("", "You pick up a gold piece.")])
+    whole = {"train": {"params": make_reward_model(options, 0)[1]}, "captions": shown, "counts": np.ones(2, np.int32)}
+    statistics = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}
+    facts = {"epoch": 1, "model": options, "statistics": statistics, "config": {"annotate": {"goal": goal}}}
+    checkpoints = Checkpoints(workdir / "reward/checkpoints")
+    checkpoints.save(1, whole, facts)
+    checkpoints.close()
+
+
+@pytest.mark.parametrize(("changes", "compared"), [({}, True), ({"goal": "stairs"}, False), ({"blstats": True}, False)])
+def test_a_learnt_reward_of_the_same_goal_is_compared(tmp_path, changes, compared):
+    learnt_in(tmp_path, **changes)
+    _, found = run(config_of(revisions=0), tmp_path)
+    for row in found["rounds"][0]:
+        assert ("learnt_agreement" in row) == compared
+    if compared:
+        shares = [row["learnt_disagrees"] for row in found["rounds"][0]]
+        assert all(0 <= share <= 1 for share in shares if share is not None)
+
+
+def test_a_damaged_learnt_reward_is_refused(tmp_path):
+    learnt_in(tmp_path)
+    for file in (tmp_path / "reward/checkpoints/1").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    with pytest.raises(UserError, match=r"--config\.policy\.reward_dir"):
+        run(config_of(revisions=0), tmp_path)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("learnt", "said"), [
+    ([3, 2, 1, 0], "the other episode in 100% of the pairs, and agrees with the judge about 100% of them"),
+    ([0, 1, 2, 3], ""), ([0, 0, 0, 0], ""),
+])  # fmt: skip
+def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
+    pairs = Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
+    figures, finding = beside_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
+    assert said in finding
+    assert bool(said) == bool(finding)
+    if said:
+        assert figures["learnt_correlation"] == pytest.approx(-1)
+    assert np.isnan(figures["learnt_disagrees"]) == (learnt == [0, 0, 0, 0])
 
 
 # ---- parts

@@ -33,6 +33,7 @@ class Written(NamedTuple):
     judge: str
     best: Trial
     on_others: float | None  # agreement on pairs that did not choose
+    learnt: float | None  # share of the pairs in which a learnt reward prefers the other episode
     episodes: int
     pairs: tuple[int, int]  # that chose, and others
     trials: list[Trial]
@@ -49,7 +50,8 @@ def find_written(path: Path) -> Written | None:
         trials = [_trial(number, row) for number, rows in enumerate(facts["rounds"]) for row in rows]
         return Written(
             str(facts["goal"]), writer, str(facts["judge"]), _trial(-1, facts["best"]),
-            _share(facts["agreement_on_others"]), count(facts["episodes"]), (choosing, others), trials,
+            _share(facts["agreement_on_others"]), _share(facts["best"].get("learnt_disagrees")),
+            count(facts["episodes"]), (choosing, others), trials,
         )  # fmt: skip
 
 
@@ -60,6 +62,11 @@ def of_written(written: Written) -> list[str]:
     figures = [
         (_percent(best.agreement), f"of the {choosing:,} pairs of episodes that chose: agrees with the judge"),
         (_percent(written.on_others), f"of {others:,} others"),
+        *(
+            []
+            if written.learnt is None
+            else [(_percent(written.learnt), "of them: the learnt reward prefers otherwise")]
+        ),
         (f"{len(written.trials):,}", "programs tried"),
         (f"{written.episodes:,}", "recorded episodes"),
     ]

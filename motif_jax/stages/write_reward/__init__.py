@@ -23,6 +23,7 @@ from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator
+from motif_jax.stages.train_policy.section import TABLES as POLICY
 from motif_jax.stages.write_reward.names import FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
@@ -52,7 +53,7 @@ class WriteReward:
 
 
 TABLES: Tables = {STAGE_NAME: table_of(WriteReward)}
-READS: Tables = EXPERIMENT | {"env": ENV} | ANNOTATION | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | ANNOTATION | POLICY | TABLES  # of the policy, how the learnt reward pays
 
 
 def check(config: ConfigDict) -> None:

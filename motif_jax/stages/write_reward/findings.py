@@ -10,6 +10,7 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable
 from motif_jax.rewards.code.types import Program
 from motif_jax.stages.write_reward.evidence import Pairs, Recorded
+from motif_jax.stages.write_reward.learnt import beside_learnt
 
 IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
 OFTEN = 5
@@ -31,8 +32,10 @@ class Tried(NamedTuple):
         return self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
 
 
-def examine(program: Program, recorded: Recorded, pairs: Pairs, readable: Readable) -> Tried:
-    """Runs a program on all recorded episodes."""
+def examine(
+    program: Program, recorded: Recorded, pairs: Pairs, readable: Readable, learnt: np.ndarray | None = None
+) -> Tried:
+    """Runs a program on all recorded episodes; `learnt` has their returns by a learnt reward. [num_episodes]"""
     pay = recorded.pay(program)
     steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
     agreement, findings = pairs.agreement(returns), []
@@ -64,6 +67,10 @@ def examine(program: Program, recorded: Recorded, pairs: Pairs, readable: Readab
     }  # fmt: skip
     if figures["equal_returns"] > MANY:
         findings.append(f"{figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
+    if learnt is not None:
+        more, finding = beside_learnt(returns, learnt, pairs, agreement)
+        figures |= more
+        findings += [finding] if finding else []
     return Tried(program, agreement, findings, figures)
 
 

@@ -29,6 +29,7 @@ from motif_jax.stages.write_reward.evidence import (
     texts_of_episodes,
 )
 from motif_jax.stages.write_reward.findings import Tried, examine, tell
+from motif_jax.stages.write_reward.learnt import learnt_returns
 from motif_jax.stages.write_reward.names import RECORD, SCRIPTED, STAGE_NAME
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
@@ -53,9 +54,10 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
     )
     goal = section.goal or texts_of(config).goals.get(config.annotate.goal, "").strip()
     brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
+    learnt = learnt_returns(config, folder.parent, recorded, world)
     writer = open_writer(config)
     try:
-        best, rounds = run_rounds(config, folder, writer, brief, recorded, choosing, texts)
+        best, rounds = run_rounds(config, folder, writer, brief, recorded, choosing, texts, learnt)
     finally:
         writer.close()
     told = telling.agreement(recorded.returns(recorded.pay(best.program)))
@@ -120,7 +122,7 @@ def liked_captions(recorded: Recorded, pairs: Pairs, most: int = 8) -> list[str]
 
 def run_rounds(
     config: ConfigDict, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
-    texts: Sequence[str],
+    texts: Sequence[str], learnt: np.ndarray | None = None,
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
     """All rounds; the best program, and what was tried in each round."""
     section, best = config.write_reward, None
@@ -134,7 +136,7 @@ def run_rounds(
             text, problem = propose(writer, brief, earlier, proposal, section.attempts, file)
             row: dict[str, Any] = {"program": text, "error": problem}
             if not problem:
-                one = examine(check(text, brief.readable), recorded, pairs, brief.readable)
+                one = examine(check(text, brief.readable), recorded, pairs, brief.readable, learnt)
                 tried.append(one)
                 row |= {"findings": one.findings, **one.figures}
             rows.append(row)
