@@ -12,7 +12,10 @@
 #   bash launch/quickstart.sh ilql                 configs/ilql_quickstart.py, in runs/ilql: a language model learns to
 #                                                  play with words from recorded games
 #   bash launch/quickstart.sh options              configs/options.py, in runs/options: a controller learns to choose
-#                                                  between gold and stairs; glam, ilql and options have no goals
+#                                                  between gold and stairs
+#   bash launch/quickstart.sh code                 configs/code_quickstart.py:doorkey, in runs/code: a reward is written
+#                                                  as a program, and an agent learns from it; code:gold plays NetHack.
+#                                                  glam, ilql, options and code have no --goal
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -33,6 +36,7 @@ goal_flag() { echo "--config.annotate.goal=$1"; }
 config_of() { # the config for the goal $1
   case $example-$1 in
     quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1" ;;
+    code_quickstart-*) echo "configs/$example.py:$level" ;;
     *) echo "configs/$example.py" ;;
   esac
 }
@@ -42,12 +46,21 @@ case ${1:-} in
   glam) plays=BabyAI-Text ;;
   ilql) plays="games of words" ;;
   options) plays=treasure ;;
+  code | code:doorkey) plays="MiniGrid's DoorKey" level=doorkey ;;
+  code:gold) plays="for gold in NetHack" level=gold ;;
+  code:*) fail "unknown game '${1#code:}': write code, code:doorkey or code:gold" ;;
 esac
 if [ "$plays" ]; then goal_flag() { :; }; fi
 case ${1:-} in
   oni | glam | ilql)
     example=$1_quickstart
     home=runs/$1
+    shift
+    ;;
+  code | code:*)
+    example=code_quickstart
+    home=runs/${1%:doorkey}
+    home=${home/:/-}
     shift
     ;;
   options)
@@ -164,6 +177,19 @@ Three things to try:
   python -m motif_jax.launch $config --stage=evaluate,report --config.decoding.betas=0,2,8,32    # other factors of Q - V
   python -m motif_jax.launch --config=configs/ilql_quickstart.py:wordle,filtered_bc --workdir=runs/filtered_bc    # a peer
   $again --config.train_values.num_epochs=4    # train the values for longer: they go on where they were
+EOF
+  exit
+fi
+if [ "$example" = code_quickstart ]; then
+  conclude "$workdir" <<EOF
+The program: $workdir/write_reward/best.reward; all that were tried: $workdir/write_reward/record.json
+Watch it play:
+  python -m motif_jax.launch $config --stage=visualize
+A program of your own (docs/code-rewards.md):
+  python -m motif_jax.launch $config-own --stage=train_policy,evaluate,report --config.policy.sources=code:MY.reward
+With a language model that writes:
+  python -m motif_jax.launch $config-model --config.write_reward.writer=server \\
+      --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME
 EOF
   exit
 fi

@@ -31,6 +31,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
     "goals": ("gold", "stairs", "explore", "progress"),
+    "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 

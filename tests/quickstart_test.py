@@ -93,16 +93,19 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
 @pytest.mark.parametrize(("example", "config", "hint", "plays"), [
     ("ilql", "ilql_quickstart", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4", "games of words"),
     ("options", "options", "--config.evaluate.beside=random,#gold,#stairs", "treasure"),
+    ("code", "code_quickstart.py:doorkey", "--config.policy.sources=code:MY.reward", "MiniGrid's DoorKey"),
+    ("code:gold", "code_quickstart.py:gold", "--config.write_reward.writer=server", "for gold in NetHack"),
 ])  # fmt: skip
 def test_some_examples_have_no_goals(tmp_path, example, config, hint, plays):
     done, calls = quickstart(tmp_path, example, "--config.seed=3")
     assert done.returncode == 0, done.stderr
     (call,) = calls
-    assert call.endswith(f"--config=configs/{config}.py --workdir={tmp_path / 'a b'} --config.seed=3")
+    config = config if ".py" in config else f"{config}.py"
+    assert call.endswith(f"--config=configs/{config} --workdir={tmp_path / 'a b'} --config.seed=3")
     assert hint in done.stdout
     (tmp_path / "again").mkdir()
     done, calls = quickstart(tmp_path / "again", example, "--goal=gold")
-    assert f"--goal=gold is of NetHack, and {example} plays {plays}" in done.stderr
+    assert f"--goal=gold is of NetHack, and {example.partition(':')[0]} plays {plays}" in done.stderr
     assert not calls
 
 
@@ -136,6 +139,7 @@ def test_stages_that_are_asked_for_need_no_report(tmp_path):
         (["--workdir=x"], "w", "WORKDIR=elsewhere"),
         (["--config=configs/motif.py"], "w", "is not for this script"),
         ([], "a,b", "has a comma"),
+        (["code:golf"], "w", "unknown game 'golf'"),
     ],
 )
 def test_it_refuses_what_it_cannot_do_before_anything_runs(tmp_path, arguments, workdir, said):

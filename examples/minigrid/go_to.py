@@ -12,7 +12,7 @@ from motif_jax.envs.gym_world import GymWorld
 
 ROBOT = 3, 6  # its place in the 7 x 7 cells that it sees; it looks towards (3, 0)
 NEAR = 3  # steps
-SHAPES = {"wall": "#", "ball": "o", "key": "f", "box": "=", "door": "+"}
+SHAPES = {"wall": "#", "ball": "o", "key": "f", "box": "=", "door": "+", "goal": "G"}
 COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": 7}  # of a terminal
 ARROWS = ">v<^"
 

@@ -179,8 +179,9 @@ class GymWorld(SequentialWorld):
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:
-        """See `World.specs`: the environment's observations and the captions."""
-        return {name: field.spec for name, field in self.fields.items()} | CAPTIONS
+        """See `World.specs`: the environment's observations before and after each step, and the captions."""
+        found = {name: field.spec for name, field in self.fields.items()}
+        return found | {f"event_{name}": spec for name, spec in found.items()} | CAPTIONS
 
     def check(self) -> None:
         """Makes an environment, and plays a step in it."""

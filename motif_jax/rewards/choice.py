@@ -3,8 +3,9 @@
     learnt,count:0.05,rnd:0.1,event_gold:0.2,code:rewards/gold.reward:0.1,my_package.my_module:MyBonus:0.2
 
 The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. `event_NAME` is a reading
-that the world makes of each step. `code:FILE` is a program (code/), whose coefficient is 1 unless it is given. To add a
-source, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
+that the world makes of each step. `code:FILE` is a program (code/), whose coefficient is 1 unless it is given;
+`code:write_reward` is the best program that this stage has written in the same workdir. To add a source, write its
+module, and a line in SOURCES with its values of the config. Loads no JAX.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LEARNT, ONLINE = "learnt", "online"
 READING, PREFIX = "motif_jax.rewards.reading:Reading", "event_"  # a world's own reading of each step
 CODE, CODE_PREFIX = "motif_jax.rewards.code.source:CodeReward", "code"  # a program in a file
 SUFFIX = ".reward"  # of a program's file
+WRITTEN, BEST = "write_reward", f"best{SUFFIX}"  # the stage that writes programs, its directory, and its best program
 STEM = re.compile(r"[A-Za-z0-9_]{1,60}")
 MOST = 1e6  # limit for the absolute value of coefficients
 
@@ -82,7 +84,7 @@ class SourceChoice(NamedTuple):
     name: str  # for metrics, results and checkpoints: the key of SOURCES, or the name of a class
     path: str  # module:Class
     coefficient: float
-    file: str = ""  # of a program
+    file: str = ""  # of a program; WRITTEN: that of the workdir
 
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
@@ -143,13 +145,15 @@ def _coefficient(name: str, text: str) -> float:
 
 
 def parse_code(text: str, flag: str) -> SourceChoice:
-    """A program, `code:FILE`, with the coefficient 1; its file is not read yet."""
+    """A program, `code:FILE` or `code:write_reward`, with the coefficient 1; its file is not read yet."""
     file = text.partition(":")[2].strip()
+    if file == WRITTEN:
+        return SourceChoice(f"{CODE_PREFIX}_written", CODE, 1.0, file)
     stem = PurePath(file).name.removesuffix(SUFFIX)
     if not file.endswith(SUFFIX) or not STEM.fullmatch(stem) or not file.isprintable():
         raise UserError(
             f"a program is a file NAME{SUFFIX}, whose NAME has up to 60 letters, digits and underscores, as in "
-            f"code:rewards/gold{SUFFIX}, not {shown(file)} ({flag})"
+            f"code:rewards/gold{SUFFIX}, or code:{WRITTEN}, not {shown(file)} ({flag})"
         )
     return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, 1.0, file)
 
@@ -162,6 +166,8 @@ def without_folders(text: str) -> str:
 def program_title(name: str) -> str:
     """The title of a program, "the program gold", from its name as a source; "" for other sources."""
     start, _, stem = name.partition("_")
+    if name == f"{CODE_PREFIX}_written":
+        return "the written program"
     return f"the program {stem}" if start == CODE_PREFIX and STEM.fullmatch(stem) else ""
 
 

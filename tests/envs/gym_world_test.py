@@ -81,7 +81,7 @@ def play(world, actions, episode=0, seed=0) -> GymWorldGame:
 
 
 def test_specs_follow_from_the_spaces():
-    assert Walk().specs == CAPTIONS | {
+    plain = {
         "position": ArraySpec((2,), "float32", "vector"),
         "camera": ArraySpec((16, 16, 3), "uint8", "image"),
         "board": ArraySpec((8, 8), "int32", "grid", 13),
@@ -91,7 +91,8 @@ def test_specs_follow_from_the_spaces():
         "note": ArraySpec((256,), "uint8", "text"),
         "inner_speed": ArraySpec((), "float32", "vector"),
     }
-    assert set(Walk().reads) == {*Walk().specs} - CAPTIONS.keys() | {"message"}
+    assert Walk().specs == CAPTIONS | plain | {f"event_{name}": spec for name, spec in plain.items()}
+    assert set(Walk().reads) == {*plain, "message"}
 
 
 def test_an_observation_without_a_name_gets_one():
@@ -103,7 +104,8 @@ def test_an_observation_without_a_name_gets_one():
 
 def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
     world = Walk()
-    names = ("position", "facing", "note", "message", "message_count", "event_message", "event_message_count")
+    names = ("position", "facing", "note", "message", "message_count")
+    names += ("event_message", "event_message_count", "event_position")
     vector = world.vector(2, names, seed=3, stream=SeedStream.TRAIN)
     rows = rows_of(world, 2, names)
     vector.reset()
@@ -120,6 +122,7 @@ def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
         vector.step([1, 0], rows)
         came = places + np.array([1, -1])
         assert [decode(text) for text in rows["event_message"]] == [f"You are at {place}." for place in came]
+        assert (rows["event_position"][:, 0] == came).all()  # also of a step that ends an episode
         assert (rows["terminated"] == ((came >= 3) | (came < 0))).all()
         assert (vector.first == rows["terminated"]).all()
         assert (rows["reward"] == (came >= 3)).all()

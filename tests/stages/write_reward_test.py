@@ -9,12 +9,18 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
+from motif_jax.captions import encode
+from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
-from motif_jax.stages import write_reward
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.source import Setting
+from motif_jax.rewards.sources import make_sources
+from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
+from motif_jax.stages.write_reward.learnt import beside_learnt
 from motif_jax.stages.write_reward.writers import ScriptedWriter, messages, read_reply
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
@@ -93,10 +99,16 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
             assert (folder / f"round-{number}/program-{proposal}.reward").read_text() == row["program"]
     assert max(row["agreement"] for rows in found["rounds"] for row in rows) == found["best"]["agreement"]
     config = config_of()
-    config.policy.update({"options": "", "controller": "", "sources": f"code:{folder}/best.reward"})
-    from motif_jax.stages import train_policy
-
+    config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
     train_policy.check(config)
+    setting = Setting(config, tmp_path, make_world(config.env.to_dict()).specs)
+    assert make_sources(setting).facts()["code_written"]["facts"]["program"] == (folder / "best.reward").read_text()
+    with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
+        make_sources(setting._replace(workdir=tmp_path / "other"))
+    (tmp_path / "linked/write_reward").mkdir(parents=True)
+    (tmp_path / "linked/write_reward/best.reward").symlink_to(folder / "best.reward")
+    with pytest.raises(UserError, match="it is a link: name the file itself"):
+        make_sources(setting._replace(workdir=tmp_path / "linked"))
     before = (folder / "best.reward").stat().st_mtime_ns
     experiment.run(config_of(steps=8_000, pairs=80), tmp_path, ["write_reward"])
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
@@ -126,6 +138,12 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
     told = server.asked[1]["messages"][-1]["content"]
     assert "it cannot be read: line " in told
     assert len(json.dumps(server.asked[1])) < 20_000
+
+
+def test_a_long_line_of_a_program_stays_whole(tmp_path, model):
+    text = " + ".join(["gained(gold)"] * 20)
+    _, found = run(with_model(model(text), proposals=1, revisions=0), tmp_path)
+    assert found["best"]["program"] == text
 
 
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
@@ -181,6 +199,7 @@ def tried():
     ("still()", None, "of its pay is for steps that change nothing"),
     ("200 * gained(gold)", 1.0, "its largest reward is 200"),
     ("1 + gained(gold)", None, "longer episodes are paid more"),
+    ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
     ("stairs * 0 + once(says(\"stairs\"))", None, None),
 ], ids=str)  # fmt: skip
 def test_what_is_wrong_with_a_program_is_found(tried, program, agreement, said):
@@ -195,6 +214,56 @@ def test_what_is_wrong_with_a_program_is_found(tried, program, agreement, said):
 
 def test_programs_without_pay_rank_last(tried):
     assert tried("3")[0].rank < tried("0 - gained(gold)")[0].rank < tried("gained(gold)")[0].rank
+
+
+# ---- beside a learnt reward
+
+
+def learnt_in(workdir, goal="gold", blstats=False):
+    """An untrained reward as the stage train_reward leaves it."""
+    options = {"message": "lt_cnn_small", "blstats": blstats, "crop": False, "glyphs": False}
+    shown = np.array([encode(text) for text in ("", "You pick up a gold piece.")])
+    whole = {"train": {"params": make_reward_model(options, 0)[1]}, "captions": shown, "counts": np.ones(2, np.int32)}
+    statistics = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}
+    facts = {"epoch": 1, "model": options, "statistics": statistics, "config": {"annotate": {"goal": goal}}}
+    checkpoints = Checkpoints(workdir / "reward/checkpoints")
+    checkpoints.save(1, whole, facts)
+    checkpoints.close()
+
+
+@pytest.mark.parametrize(("changes", "compared"), [({}, True), ({"goal": "stairs"}, False), ({"blstats": True}, False)])
+def test_a_learnt_reward_of_the_same_goal_is_compared(tmp_path, changes, compared):
+    learnt_in(tmp_path, **changes)
+    _, found = run(config_of(revisions=0), tmp_path)
+    for row in found["rounds"][0]:
+        assert ("learnt_agreement" in row) == compared
+    if compared:
+        shares = [row["learnt_disagrees"] for row in found["rounds"][0]]
+        assert all(0 <= share <= 1 for share in shares if share is not None)
+
+
+def test_a_damaged_learnt_reward_is_refused(tmp_path):
+    learnt_in(tmp_path)
+    for file in (tmp_path / "reward/checkpoints/1").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    with pytest.raises(UserError, match=r"--config\.policy\.reward_dir"):
+        run(config_of(revisions=0), tmp_path)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("learnt", "said"), [
+    ([3, 2, 1, 0], "the other episode in 100% of the pairs, and agrees with the judge about 100% of them"),
+    ([0, 1, 2, 3], ""), ([0, 0, 0, 0], ""),
+])  # fmt: skip
+def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
+    pairs = Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
+    figures, finding = beside_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
+    assert said in finding
+    assert bool(said) == bool(finding)
+    if said:
+        assert figures["learnt_correlation"] == pytest.approx(-1)
+    assert np.isnan(figures["learnt_disagrees"]) == (learnt == [0, 0, 0, 0])
 
 
 # ---- parts
@@ -243,4 +312,6 @@ def test_the_scripted_writer_names_no_forbidden_thing():
     assert not any("stairs" in text for text in texts)
     for text in texts:
         check(text, readable)
+    again = [ScriptedWriter().propose(brief._replace(tried=texts[:2]), [], number) for number in range(2)]
+    assert not {*again} & {*texts[:2]}  # a round repeats no program of an earlier one
     assert "Never prefer the stairs" in messages(brief, [])[1]["content"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.choice import FLAG, SourceChoice
+from motif_jax.rewards.choice import BEST, FLAG, WRITTEN, SourceChoice
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import Runner
@@ -39,7 +39,15 @@ class CodeReward(RewardSource):
     @classmethod
     def named(cls, choice: SourceChoice, setting: Setting) -> CodeReward:
         """As `make`, of the file that the choice names."""
-        return cls(read_program(choice.file, make_world(setting.config.env.to_dict())), choice.file)
+        file = choice.file
+        if file == WRITTEN:
+            file = str(setting.workdir / WRITTEN / BEST)
+            if not Path(file).exists():
+                raise UserError(
+                    f"there is no {file!r}: run the stage {WRITTEN} in this workdir before training "
+                    f"(--stage={WRITTEN},train_policy), or name a file ({FLAG})"
+                )
+        return cls(read_program(file, make_world(setting.config.env.to_dict())), file)
 
     @classmethod
     def rebuild(cls, arrays: object, facts: Facts) -> CodeReward:

@@ -46,6 +46,7 @@ from motif_jax.stages.report.values import (
     of_sweep,
     sentence,
 )
+from motif_jax.stages.report.written import find_written, of_written
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json, write_whole
 
@@ -67,7 +68,7 @@ MADE_OF = (
     "dataset/preference/*/merged.json", "annotations/*/*.json", "annotations/*.html", "annotations/*.json",
     "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", f"evaluate/*/{SUMMARY}",
     "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
-    "values/*.json*", "audit/audit.json",
+    "values/*.json*", "audit/audit.json", "write_reward/record.json",
 )  # fmt: skip
 
 
@@ -111,7 +112,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     home = workdir / "report"
     made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
     found = read_workdir(workdir, home)
-    if found.is_empty and not find_recorded(workdir):
+    if found.is_empty and not find_recorded(workdir) and not find_written(workdir):
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [read_workdir(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
     for other in others:
@@ -128,7 +129,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
     audit = find_audit(found.path)
     recorded, learning, players = find_recorded(found.path), find_learning(found.path), decoded(found)
-    letters = find_letters(found.path, players)
+    letters, written = find_letters(found.path, players), find_written(found.path)
     in_words = bool(recorded) or config.collect.transcripts > 0  # then the stage collect does not make pairs
     parts = (  # title, HTML, and the stage whose artefacts are shown; "" for optional parts
         ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
@@ -139,6 +140,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
         ("The audit", of_audit(audit) if audit else [], "audit"),
         ("The judge", of_judge(found, judged) if judged else [], ""),
+        ("The written reward", of_written(written) if written else [], "write_reward"),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),
         ("Learning from transcripts", [*of_learning(learning), *of_found(found.path)], "train_values"),

@@ -11,7 +11,7 @@ from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, program_title
+from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, WRITTEN, parse_sources, program_title
 from motif_jax.rewards.online.online_section import WORDS
 from motif_jax.stages.report.data import warnings
 from motif_jax.stages.report.figures import compared, words
@@ -61,6 +61,8 @@ def title(found: Found) -> str:
     goal = found.goal if found.goal not in ("", "zeroknowledge") else ""
     if found.own and found.own.decoding:
         return f"A language model that learnt from recorded games of {esc(task_of(found))}"
+    if found.is_empty and (found.path / WRITTEN).is_dir():
+        return "A reward, written as a program"
     rewards = list(rewards_of(found.training.settings)) if found.training else []
     if rewards == [GAME_REWARD]:
         return f"An agent that learnt by playing {esc(task_of(found))}"

@@ -19,7 +19,7 @@ from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads, is_own
 from motif_jax.policies.text_sections import check_language
-from motif_jax.rewards.choice import CODE, ONLINE, READING, find_own_class
+from motif_jax.rewards.choice import CODE, ONLINE, READING, WRITTEN, find_own_class
 from motif_jax.rewards.code.source import read_program
 from motif_jax.rewards.online.online_section import ANCHORED, check_online
 from motif_jax.rewards.options import check_plan, chosen_from, find_plan
@@ -109,7 +109,7 @@ def check(config: ConfigDict) -> None:
         find_own_class(choice)
         if choice.path == READING:
             check_reading(choice.name, world.specs)
-        if choice.path == CODE:
+        if choice.path == CODE and choice.file != WRITTEN:
             read_program(choice.file, world)
     if any(choice.name == ONLINE for choice in choices):
         check_values(config, ANNOTATION)

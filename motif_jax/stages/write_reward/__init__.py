@@ -18,11 +18,13 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world
+from motif_jax.rewards.choice import BEST
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator
-from motif_jax.stages.write_reward.names import BEST, FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
+from motif_jax.stages.train_policy.section import TABLES as POLICY
+from motif_jax.stages.write_reward.names import FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 
@@ -51,7 +53,7 @@ class WriteReward:
 
 
 TABLES: Tables = {STAGE_NAME: table_of(WriteReward)}
-READS: Tables = EXPERIMENT | {"env": ENV} | ANNOTATION | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | ANNOTATION | POLICY | TABLES  # of the policy, how the learnt reward pays
 
 
 def check(config: ConfigDict) -> None:
@@ -89,7 +91,7 @@ STAGE = Stage(
     run=run,
     artefacts=lambda workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
     makes=(STAGE_NAME,),
-    loads_jax=lambda config: False,
+    loads_jax=lambda config: bool(config.policy.reward_dir) or "train_reward" in config.stages,  # to compare with it
     writes="--config.write_reward.proposals, .revisions",
     memory="--config.write_reward.steps",
 )

@@ -22,6 +22,7 @@ from motif_jax.stages.write_reward.names import FLAG
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
+COUNT = "event_message_count"
 RULES = ("lexicon", "judge")  # backends that read any number of lines
 
 
@@ -50,11 +51,16 @@ class Recorded(NamedTuple):
         parts = zip(pay, self.episodes, strict=True)
         return np.concatenate([reward[episode >= 0] for reward, episode in parts])
 
+    def repeated(self, times: int) -> np.ndarray:
+        """Whether the episode has shown a step's caption more than `times` times before, as `of_episodes`. [N] bool"""
+        counts = (np.where(one[CAPTION][..., 0], one[COUNT], 0) for one in self.rollouts)
+        return self.of_episodes([count > times + 1 for count in counts])
+
 
 def record(config: ConfigDict, readable: Readable) -> Recorded:
     """Plays episodes by scripted players, and keeps what programs may read of them."""
     section = config.write_reward
-    needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION}
+    needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
     keys = (*sorted(needs), *ALWAYS, "game", "reward")
     rollouts: list[Arrays] = []
     with ActorPool(

@@ -10,8 +10,11 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable
 from motif_jax.rewards.code.types import Program
 from motif_jax.stages.write_reward.evidence import Pairs, Recorded
+from motif_jax.stages.write_reward.learnt import beside_learnt
 
 IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
+OFTEN = 5
+WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
 
 
 class Tried(NamedTuple):
@@ -23,14 +26,16 @@ class Tried(NamedTuple):
     figures: dict[str, Any]
 
     @property
-    def rank(self) -> tuple[bool, float, int]:
-        """Higher is better: with pay at all, then agreement, then few findings."""
+    def rank(self) -> tuple[bool, float]:
+        """Higher is better: with pay at all, then agreement less something for each finding."""
         agreement = 0.0 if np.isnan(self.agreement) else self.agreement
-        return self.figures["spread"] > 0, agreement, -len(self.findings)
+        return self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
 
 
-def examine(program: Program, recorded: Recorded, pairs: Pairs, readable: Readable) -> Tried:
-    """Runs a program on all recorded episodes."""
+def examine(
+    program: Program, recorded: Recorded, pairs: Pairs, readable: Readable, learnt: np.ndarray | None = None
+) -> Tried:
+    """Runs a program on all recorded episodes; `learnt` has their returns by a learnt reward. [num_episodes]"""
     pay = recorded.pay(program)
     steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
     agreement, findings = pairs.agreement(returns), []
@@ -46,6 +51,11 @@ def examine(program: Program, recorded: Recorded, pairs: Pairs, readable: Readab
             findings.append(
                 f"{standing:.0%} of its pay is for steps that change nothing: subtract something for still()"
             )
+    if positive.sum() > 0 and (again := float(positive[recorded.repeated(OFTEN)].sum() / positive.sum())) > MANY:
+        findings.append(
+            f"{again:.0%} of its pay is for captions that the episode has shown more than {OFTEN} times before, so an "
+            "agent can earn it by going to and fro: pay for the first time alone, with once(...)"
+        )
     if len(steps) and (largest := float(np.abs(steps).max())) > LARGE:
         findings.append(f"its largest reward is {largest:.3g}: other rewards are about 1, so divide it")
     if spread and (every := float((steps > 0).mean())) > MANY:
@@ -57,6 +67,10 @@ def examine(program: Program, recorded: Recorded, pairs: Pairs, readable: Readab
     }  # fmt: skip
     if figures["equal_returns"] > MANY:
         findings.append(f"{figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
+    if learnt is not None:
+        more, finding = beside_learnt(returns, learnt, pairs, agreement)
+        figures |= more
+        findings += [finding] if finding else []
     return Tried(program, agreement, findings, figures)
 
 

@@ -15,6 +15,7 @@ from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
+from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
@@ -28,7 +29,8 @@ from motif_jax.stages.write_reward.evidence import (
     texts_of_episodes,
 )
 from motif_jax.stages.write_reward.findings import Tried, examine, tell
-from motif_jax.stages.write_reward.names import BEST, RECORD, SCRIPTED, STAGE_NAME
+from motif_jax.stages.write_reward.learnt import learnt_returns
+from motif_jax.stages.write_reward.names import RECORD, SCRIPTED, STAGE_NAME
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config, write_json, write_whole
@@ -52,14 +54,16 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
     )
     goal = section.goal or texts_of(config).goals.get(config.annotate.goal, "").strip()
     brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
+    learnt = learnt_returns(config, folder.parent, recorded, world)
     writer = open_writer(config)
     try:
-        best, rounds = run_rounds(config, folder, writer, brief, recorded, choosing, texts)
+        best, rounds = run_rounds(config, folder, writer, brief, recorded, choosing, texts, learnt)
     finally:
         writer.close()
     told = telling.agreement(recorded.returns(recorded.pay(best.program)))
     write_json(folder / RECORD, {
-        "goal": goal, "writer": section.writer, "world": config.env.world, "judge": config.annotate.backend,
+        "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env.world,
+        "judge": config.annotate.backend,
         "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
         "agreement_on_others": None if np.isnan(told) else told, "episodes": recorded.num_episodes,
         "pairs": [len(choosing.judged), len(telling.judged)],
@@ -73,7 +77,7 @@ def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
         print_line(f"{STAGE_NAME}: found: {finding}")
     print_line(
         f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and {told:.0%} "
-        f"of {len(telling.judged)} others; --config.policy.sources=code:{folder / BEST}"
+        f"of {len(telling.judged)} others; --config.policy.sources=code:{STAGE_NAME}"
     )
 
 
@@ -118,19 +122,21 @@ def liked_captions(recorded: Recorded, pairs: Pairs, most: int = 8) -> list[str]
 
 def run_rounds(
     config: ConfigDict, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
-    texts: Sequence[str],
+    texts: Sequence[str], learnt: np.ndarray | None = None,
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
     """All rounds; the best program, and what was tried in each round."""
-    section, best, rounds = config.write_reward, None, []
+    section, best = config.write_reward, None
+    rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
     for number in range(1 + section.revisions):
         tried, rows = [], []
+        brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
         for proposal in range(section.proposals):
             file = folder / f"round-{number}" / f"program-{proposal}.reward"
             text, problem = propose(writer, brief, earlier, proposal, section.attempts, file)
             row: dict[str, Any] = {"program": text, "error": problem}
             if not problem:
-                one = examine(check(text, brief.readable), recorded, pairs, brief.readable)
+                one = examine(check(text, brief.readable), recorded, pairs, brief.readable, learnt)
                 tried.append(one)
                 row |= {"findings": one.findings, **one.figures}
             rows.append(row)
@@ -185,4 +191,4 @@ def problem_of(text: str, readable: Readable) -> str:
 
 def clean_text(text: str) -> str:
     """A text of a model, short and without control characters."""
-    return "\n".join(clean(line, 200) for line in text[:KEPT].splitlines())
+    return "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())

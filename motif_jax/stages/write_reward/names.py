@@ -1,6 +1,8 @@
 """Names of the stage's files and values."""
 
-STAGE_NAME = "write_reward"
+from motif_jax.rewards.choice import WRITTEN
+
+STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
-RECORD, BEST = "record.json", "best.reward"
+RECORD = "record.json"
 SCRIPTED, SERVER = "scripted", "server"  # writers

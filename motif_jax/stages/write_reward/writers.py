@@ -26,6 +26,7 @@ LONGEST = 4_000  # characters of an answer that are read
 SHOWN = 40  # captions
 AGAINST = re.compile(r"\b(never|not|no|without|avoid)\b|n't")
 WORD = re.compile(r"[a-z]{3,}")
+LITTLE = {"and", "for", "from", "prefer", "that", "the", "what", "with"}  # words of goals that captions have by chance
 
 
 class Brief(NamedTuple):
@@ -36,6 +37,7 @@ class Brief(NamedTuple):
     readable: Readable
     captions: Mapping[str, int]  # with how often they were shown
     liked: Sequence[str]  # captions that the judge's preferred episodes have more often than the others, best first
+    tried: Sequence[str] = ()  # programs so far
 
 
 class Attempt(NamedTuple):
@@ -62,8 +64,9 @@ class ScriptedWriter:
     """
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
-        """See `Writer`; revisions add what the judge's preferred episodes show."""
+        """See `Writer`; revisions add captions of preferred episodes. A text is repeated only if all were tried."""
         texts = list(dict.fromkeys(self._revised(brief, earlier) if earlier else self._first(brief)))
+        texts = [text for text in texts if text not in brief.tried] or texts
         return texts[number % len(texts)]
 
     def close(self) -> None:
@@ -71,7 +74,7 @@ class ScriptedWriter:
 
     def _first(self, brief: Brief) -> Iterator[str]:
         wishes = " ".join(part for part in re.split(r"[.;!]", brief.goal.lower()) if not AGAINST.search(part))
-        words = set(WORD.findall(wishes))
+        words = set(WORD.findall(wishes)) - LITTLE
         named = [name for name in brief.readable.entries if any(_alike(name, word) for word in words)]
         for name in named:
             entry = brief.readable.entries[name]
@@ -79,9 +82,12 @@ class ScriptedWriter:
                 yield from (f"gained({name})", f"record({name})", f"gained({name}) - 0.01 * still()")
             elif entry.type in (NUMBER, TRUTH):
                 yield from (name, f"{name} - 0.01 * still()")
-        shown = [word for word in sorted(words) if any(word in caption.lower() for caption in brief.captions)]
+        if brief.liked:
+            yield " + ".join(f'once(says("{caption}"))' for caption in brief.liked)
+        spoken = {word for caption in brief.captions for word in WORD.findall(caption.lower())}
+        shown = sorted(words & spoken)
         for word in shown:
-            yield f'says("{word}")'
+            yield from (f'once(says("{word}"))', f'says("{word}")')
         for name, word in itertools.product(named[:2], shown[:2]):
             yield f'{self._term(brief, name)} + 0.1 * says("{word}")'
         yield "0 - 0.01 * still()"
@@ -92,8 +98,8 @@ class ScriptedWriter:
             program = f"({program}) / 100"
             yield program
         for caption in brief.liked:
-            yield f'{program} + 0.3 * says("{caption}")'
             yield f'{program} + 0.3 * once(says("{caption}"))'
+            yield f'{program} + 0.3 * says("{caption}")'
         if "still()" not in program:
             yield f"{program} - 0.01 * still()"
         yield f"max({program}, 0)"

@@ -1,0 +1,72 @@
+"""The report's part on a written reward: what it shows, and records that are damaged or strange."""
+
+import json
+
+import pytest
+
+from motif_jax.experiment import defaults
+from motif_jax.stages import report
+from motif_jax.structs import UserError
+from motif_jax.system.files import write_json
+
+pytestmark = pytest.mark.quick
+ROW = {"program": "gained(gold)", "error": "", "agreement": 0.9, "findings": ["its largest reward is 200"]}
+BAD = {"program": "<b>gold</b>", "error": "line 1, column 1: unexpected '<'"}
+RECORD = {
+    "goal": "own <i>gold</i>", "writer": "scripted", "model": "", "judge": "lexicon", "world": "nethack",
+    "rounds": [[ROW, BAD], [ROW | {"agreement": None}]], "best": ROW, "agreement_on_others": 0.8, "episodes": 47,
+    "pairs": [40, 41],
+}  # fmt: skip
+
+
+def page(workdir, **changes):
+    (workdir / "write_reward").mkdir(exist_ok=True)
+    write_json(workdir / "write_reward/record.json", RECORD | changes)
+    report.run(defaults(), workdir)
+    return (workdir / "report/index.html").read_text()
+
+
+def test_the_best_program_and_all_others_are_shown(tmp_path):
+    text = page(tmp_path)
+    assert "<h1>A reward, written as a program</h1>" in text
+    assert "<pre>gained(gold)</pre>" in text
+    assert "<b>80%</b><span>of 41 others</span>" in text
+    assert "<li>its largest reward is 200</li>" in text
+    assert "written by templates, which know nothing of games" in text
+    assert "&lt;b&gt;gold&lt;/b&gt;" in text
+    assert "unexpected" in text
+    assert "own &lt;i&gt;gold&lt;/i&gt;" in text
+    assert "more are in" not in text
+    assert "learnt reward" not in text
+    assert report.is_complete(defaults(), tmp_path)
+    write_json(tmp_path / "write_reward/record.json", RECORD | {"writer": "server", "model": "mine"})
+    assert not report.is_complete(defaults(), tmp_path)
+    assert "written by mine" in page(tmp_path, writer="server", model="mine")
+
+
+def test_without_verdicts_and_with_many_programs_there_is_still_a_page(tmp_path):
+    text = page(tmp_path, agreement_on_others=None, best=ROW | {"agreement": None}, rounds=[[ROW] * 300, []])
+    assert "<b>–</b><span>of 41 others</span>" in text
+    assert "<b>30%</b>" in page(tmp_path, best=ROW | {"learnt_disagrees": 0.3})
+    assert "100 more are in write_reward/record.json" in text
+    long = ROW | {"program": "gained(gold) + " * 200 + "1"}
+    assert len(page(tmp_path, rounds=[[long]])) < len(text)
+
+
+@pytest.mark.parametrize("changes", [
+    {"pairs": [1]}, {"pairs": None}, {"rounds": 3}, {"rounds": [[3]]}, {"rounds": [[{}]]}, {"best": None},
+    {"best": {"program": "1", "agreement": "high"}}, {"episodes": "many"}, {"agreement_on_others": []},
+    {"rounds": [[ROW | {"findings": 3}]]},
+], ids=str)  # fmt: skip
+def test_a_record_of_something_else_is_named(tmp_path, changes):
+    with pytest.raises(UserError, match=r"record.json' is damaged .*\(--workdir\)"):
+        page(tmp_path, **changes)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", json.dumps(RECORD)[:200], "{" * 10_000], ids=lambda one: one[:5])
+def test_a_damaged_record_is_named(tmp_path, text):
+    page(tmp_path)
+    (tmp_path / "write_reward/record.json").write_text(text)
+    with pytest.raises(UserError, match=r"record.json") as refused:
+        report.run(defaults(), tmp_path)
+    assert "\n" not in str(refused.value)
