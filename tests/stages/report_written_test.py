@@ -49,6 +49,8 @@ def test_without_verdicts_and_with_many_programs_there_is_still_a_page(tmp_path)
     assert "<b>–</b><span>of 41 others</span>" in text
     assert "<b>30%</b>" in page(tmp_path, best=ROW | {"learnt_disagrees": 0.3})
     assert "100 more are in write_reward/record.json" in text
+    trained = ROW | {"trained": {"return": [0.93, 0.041], "steps": [40.0, 300.0]}}
+    assert "an agent that was trained with it returns 0.93 (random play: 0.041)" in page(tmp_path, rounds=[[trained]])
     long = ROW | {"program": "gained(gold) + " * 200 + "1"}
     assert len(page(tmp_path, rounds=[[long]])) < len(text)
 
@@ -56,7 +58,8 @@ def test_without_verdicts_and_with_many_programs_there_is_still_a_page(tmp_path)
 @pytest.mark.parametrize("changes", [
     {"pairs": [1]}, {"pairs": None}, {"rounds": 3}, {"rounds": [[3]]}, {"rounds": [[{}]]}, {"best": None},
     {"best": {"program": "1", "agreement": "high"}}, {"episodes": "many"}, {"agreement_on_others": []},
-    {"rounds": [[ROW | {"findings": 3}]]},
+    {"rounds": [[ROW | {"findings": 3}]]}, {"rounds": [[ROW | {"trained": 3}]]},
+    {"rounds": [[ROW | {"trained": {"return": [1.0]}}]]}, {"rounds": [[ROW | {"trained": {"return": [1.0, "x"]}}]]},
 ], ids=str)  # fmt: skip
 def test_a_record_of_something_else_is_named(tmp_path, changes):
     with pytest.raises(UserError, match=r"record.json' is damaged .*\(--workdir\)"):

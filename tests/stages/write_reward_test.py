@@ -17,7 +17,7 @@ from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import train_policy, write_reward
+from motif_jax.stages import evaluate, train_policy, write_reward
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
 from motif_jax.stages.write_reward.learnt import beside_learnt
@@ -167,6 +167,44 @@ def test_revisions_are_told_what_came_of_the_last_round(tmp_path, model):
     assert "agrees with the judge about" in told
     assert "the judge prefers this episode, which it pays 0" in told
     assert "You pick up a gold piece." in told
+
+
+SMALL = {
+    "network": "general", "num_workers": 0, "games_per_worker": 8, "rollout_length": 8, "batch_size": 64,
+    "warmup_steps": 0, "tensorboard": False, "synchronous": True, "groups": 1,
+}  # fmt: skip
+
+
+def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a_kill(tmp_path, monkeypatch, model):
+    server = model("gained(gold)", "gained(gold) + stairs")
+    config = with_model(server, proposals=1, revisions=2, train_for_env_steps=128, steps=2_000)
+    config.policy.update(SMALL)
+    config.evaluate.update({"num_workers": 0, "games_per_worker": 8})
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluate, "evaluate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path)
+    trained = tmp_path / "write_reward/round-0/training"
+    before = sorted((trained / "policy/checkpoints").glob("*/*"))
+    folder, found = run(config, tmp_path)
+    assert before == sorted((trained / "policy/checkpoints").glob("*/*"))  # it was not trained again
+    assert len(server.asked) == 3
+    told = [request["messages"][-1]["content"] for request in server.asked]
+    assert "an agent that learnt from it for 128 steps, per episode (random play):\n    " in told[1]
+    assert "'finds gold': " in told[1] or "return: " in told[1]
+    rows = [rows[0] for rows in found["rounds"]]
+    assert len(rows[0]["trained"]["return"]) == 2
+    assert all(program in (row["program"] for row in rows) for program in ("gained(gold)", "gained(gold) + stairs"))
+    assert not (folder / "round-2/training").exists()  # no round reads it
+
+
+def test_values_of_the_training_are_refused_before_anything_is_asked(tmp_path, model):
+    server = model("gained(gold)")
+    config = with_model(server, train_for_env_steps=128)
+    config.policy.update(SMALL | {"batch_size": 65})
+    with pytest.raises(UserError, match="--config.policy.batch_size"):
+        run(config, tmp_path)
+    assert not server.asked
 
 
 # ---- findings

@@ -90,6 +90,9 @@ def of_written(written: Written) -> list[str]:
 
 def _trial(round_number: int, row: Facts) -> Trial:
     findings = [str(one) for one in row.get("findings", [])]
+    if "trained" in row:
+        agent, random = map(number, row["trained"]["return"])
+        findings.append(f"an agent that was trained with it returns {agent:.3g} (random play: {random:.3g})")
     return Trial(round_number, str(row["program"]), _share(row.get("agreement")), findings, str(row.get("error", "")))
 
 

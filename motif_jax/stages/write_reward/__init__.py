@@ -23,6 +23,7 @@ from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import check_section, make_annotator
 from motif_jax.stages.audit.asking import MakeAnnotator
+from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.train_policy.section import TABLES as POLICY
 from motif_jax.stages.write_reward.names import FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
 from motif_jax.structs import UserError
@@ -50,10 +51,16 @@ class WriteReward:
     pairs: int = value(
         80, Whole(4, 10**5), "pairs of episodes for the judge: half choose a program, half tell of it", decides=True
     )
+    train_for_env_steps: int = value(
+        0,
+        Whole(0, 10**15),
+        "steps of a training with the best program of each round but the last, whose results the writer reads; 0: none",
+        decides=True,
+    )
 
 
 TABLES: Tables = {STAGE_NAME: table_of(WriteReward)}
-READS: Tables = EXPERIMENT | {"env": ENV} | ANNOTATION | POLICY | TABLES  # of the policy, how the learnt reward pays
+READS: Tables = EXPERIMENT | {"env": ENV} | ANNOTATION | POLICY | EVALUATION | TABLES
 
 
 def check(config: ConfigDict) -> None:
@@ -68,11 +75,22 @@ def check(config: ConfigDict) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_section(config.annotate, texts_of(config))
+    if config.write_reward.train_for_env_steps:
+        from motif_jax.stages.write_reward.training import STAGES, trained_config
+
+        for stage in STAGES:
+            stage.check(trained_config(config))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the best program has been chosen."""
     return (workdir / STAGE_NAME / BEST).exists() and read_json(workdir / STAGE_NAME / RECORD) is not None
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Whether it trains, or compares programs with a learnt reward."""
+    learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages
+    return learnt or config.write_reward.train_for_env_steps > 0
 
 
 def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
@@ -91,7 +109,7 @@ STAGE = Stage(
     run=run,
     artefacts=lambda workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
     makes=(STAGE_NAME,),
-    loads_jax=lambda config: bool(config.policy.reward_dir) or "train_reward" in config.stages,  # to compare with it
+    loads_jax=loads_jax,
     writes="--config.write_reward.proposals, .revisions",
     memory="--config.write_reward.steps",
 )

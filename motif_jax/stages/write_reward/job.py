@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from motif_jax.stages.write_reward.evidence import (
 from motif_jax.stages.write_reward.findings import Tried, examine, tell
 from motif_jax.stages.write_reward.learnt import learnt_returns
 from motif_jax.stages.write_reward.names import RECORD, SCRIPTED, STAGE_NAME
+from motif_jax.stages.write_reward.training import describe, train
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config, write_json, write_whole
@@ -128,6 +130,7 @@ def run_rounds(
     section, best = config.write_reward, None
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
+    trained: dict[str, dict[str, list[float]]] = {}  # figures of the agent and of random play, by program
     for number in range(1 + section.revisions):
         tried, rows = [], []
         brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
@@ -149,7 +152,15 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        earlier = [Attempt(best.program.text, tell(best, recorded, pairs, list(texts)))]
+        said = tell(best, recorded, pairs, list(texts))
+        if section.train_for_env_steps and number < section.revisions:
+            if best.program.text not in trained:
+                trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
+            said += f"\n- {describe(trained[best.program.text], section.train_for_env_steps)}"
+        earlier = [Attempt(best.program.text, said)]
+    for row in itertools.chain(*rounds):
+        if (figures := trained.get(row["program"])) and not row["error"]:
+            row["trained"] = figures
     assert best is not None
     return best, rounds
 
