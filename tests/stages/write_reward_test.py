@@ -237,6 +237,7 @@ def tried():
     ("still()", None, "of its pay is for steps that change nothing"),
     ("200 * gained(gold)", 1.0, "its largest reward is 200"),
     ("1 + gained(gold)", None, "longer episodes are paid more"),
+    ("0.0001 * gained(gold)", 1.0, "times as much as the game's own reward"),
     ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
     ("stairs * 0 + once(says(\"stairs\"))", None, None),
 ], ids=str)  # fmt: skip
