@@ -47,7 +47,7 @@ STAGES = {
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
     "audit": {"annotate", "evaluate"},
-    "write_reward": {"annotate", "audit", "train_policy"},
+    "write_reward": {"annotate", "audit", "evaluate", "train_policy"},
     "report": {"annotate", "evaluate", "train_reward", "write_reward"},
     "visualize": {"evaluate"},
     "export": {"annotate", "collect", "evaluate", "report", "train_language", "train_policy", "train_reward"},
