@@ -53,7 +53,7 @@ class WriteReward:
     )
     train_for_env_steps: int = value(
         0,
-        Whole(0, 10**15),
+        Whole(0, 10**9),
         "steps of a training with the best program of each round but the last, whose results the writer reads; 0: none",
         decides=True,
     )
