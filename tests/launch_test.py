@@ -24,7 +24,7 @@ def test_help_teaches(launch):
     ((), "say which experiment: --config="),
     ((MOTIF,), "say where to work: --workdir="),
     (("--config=configs/nope.py", "--workdir=W"), "there is no config file"),
-    (("--config=mtif", "--workdir=W"), "no config file 'mtif' (--config); code_quickstart, glam, glam_quickstart, goals, gpu, "),
+    (("--config=mtif", "--workdir=W"), "no config file 'mtif' (--config); code_quickstart, glam, glam_quickstart, "),
     (("--config=motif:scor", "--workdir=W"), "unknown task 'scor'"),
     (("--config=configs/motif.py:scor", "--workdir=W"), "unknown task 'scor'"),
     (("--config=configs/motif.py:score,refrence", "--workdir=W"), "unknown switch 'refrence'"),
