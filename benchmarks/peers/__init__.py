@@ -156,7 +156,7 @@ def write_in_groups(seconds: float, folder: Path) -> Subject:
         games = number * (BATCH // GROUP) + np.arange(BATCH) // GROUP
         key = jax.random.key(number)
         played = play_tokens(world, writer, decoding, games.tolist(), key, 0, SeedStream.TRAIN)
-        state, metrics = update(state, {}, shard(as_batch(played, settings, None, longest, mesh.size), mesh))
+        state, metrics = update(state, {}, shard(as_batch(played, settings, None, longest), mesh))
         jax.block_until_ready(metrics)
         return sum(text != NOT_WRITTEN for game in played for text in game.text)
 

@@ -128,25 +128,6 @@ class Decoder(LanguageModel):
         hidden = self._look(jnp.concatenate([tokens, nodes], 1), mask)
         return jnp.concatenate([take_last(hidden[:, :length], segments), hidden[:, length:]], 1)
 
-    def read_branches(
-        self, tokens: jax.Array, segments: jax.Array, branches: jax.Array, branch_segments: jax.Array
-    ) -> jax.Array:
-        """Hidden states of texts that begin alike; what they share is read once.
-
-        Args:
-          tokens, segments: shared beginnings, possibly empty. [G, L]
-          branches, branch_segments: how they go on, B / G neighbouring rows for each. [B, T]
-
-        Returns:
-          [B, T, width]
-        """
-        (num_rows, length), num_groups = branches.shape, len(tokens)
-        reading, _ = self.begin(tokens, segments, length)
-        reading = reading.rows(jnp.repeat(jnp.arange(num_groups), num_rows // num_groups))
-        before = jnp.broadcast_to(reading.seen[0, :, None, :-length], (num_rows, length, tokens.shape[1]))
-        sight = sight_of(jnp.concatenate([before, causal_mask(branch_segments)], 2))
-        return self.stack(self.embed(branches, sight.positions), sight, cache=reading.cache, at=reading.at)[0]
-
     def begin(
         self, tokens: jax.Array, segments: jax.Array, room: int, added: jax.Array | None = None
     ) -> tuple[PrefixState, jax.Array]:

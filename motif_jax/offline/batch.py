@@ -28,8 +28,6 @@ class Play(NamedTuple):
     advantage: Any
     weight: Any  # in a mean over the whole batch; 0 where no token was written
     log_written: Any  # log probability when it was written
-    # Tokens and segments that neighbouring rows begin with, and which are not in the rows. [G, L] each; (): none
-    shared: Any = ()
 
 
 class TranscriptBatch(NamedTuple):

@@ -1,8 +1,7 @@
 """The loss of grpo and gigpo on games that the policy has just played by writing (arXiv 2402.03300, 2505.10978).
 
-An episode is a row, whatever it has of texts; a beginning that a group shares is read once for all of its rows.
-With the probability of each token now and when it was written, and its advantage A, which is relative to a group of
-episodes (learner/groups.py):
+An episode is a row, whatever it has of texts. With the probability of each token now and when it was written, and its
+advantage A, which is relative to a group of episodes (learner/groups.py):
 
     ratio = p / p_written     loss = - mean min(ratio A, clip(ratio) A) + reference_coefficient * mean ratio KL
 
@@ -61,12 +60,7 @@ def group_terms(
             entropy = -jnp.where(odds > -jnp.inf, jnp.exp(odds) * odds, 0.0).sum(-1)
             return -losses.cross_entropy(logits, action), entropy
 
-        if play.shared:
-            assert language.branches is not None
-            tokens, segments = play.shared
-            hidden = language.branches(params, tokens, segments, rows.tokens, rows.segments)
-        else:
-            hidden = language.hidden(params, rows.tokens, rows.segments, None)
+        hidden = language.hidden(params, rows.tokens, rows.segments, None)
         found: tuple[jax.Array, jax.Array] = in_chunks(log_probs, chunk)(hidden, action)
         return found
 

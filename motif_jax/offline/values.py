@@ -26,9 +26,6 @@ class ModelFunctions(NamedTuple):
     logits: Callable[[Params, jax.Array], jax.Array]  # (parameters, hidden [..., width]) -> [..., vocabulary] float32
     width: int
     vocabulary: int
-    # (parameters, tokens [G, L], segments [G, L], branches [B, T], their segments [B, T]) -> hidden states [B, T,
-    # width] of texts whose beginnings are shared; see `Decoder.read_branches`.
-    branches: Callable[[Params, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array] | None = None
 
 
 def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str, jax.Array]:

@@ -151,10 +151,7 @@ def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
     def logits(params: Any, hidden: jax.Array) -> jax.Array:
         return nnx.merge(graph, params).logits(hidden)
 
-    def branches(params: Any, *rows: jax.Array) -> jax.Array:
-        return nnx.merge(graph, params).read_branches(*rows)
-
-    return ModelFunctions(hidden, logits, config.width, config.vocabulary, branches)
+    return ModelFunctions(hidden, logits, config.width, config.vocabulary)
 
 
 class Scaled:

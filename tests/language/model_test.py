@@ -14,7 +14,6 @@ from safetensors.numpy import load_file
 
 from motif_jax.language.layers import Types, relative_buckets
 from motif_jax.language.model import make_language_model
-from motif_jax.language.texts import pad_rows
 
 TOKENS = np.random.default_rng(0).integers(3, 40, 9)
 ANSWER = np.array([0, 5, 6, 7])
@@ -61,20 +60,6 @@ def test_padding_anywhere_changes_nothing(name):
         found = our_logits(model, tokens, segments)
         found = found if model.config.is_encoder_decoder else found[places]
         np.testing.assert_allclose(found, alone, atol=2e-5 * np.abs(alone).max())
-
-
-@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
-def test_texts_with_shared_beginnings_have_the_hidden_states_of_whole_texts(name):
-    """Two groups of three texts; the second group begins with nothing."""
-    model, rng = make_own(name), np.random.default_rng(0)
-    begins = [rng.integers(3, 40, length) for length in (4, 0)]
-    ends = [rng.integers(3, 40, length) for length in (2, 5, 3, 1, 4, 5)]
-    padded = (*map(jnp.asarray, (*pad_rows(begins, 6), *pad_rows(ends, 7))),)
-    found = model.read_branches(*padded)
-    for row, end in enumerate(ends):
-        whole = jnp.asarray(np.concatenate([begins[row // 3], end]))[None]
-        wanted = model(whole, jnp.ones_like(whole))[0, -len(end) :]
-        np.testing.assert_allclose(found[row, : len(end)], wanted, atol=2e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("both_ways", [True, False])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import slow_played
 from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
-from tiny_writer import TOKENISER, make_params, make_value_model
+from tiny_writer import TOKENISER, make_value_model
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
@@ -150,34 +150,6 @@ def test_advantages_are_those_of_loops(discount, divide_by):
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert not np.concatenate(found[4:8]).any()  # a group whose games are equal teaches nothing
-
-
-def written_after(beginning, texts):
-    """Episodes of one text each, behind tokens that may be longer than what the episodes share."""
-    rows = [(*beginning, *text) for text in texts]
-    games = [played([-number / 2], row) for number, row in enumerate(rows)]
-    return [game._replace(tokens=[token % TOKENISER.size for token in game.tokens]) for game in games]
-
-
-def test_long_shared_beginnings_are_read_once_and_give_the_same_loss_and_gradient():
-    model = make_value_model("grpo")
-    language = as_functions(model.graph, model.config)
-    games = written_after(range(18), [(3, 4), (3, 5), (3, 4)]) + written_after(range(9), [(1,), (2,), (1, 2)])
-    group = GroupLearning(group_size=3, reference_coefficient=0.1)
-    shared, whole = (as_batch(games, group, None, 30, cuts) for cuts in (1, 4))
-    assert not whole.play.shared  # two groups are not cut into four parts
-    assert (shared.play.shared[1] > 0).sum(1).tolist() == [18, 8]
-    assert shared.rows.tokens[4, :4].tolist() == games[4].tokens[8:12]
-    assert shared.rows.end.sum() == whole.rows.end.sum()
-
-    def loss(policy, batch):
-        objective = group_objective(language, group, 0)
-        sums = objective.sums(Weights({"policy": policy}, {}, {"reference": make_params(3)[2]}), batch)
-        return sum(weight * sums[name] for name, weight in objective.weights.items())
-
-    found, wanted = (jax.value_and_grad(loss)(model.policy, batch) for batch in (shared, whole))
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5), found[1], wanted[1])
 
 
 @pytest.mark.quick

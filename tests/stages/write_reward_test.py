@@ -185,16 +185,17 @@ def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a
         with pytest.raises(KeyboardInterrupt):
             run(config, tmp_path)
     trained = tmp_path / "write_reward/round-0/training"
-    before = sorted((trained / "policy/checkpoints").glob("*/*"))
+    before = {file: file.stat().st_mtime_ns for file in (trained / "policy").rglob("*") if "checkpoint" in str(file)}
+    assert before
     folder, found = run(config, tmp_path)
-    assert before == sorted((trained / "policy/checkpoints").glob("*/*"))  # it was not trained again
+    assert before == {file: file.stat().st_mtime_ns for file in before}  # it was not trained again
     assert len(server.asked) == 3
     told = [request["messages"][-1]["content"] for request in server.asked]
     assert "an agent that learnt from it for 128 steps, per episode (random play):\n    " in told[1]
-    assert "'finds gold': " in told[1] or "return: " in told[1]
+    assert "\n    return: " in told[1]
     rows = [rows[0] for rows in found["rounds"]]
     assert len(rows[0]["trained"]["return"]) == 2
-    assert all(program in (row["program"] for row in rows) for program in ("gained(gold)", "gained(gold) + stairs"))
+    assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training").exists()  # no round reads it
 
 

@@ -9,7 +9,6 @@ R_t, the discounted sum from the agent's text t on, the advantage of all tokens 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import jax
@@ -24,7 +23,6 @@ from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
-from motif_jax.language.texts import pad_rows
 from motif_jax.learner.groups import relative
 from motif_jax.offline.batch import Play, TranscriptBatch
 from motif_jax.offline.offline_settings import GroupLearning, settings_of
@@ -65,7 +63,7 @@ def by_playing(
         key = jax.random.fold_in(jax.random.key(config.seed), number)
         with reported(config.env):
             games = play_tokens(world, writer, decoding, episodes.tolist(), key, config.seed, SeedStream.TRAIN)
-        batch = shard(as_batch(games, settings, discount, section.max_length, mesh.size * settings.num_parts), mesh)
+        batch = shard(as_batch(games, settings, discount, section.max_length), mesh)
         found = []
         for _ in range(section.updates_per_round):
             state, metrics = update(state, given, batch)
@@ -91,55 +89,27 @@ def by_playing(
     )
 
 
-def as_batch(
-    games: Sequence[Played], group: GroupLearning, discount: float | None, max_length: int, cuts: int = 1
-) -> TranscriptBatch:
+def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | None, max_length: int) -> TranscriptBatch:
     """The games as rows, with the advantage of each token; longer ones are cut.
 
-    `games`: neighbours are groups. `discount`: of gigpo; None: grpo. `cuts`: parts into which the batch is cut; if rows
-    of a group could be in several parts, no beginnings are shared.
+    `games`: neighbours are groups. `discount`: of gigpo; None: grpo.
     """
-    whole_groups = len(games) // group.group_size % cuts == 0
-    skipped = beginnings(games, group.group_size, max_length) if whole_groups else [0] * len(games)
-    longest = max(min(len(game.tokens), max_length) - skip for game, skip in zip(games, skipped, strict=True))
+    longest = min(max(len(game.tokens) for game in games), max_length)
     shape = len(games), -(-longest // WIDTHS) * WIDTHS
     tokens, segments, end = np.zeros((3, *shape), np.int32)
     is_action, closes = np.zeros((2, *shape), bool)
     reward, advantage, log_written = np.zeros((3, *shape), np.float32)
     of_texts = advantages(games, group, discount)
-    for row, (game, skip) in enumerate(zip(games, skipped, strict=True)):
-        kept = slice(skip, max_length)
-        size = len(game.tokens[kept])
-        tokens[row, :size], segments[row, :size] = game.tokens[kept], 1
-        whole = len(game.tokens) <= max_length
-        end[row, size - 1] = TERMINAL if whole and game.episode.terminal else UNFINISHED
-        text = np.array(game.text[kept])
+    for row, game in enumerate(games):
+        size = min(len(game.tokens), longest)
+        tokens[row, :size], segments[row, :size] = game.tokens[:size], 1
+        end[row, size - 1] = TERMINAL if size == len(game.tokens) and game.episode.terminal else UNFINISHED
+        text = np.array(game.text[:size])
         places = np.flatnonzero(text != NOT_WRITTEN)
-        is_action[row, places - 1], log_written[row, places - 1] = True, np.array(game.log_probs[kept])[places]
+        is_action[row, places - 1], log_written[row, places - 1] = True, np.array(game.log_probs)[places]
         advantage[row, places - 1] = of_texts[row][text[places]]
     rows = Rows(tokens, segments, is_action, closes, reward, end.astype(np.int8))
-    play = Play(advantage, weights(is_action, group, max_length), log_written)
-    if any(skipped):
-        firsts = zip(games[:: group.group_size], skipped[:: group.group_size], strict=True)
-        width = max(WIDTHS, 1 << (max(skipped) - 1).bit_length())  # a power of two: few widths, few programs
-        play = play._replace(shared=pad_rows([game.tokens[:skip] for game, skip in firsts], width))
-    return TranscriptBatch(rows, play=play)
-
-
-def beginnings(games: Sequence[Played], group_size: int, max_length: int) -> list[int]:
-    """How many tokens of each game are read once for its group; 0 if few are shared.
-
-    The last token before the first text stays in each row, because what follows it differs.
-    """
-    skipped = []
-    for start in range(0, len(games), group_size):
-        group = games[start : start + group_size]
-        alike = itertools.takewhile(
-            lambda tokens: len({*tokens}) == 1, zip(*(game.tokens for game in group), strict=False)
-        )
-        first = min(game.text.index(0) if 0 in game.text else len(game.tokens) for game in group)
-        skipped += [max(min(first, sum(1 for _ in alike), max_length) - 1, 0)] * len(group)
-    return skipped if max(skipped) >= WIDTHS // 2 else [0] * len(games)
+    return TranscriptBatch(rows, play=Play(advantage, weights(is_action, group, max_length), log_written))
 
 
 def advantages(games: Sequence[Played], group: GroupLearning, discount: float | None) -> list[np.ndarray]:
