@@ -80,6 +80,7 @@ def test_a_model_gets_the_rewards_of_the_game(model, tmp_path):
     for line in file.read_text().splitlines():
         episode = json.loads(line)
         (trace,) = episode["traces"]
+        assert not trace["errors"], trace["errors"]
         rewards[episode["task"]["data"]["seed"]] = trace["rewards"]["game_reward"]["score"]
     expected = {seed: played_alone(seed) for seed in range(6)}
     assert len(set(expected.values())) > 1  # the model wins some games
