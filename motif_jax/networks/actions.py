@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from motif_jax.envs.action_space import ActionSpace
 
 LARGEST = 7.0  # |u|: closer to its bounds, a float32 does not tell one number from the next
-LOG_SCALE = 3.0  # bound of the logarithm of a scale
+# Bounds of means and of logarithms of scales. Without that of means, they drift past LARGEST where a bound is the best
+# number; what is recorded is then far from the mean, and a small change of the policy changes its density a millionfold.
+MEAN, LOG_SCALE = 3.0, 3.0
 
 
 class Gaussian(NamedTuple):
@@ -27,8 +29,9 @@ class Gaussian(NamedTuple):
 
 def gaussian(outputs: jax.Array) -> Gaussian:
     """[..., 2 D] -> [..., D] each"""
-    mean, given = jnp.split(outputs, 2, -1)
-    return Gaussian(mean, LOG_SCALE * jnp.tanh(given / LOG_SCALE))  # a smooth bound, so that its gradient is never 0
+    mean, log_scale = jnp.split(outputs, 2, -1)
+    # Smooth bounds, so that gradients are never 0.
+    return Gaussian(MEAN * jnp.tanh(mean / MEAN), LOG_SCALE * jnp.tanh(log_scale / LOG_SCALE))
 
 
 def split(space: ActionSpace, logits: jax.Array) -> list[jax.Array]:

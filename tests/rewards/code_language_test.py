@@ -284,7 +284,7 @@ def test_names_of_a_damaged_checkpoint_are_refused(record):
         readable_from(record)
 
 
-@pytest.mark.parametrize(("name", "game"), [("gold", "nethack"), ("stairs", "treasure")])
+@pytest.mark.parametrize(("name", "game"), [("gold", "nethack"), ("stairs", "treasure"), ("pickup", "babyai")])
 def test_the_examples_fit_their_worlds(name, game):
     config = get_config(argument="toy")
     config.env.world = game
