@@ -69,14 +69,13 @@ def test_numbers_come_back_from_what_was_recorded():
 
 def test_ratios_stay_small_where_the_best_number_is_a_bound():
     space = ActionSpace(low=(-2.0,), high=(2.0,))
-    for mean in (5.0, 50.0, -50.0):  # what a network puts out after long learning, with the smallest scale
-        outputs = jnp.tile(jnp.array([[mean, -50.0]]), (1000, 1))
+    for best in (5.0, 50.0, -50.0):  # what a network puts out after long learning, with the smallest scale
+        outputs = jnp.tile(jnp.array([[best, -50.0]]), (1000, 1))
         of = gaussian(outputs)
         drawn = of.mean + jnp.exp(of.log_scale) * jax.random.normal(jax.random.key(0), of.mean.shape)
         taken = unsquash(space, squash(space, drawn))  # as it is recorded
         change = log_density(gaussian(outputs + 0.1), taken) - log_density(of, taken)
         assert np.abs(np.asarray(change)).max() < 10
-
 
 
 def update(settings, unroll, rollouts, space):
