@@ -46,6 +46,31 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
 
 
 @pytest.mark.quick
+def test_runs_that_were_evaluated_by_other_rules_have_their_figures(tmp_path, capsys):
+    runs = plan("5", [], 0)
+    for run in runs:
+        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
+        for rules in ("balrog_babyai", "mission=shuffled"):
+            for file in list((tmp_path / run.folder).glob("evaluate/*/summary.json")):
+                summary = read_json(file)
+                if "protocol" not in summary:
+                    success = summary["figures"]["success"]["mean"] / 2
+                    others = {"figures": {"success": mean(success)}, "protocol": rules}
+                    folder = file.parent.with_name(f"{file.parent.name}-{rules}")
+                    write_json(folder / "summary.json", summary | others)
+        if run.seed:
+            shutil.rmtree(tmp_path / run.folder / "evaluate" / "policy-2000")  # by other rules alone
+    page = write_page_over_seeds(runs, tmp_path).read_text()
+    assert "Not evaluated yet" not in page
+    for title in ("by the rules of BALROG&#x27;s BabyAI", "with mission=shuffled"):
+        assert f"<h2>Figures over seeds, {title}</h2>" in page
+        assert f"<h2>Is it better, {title}?</h2>" in page
+    said = capsys.readouterr().out
+    assert "the agent, by the rules of BALROG's BabyAI: success 0.35 [" in said
+    assert "random play, with mission=shuffled: success 0.12 [" in said
+
+
+@pytest.mark.quick
 def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_changed(tmp_path):
     runs = plan("5", [], 0)
     for run in runs:

@@ -53,7 +53,7 @@ def better(figure: str, figures: Iterable[str]) -> str:
     """
     if figure == "steps":
         return "lower" if "success" in figures else ""
-    return "higher" if figure in HIGHER_IS_BETTER else ""
+    return "higher" if figure in HIGHER_IS_BETTER or figure.startswith("success_") else ""  # of a family of missions
 
 
 def in_order(figures: Iterable[str]) -> list[str]:

@@ -169,10 +169,20 @@ class Found(NamedTuple):
         """The evaluation of the workdir's own policy, at its latest evaluated checkpoint."""
         return self.players[0] if self.players and self.players[0].path == "." else None
 
+    def by(self, rules: str) -> Found:
+        """This workdir with only the players of a protocol; "": those of the workdir's own rules."""
+        return self._replace(players=self.by_protocol.get(rules, [])) if rules else self
+
+    @property
+    def evaluated(self) -> EvaluatedPlayer | None:
+        """As `own`, or by other rules where it was evaluated by those alone."""
+        return next((one for rules in ("", *self.by_protocol) if (one := self.by(rules).own)), None)
+
     @property
     def chance(self) -> EvaluatedPlayer | None:
         """The evaluation of random play."""
-        return next((player for player in self.players if player.name == "random"), None)
+        named = {player.name.removesuffix(f"-{player.protocol}"): player for player in self.players}
+        return named.get("random")
 
     @property
     def labelled(self) -> list[Annotation]:

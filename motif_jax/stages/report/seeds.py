@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.episodes.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
 from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
@@ -24,7 +25,7 @@ from motif_jax.stages.report.figures import better, curves_of, in_order, words
 from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import duration, machine_line, versions_line
 from motif_jax.stages.report.policy import curve
-from motif_jax.stages.report.variants import CHANCE, Variant, columns, gather, without_constant
+from motif_jax.stages.report.variants import CHANCE, Variant, by_rules, columns, gather, without_constant
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_whole
 from motif_jax.system.own_folders import check_no_links
@@ -50,15 +51,15 @@ def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequenc
         f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *body(variants, workdir, home, arguments), "</main>"]
     )
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
-    for name, scores in columns(variants).items():
-        means = (f"{figure} {spell(estimate([values]))}" for figure, values in scores.items())
-        print_line(f"{name}: {'; '.join(means)}")
+    for rules, players in by_rules(variants).items():
+        for name, scores in columns(players).items():
+            means = (f"{figure} {spell(estimate([values]))}" for figure, values in scores.items())
+            print_line(f"{name}{of_rules(rules)}: {'; '.join(means)}")
     return home / "index.html"
 
 
 def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequence[str]) -> list[str]:
     """The page, as HTML."""
-    found, constant = without_constant(columns(variants))
     seeds = max(len(variant.runs) for variant in variants)
     lines = [
         f'<p class="eyebrow">motif_jax · {esc(workdir.resolve().name)}</p><h1>{seeds} seeds'
@@ -73,19 +74,28 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
             lines.append(f'<p class="absent">Not evaluated yet{esc(named)}: seed {seeds_left}. They are left out.</p>')
     if seeds < FEW:
         lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
-    if found or constant:
-        lines += [
-            "<section><h2>Figures over seeds</h2>",
-            figures_table(found) if found else "",
-            alike(constant),
-            "</section>",
-        ]
-    if len(found) > 1:
-        lines += ["<section><h2>Is it better?</h2>", comparison(found), "</section>"]
+    for rules, players in by_rules(variants).items():
+        found, constant = without_constant(columns(players))
+        if found or constant:
+            lines += [
+                f"<section><h2>Figures over seeds{esc(of_rules(rules))}</h2>",
+                figures_table(found) if found else "",
+                alike(constant),
+                "</section>",
+            ]
+        if len(found) > 1:
+            lines += [f"<section><h2>Is it better{esc(of_rules(rules))}?</h2>", comparison(found), "</section>"]
     if charts := training(variants):
         lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
     lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
     return [*lines, "<section><h2>How it was made</h2>", made_by(variants, arguments), "</section>"]
+
+
+def of_rules(rules: str) -> str:
+    """The end of a title: by which rules, or in which variation, the players were evaluated."""
+    if not rules:
+        return ""
+    return f", with {rules}" if is_variation(rules) else f", by the rules of {TITLES.get(rules, rules)}"
 
 
 def alike(constant: Mapping[str, float]) -> str:
@@ -97,7 +107,9 @@ def alike(constant: Mapping[str, float]) -> str:
 def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
     """A table of task, config, commit, machine and command, as HTML."""
     runs = [one for variant in variants for one in variant.runs.values()]
-    tasks = [(one.own.task if one.own else "") or (one.training.task if one.training else "") for one in runs]
+    tasks = [
+        (one.evaluated.task if one.evaluated else "") or (one.training.task if one.training else "") for one in runs
+    ]
     command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
     configs = [text for before, text in itertools.pairwise(arguments) if before in ("--config", "-config")]
     configs += [text.partition("=")[2] for text in arguments if re.match("--?config=", text)]
@@ -192,21 +204,25 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     """All runs with links to their own pages; as CSV also with the figures of each."""
     rows, sheet = [], []
     figures = in_order(
-        figure for variant in variants for one in variant.runs.values() if one.own for figure in one.own.figures
+        figure
+        for variant in variants
+        for one in variant.runs.values()
+        if one.evaluated
+        for figure in one.evaluated.figures
     )
     for variant in variants:
         for seed, one in sorted(variant.runs.items()):
             target, title = link(one.path / "report" / "index.html", home), f"{variant.name} seed {seed}".strip()
-            training = one.training
+            training, evaluated = one.training, one.evaluated
             rows.append([
                 f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title),
                 amount(training.steps) if training else "–", duration(training.seconds) if training else "–",
-                f"{one.own.episodes:,}" if one.own else "–",
+                f"{evaluated.episodes:,}" if evaluated else "–",
             ])  # fmt: skip
-            own = one.own.figures if one.own else {}
+            own = evaluated.figures if evaluated else {}
             means = [interval.mean if (interval := own.get(figure)) else None for figure in figures]
             done = (training.steps, training.seconds) if training else (None, None)
-            sheet.append((variant.name, seed, *done, one.own.episodes if one.own else None, *means))
+            sheet.append((variant.name, seed, *done, evaluated.episodes if evaluated else None, *means))
     head = ("variant", "seed", "steps", "seconds", "episodes", *(words(figure)[0] for figure in figures))
     names = ("run", "steps", "trained for", "episodes evaluated")
     return table(names, rows, (1, 2, 3), kind="fits", sheet=Sheet(head, sheet))

@@ -31,9 +31,18 @@ def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
         one = read_workdir(workdir / run.folder, home)
         if not one.is_empty:
             variant.runs[run.seed] = one
-        if one.own is None:
+        if one.evaluated is None:
             variant.missing.append(run.seed)
     return list(found.values())
+
+
+def by_rules(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
+    """The variants as each protocol evaluated them, first those of the workdirs' own rules ("")."""
+    rules = dict.fromkeys(rules for variant in variants for one in variant.runs.values() for rules in one.by_protocol)
+    return {
+        name: [one._replace(runs={seed: run.by(name) for seed, run in one.runs.items()}) for one in variants]
+        for name in ("", *rules)
+    }
 
 
 def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
