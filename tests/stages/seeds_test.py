@@ -61,7 +61,14 @@ def test_runs_that_were_evaluated_by_other_rules_have_their_figures(tmp_path, ca
         if run.seed:
             shutil.rmtree(tmp_path / run.folder / "evaluate" / "policy-2000")  # by other rules alone
     page = write_page_over_seeds(runs, tmp_path).read_text()
-    assert "Not evaluated yet" not in page
+    assert page.count("Not evaluated yet") == 1
+    assert "Not evaluated yet: seed 1, 2, 3, 4. They are left out." in page
+    for file in tmp_path.glob("seed-*/evaluate/*-2000/summary.json"):
+        shutil.rmtree(file.parent)
+    for file in tmp_path.glob("seed-*/evaluate/random/summary.json"):
+        shutil.rmtree(file.parent)
+    page = write_page_over_seeds(runs, tmp_path).read_text()
+    assert "Not evaluated yet" not in page  # nobody was evaluated by the workdirs' own rules
     for title in ("by the rules of BALROG&#x27;s BabyAI", "with mission=shuffled"):
         assert f"<h2>Figures over seeds, {title}</h2>" in page
         assert f"<h2>Is it better, {title}?</h2>" in page

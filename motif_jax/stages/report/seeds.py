@@ -67,11 +67,14 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
         '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
         "shade its 95 % interval over seeds (stratified bootstrap).</p>",
     ]
-    for variant in variants:
-        if variant.missing:
-            named = f" of {variant.name}" if variant.name else ""
-            seeds_left = ", ".join(map(str, sorted(variant.missing)))
-            lines.append(f'<p class="absent">Not evaluated yet{esc(named)}: seed {seeds_left}. They are left out.</p>')
+    for rules, players in by_rules(variants).items():
+        for variant in players:
+            if variant.missing:
+                named = (f" of {variant.name}" if variant.name else "") + of_rules(rules)
+                left_out = ", ".join(map(str, variant.missing))
+                lines.append(
+                    f'<p class="absent">Not evaluated yet{esc(named)}: seed {left_out}. They are left out.</p>'
+                )
     if seeds < FEW:
         lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
     for rules, players in by_rules(variants).items():

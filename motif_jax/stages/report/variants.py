@@ -20,7 +20,7 @@ class Variant(NamedTuple):
 
     name: str
     runs: dict[int, Found]  # runs with results, by seed
-    missing: list[int]  # seeds whose policy was not evaluated
+    missing: list[int]  # seeds whose policy was not evaluated, by these rules or by any
 
 
 def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
@@ -37,12 +37,19 @@ def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
 
 
 def by_rules(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
-    """The variants as each protocol evaluated them, first those of the workdirs' own rules ("")."""
-    rules = dict.fromkeys(rules for variant in variants for one in variant.runs.values() for rules in one.by_protocol)
-    return {
-        name: [one._replace(runs={seed: run.by(name) for seed, run in one.runs.items()}) for one in variants]
-        for name in ("", *rules)
-    }
+    """The variants as each protocol evaluated them, first by the workdirs' own rules (""), with the seeds it misses."""
+    runs = [one for variant in variants for one in variant.runs.values()]
+    used = dict.fromkeys(
+        ([""] if any(one.players for one in runs) else []) + [name for one in runs for name in one.by_protocol]
+    )
+    found: dict[str, list[Variant]] = {}
+    for name in used or [""]:
+        found[name] = []
+        for one in variants:
+            players = {seed: run.by(name) for seed, run in one.runs.items()}
+            missing = {seed for seed, run in players.items() if run.own is None}
+            found[name].append(one._replace(runs=players, missing=sorted(missing.union(one.missing))))
+    return found
 
 
 def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
