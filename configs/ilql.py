@@ -178,20 +178,25 @@ def maze(config: ConfigDict) -> None:
     """LMRL-Gym's maze, from random walks, which cost 86 on average; the shortest ways cost 7 (docs/wordle.md)."""
     config.env.world = "maze"
     config.collect.collector = "random"
-    config.collect.transcripts = 1_000
+    config.collect.transcripts = 30_000  # each of 26 cells needs walks that go on to the goal
+    config.language.family = "llama"  # rotary positions: the games are longer than what it has learnt from
     config.language.width, config.language.layers, config.language.heads = 64, 2, 4
     for section in (config.train_language, config.train_values):
-        section.max_length = 1_300  # the longest walk
-        section.batch_size = 4  # small, for more updates
-        section.num_epochs = 3
+        section.max_length = 160  # the first twelve moves of a walk; from the longest (1,300) updates are slow
         section.warmup_steps = 50
         section.validation_share = 0.02
-    config.train_language.learning_rate = config.train_values.learning_rate = 1e-3
-    config.train_values.expectile = 0.9  # most recorded moves lead nowhere
-    config.train_values.polyak = 0.5  # see ilql_quickstart.py
-    config.train_values.games = 32  # of up to 100 moves, for each of which the model reads the whole walk
+    config.train_language.batch_size, config.train_language.num_epochs = 32, 1
+    config.train_language.learning_rate = 1e-3
+    values = config.train_values
+    values.batch_size, values.num_epochs = 24, 4
+    values.learning_rate = 5e-4
+    values.expectile = 0.8  # most recorded moves lead nowhere
+    values.reward_scale = 20.0  # returns of a hundred moves, in numbers that a network learns
+    values.value_max = 0.0  # no move is rewarded; without it, values drift upwards
+    values.polyak = 0.03  # values of far cells come step by step through the targets: slower is stabler
+    values.games, values.evaluate_every = 0, 2_000  # the last checkpoint; each game reads up to 100 moves
     config.decoding.max_tokens = 3  # a move
-    if recipe_of(config.train_values.recipe).values == "token":
-        config.decoding.betas = "0,4,16"
+    if recipe_of(values.recipe).values == "token":
+        config.decoding.betas = "0,16"
     config.evaluate.episodes = 104  # four from each cell, on average
     config.evaluate.beside = "random,optimal"

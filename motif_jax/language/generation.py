@@ -57,7 +57,7 @@ def _keep_probable(logits: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax
 
 # (arguments, carry, token [B], hidden [B, width]) -> (addition to the logits [B, V], carry). `arguments` are constant
 # over steps: weights, factors. `carry` is the state of each row, such as the cache of another model, with the rows on
-# axis 1 of its arrays. `token` was just read; `hidden` is the language model's hidden state for it.
+# axis 0 of its arrays. `token` was just read; `hidden` is the language model's hidden state for it.
 Shift = Callable[[Any, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 FREE = -1  # in place of a forced token: the model chooses
 

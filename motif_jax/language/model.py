@@ -20,17 +20,17 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.layers import FLOAT32, KeysValues, Linear, Sight, Types
-from motif_jax.language.stack import Memory, Stack
+from motif_jax.language.layers import FLOAT32, Linear, Sight, Types
+from motif_jax.language.stack import Cache, Memory, Stack
 
 
 class PrefixState(NamedTuple):
     """The state of a model after reading part of a text."""
 
-    cache: KeysValues  # [blocks, B, K, S, H] each
-    seen: jax.Array  # slots of the cache that hold a token. [1, B, S] bool
+    cache: Cache
+    seen: jax.Array  # slots of the cache that hold a token. [B, S] bool
     at: jax.Array  # the next slot. []
-    memory: Any = ()  # in an encoder-decoder: keys, values and mask of the encoder, [blocks or 1, B, ...]
+    memory: Any = ()  # in an encoder-decoder: keys, values and mask of the encoder. [B, ...] each
 
     def rows(self, index: jax.Array) -> PrefixState:
         """Selects rows, possibly repeated."""
@@ -39,8 +39,8 @@ class PrefixState(NamedTuple):
 
 
 def take_rows(tree: Any, index: jax.Array) -> Any:
-    """Selects rows along axis 1 of all arrays."""
-    return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis=1), tree)
+    """Selects rows of all arrays."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def causal_mask(segments: jax.Array) -> jax.Array:
@@ -135,30 +135,28 @@ class Decoder(LanguageModel):
 
         `added` is added to the embedded tokens. [B, L, width]
         """
-        num_rows, length = tokens.shape
-        mask, seen = causal_mask(segments), jnp.pad(segments > 0, ((0, 0), (0, room)))
-        sight = sight_of(mask)._replace(mask=jnp.pad(mask, ((0, 0), (0, 0), (0, room))))
-        cache = self.stack.empty_cache(num_rows, length + room, self.types.compute)
-        x = self.embed(tokens, sight.positions)
-        x = x if added is None else x + added.astype(x.dtype)
-        hidden, full = self.stack(x, sight, cache=cache)
-        assert full is not None
-        return PrefixState(full, seen[None], jnp.int32(length)), take_last(hidden, segments)[:, 0]
+        x, sight = self._see(tokens, causal_mask(segments), added)
+        hidden, cache = self.stack.begin(x, sight, room)
+        seen = jnp.pad(segments > 0, ((0, 0), (0, room)))
+        return PrefixState(cache, seen, jnp.int32(tokens.shape[1])), take_last(hidden, segments)[:, 0]
 
     def read(self, reading: PrefixState, token: jax.Array) -> tuple[PrefixState, jax.Array]:
         """Reads one token per row [B]; returns the new state and the hidden states [B, width]."""
-        seen = reading.seen[0].at[:, reading.at].set(True)
+        seen = reading.seen.at[:, reading.at].set(True)
         positions = seen.sum(1, keepdims=True) - 1
         sight = Sight(seen[:, None], positions, positions)
         x = self.embed(token[:, None], positions)
-        hidden, cache = self.stack(x, sight, cache=reading.cache, at=reading.at)
-        assert cache is not None
-        return PrefixState(cache, seen[None], reading.at + 1), hidden[:, 0]
+        hidden, cache = self.stack.read(x, sight, reading.cache, reading.at)
+        return PrefixState(cache, seen, reading.at + 1), hidden[:, 0]
 
     def _look(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None = None) -> jax.Array:
+        return self.stack(*self._see(tokens, mask, added))
+
+    def _see(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None) -> tuple[jax.Array, Sight]:
+        """What the blocks get: embedded tokens, and to which tokens each attends."""
         sight = sight_of(mask)
         x = self.embed(tokens, sight.positions)
-        return self.stack(x if added is None else x + added.astype(x.dtype), sight)[0]
+        return x if added is None else x + added.astype(x.dtype), sight
 
 
 class EncoderDecoder(LanguageModel):
@@ -177,7 +175,7 @@ class EncoderDecoder(LanguageModel):
         tokens, segments = (jnp.take_along_axis(array, order, 1) for array in (tokens, segments))
         places = jnp.arange(tokens.shape[1])[None]
         sight = Sight(same_segment(segments), places, places)
-        return Memory(segments > 0, self.encoder(self.embed(tokens, places), sight)[0])
+        return Memory(segments > 0, self.encoder(self.embed(tokens, places), sight))
 
     def __call__(
         self, tokens: jax.Array, segments: jax.Array, answers: jax.Array, answer_segments: jax.Array
@@ -201,25 +199,24 @@ class EncoderDecoder(LanguageModel):
         num_rows = len(tokens)
         mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
         cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
-        reading = PrefixState(cache, jnp.zeros((1, num_rows, 1 + room), bool), jnp.int32(0), (pairs, mask[None]))
+        reading = PrefixState(cache, jnp.zeros((num_rows, 1 + room), bool), jnp.int32(0), (pairs, mask))
         return self.read(reading, jnp.full(num_rows, self.config.start))
 
     def read(self, reading: PrefixState, token: jax.Array) -> tuple[PrefixState, jax.Array]:
-        seen = reading.seen[0].at[:, reading.at].set(True)
+        seen = reading.seen.at[:, reading.at].set(True)
         position = jnp.broadcast_to(reading.at, (1, 1))
         sight = Sight(seen[:, None], position, jnp.arange(seen.shape[1])[None])
         pairs, mask = reading.memory
-        x, memory = self.embed(token[:, None], position), Memory(mask[0], None, pairs)
-        hidden, cache = self.decoder(x, sight, memory, reading.cache, reading.at)
-        assert cache is not None
-        return reading._replace(cache=cache, seen=seen[None], at=reading.at + 1), hidden[:, 0]
+        x, memory = self.embed(token[:, None], position), Memory(mask, None, pairs)
+        hidden, cache = self.decoder.read(x, sight, reading.cache, reading.at, memory)
+        return reading._replace(cache=cache, seen=seen, at=reading.at + 1), hidden[:, 0]
 
     def _decode(self, memory: Memory, tokens: jax.Array, mask: jax.Array) -> jax.Array:
         """Runs the decoder. A tree that all rows share is broadcast, because the rows differ in their contexts."""
         num_rows = len(memory.mask)
         sight = sight_of(mask)
         x = jnp.broadcast_to(self.embed(tokens, sight.positions), (num_rows, tokens.shape[1], self.config.width))
-        return self.decoder(x, sight, memory)[0]
+        return self.decoder(x, sight, memory)
 
 
 def take_last(hidden: jax.Array, segments: jax.Array) -> jax.Array:

@@ -1,7 +1,8 @@
 """Stacked blocks of attention and MLP: the body of every model here.
 
 The parameters of all blocks are stacked along a leading axis, and a scan runs over it. So the program's size and its
-compile time do not grow with the number of blocks. The scan carries the cache, which each block updates in place.
+compile time do not grow with the number of blocks. The scan carries the cache, which each block updates in place; few
+blocks are written out, and each has a cache of its own.
 """
 
 from __future__ import annotations
@@ -17,22 +18,30 @@ from motif_jax.language.layers import MLP, Attention, KeysValues, Norm, Sight, T
 
 UNROLLED = 4  # stacks of up to four blocks are unrolled: a slightly longer, faster program
 
+# Keys and values of all blocks, [B, blocks, K, S, H] each; or of each block, [B, K, S, H], if blocks are written out,
+# because taking a block's part out of an array copies it.
+Cache = tuple[KeysValues, ...]
 
-class Cache(NamedTuple):
-    """Keys and values of all blocks, S slots each, and the place where one block writes."""
 
-    pairs: KeysValues  # [blocks, B, K, S, H] each
+class Slot(NamedTuple):
+    """The place in a cache where a block writes."""
+
+    pairs: KeysValues  # of all blocks, or of this one
     block: jax.Array  # number of the block. []
-    at: jax.Array | int  # first slot to write
+    at: jax.Array | int  # the first slot to write
 
     def put(self, pair: KeysValues) -> tuple[KeysValues, KeysValues]:
-        """Writes the block's new keys and values; returns the cache of all blocks, and of this block."""
-        pairs = tuple(
-            jax.lax.dynamic_update_slice(old, new[None].astype(old.dtype), (self.block, 0, 0, self.at, 0))
+        """Writes keys and values [B, K, T, H]; returns the new `pairs`, and those of this block."""
+        shared = self.pairs[0].ndim == 5
+        where = (0, self.block, 0, self.at, 0) if shared else (0, 0, self.at, 0)
+        keys, values = (
+            jax.lax.dynamic_update_slice(old, (new[:, None] if shared else new).astype(old.dtype), where)
             for old, new in zip(self.pairs, pair, strict=True)
         )
-        own = tuple(jax.lax.dynamic_index_in_dim(part, self.block, keepdims=False) for part in pairs)
-        return (pairs[0], pairs[1]), (own[0], own[1])
+        if not shared:
+            return (keys, values), (keys, values)
+        own = [jax.lax.dynamic_index_in_dim(part, self.block, 1, keepdims=False) for part in (keys, values)]
+        return (keys, values), (own[0], own[1])
 
 
 class Memory(NamedTuple):
@@ -40,7 +49,7 @@ class Memory(NamedTuple):
 
     mask: jax.Array  # [B, S] bool
     encoded: Any  # [B, S, width]; None if `pairs` is given
-    pairs: KeysValues | None = None  # keys and values of each block, computed once: [blocks, B, K, S, H]
+    pairs: KeysValues | None = None  # keys and values of each block, computed once: [B, blocks, K, S, H]
 
 
 class Block(nnx.Module):
@@ -59,13 +68,13 @@ class Block(nnx.Module):
 
     def __call__(
         self, x: jax.Array, sight: Sight, bias: jax.Array | None, turn: jax.Array | None,
-        cache: Cache | None, memory: Memory | None,
-    ) -> tuple[jax.Array, KeysValues | None]:  # fmt: skip
-        """See `Stack.__call__`; `memory.pairs` belong to this block alone. Returns the cache of all blocks."""
+        slot: Slot | None, memory: Memory | None,
+    ) -> tuple[jax.Array, KeysValues]:  # fmt: skip
+        """See `Stack`; `memory.pairs` belong to this block alone. Returns `slot.pairs`, or the keys and values of x."""
         inner = self.attention_norm(x)
-        pair, pairs = self.attention.keys_values(inner, turn), None
-        if cache is not None:
-            pairs, pair = cache.put(pair)
+        pairs = pair = self.attention.keys_values(inner, turn)
+        if slot is not None:
+            pairs, pair = slot.put(pair)
         x = x + self.attention(inner, pair, sight.mask[:, None], bias, turn)
         if self.cross is not None and self.cross_norm is not None:
             assert memory is not None
@@ -93,6 +102,7 @@ class Stack(nnx.Module):
           rngs: for the initial parameters.
         """
         self.config, self.num_blocks, self.both_ways, self.remat = config, num_blocks, both_ways, remat
+        self.written_out = num_blocks <= UNROLLED and not remat
 
         @nnx.split_rngs(splits=num_blocks)
         @nnx.vmap
@@ -106,39 +116,57 @@ class Stack(nnx.Module):
         shape = config.buckets, config.heads
         self.relative = nnx.Param(normal(rngs.params(), shape, types.params)) if relative else None
 
-    def __call__(
-        self, x: jax.Array, sight: Sight, memory: Memory | None = None, cache: KeysValues | None = None,
-        at: jax.Array | int = 0,
-    ) -> tuple[jax.Array, KeysValues | None]:  # fmt: skip
-        """Hidden states of tokens.
+    def __call__(self, x: jax.Array, sight: Sight, memory: Memory | None = None) -> jax.Array:
+        """Hidden states, after the norm, of embedded tokens that attend to each other. [B, T, width] -> the same"""
+        return self._run(x, sight, memory, None)[0]
 
-        Args:
-          x: embedded tokens. [B, T, width]
-          cache: keys and values of S slots per block [blocks, B, K, S, H]. Those of `x` are written to it, then `x`
-            attends to all of it. Without a cache, `x` attends to itself (S = T).
-          at: first slot to write.
+    def begin(self, x: jax.Array, sight: Sight, room: int) -> tuple[jax.Array, Cache]:
+        """As `__call__`; also keeps keys and values, with `room` for those of more tokens."""
+        hidden, pairs = self._run(x, sight, None, None)
+        keys, values = (jnp.pad(part, ((0, 0), (0, 0), (0, 0), (0, room), (0, 0))) for part in pairs)
+        if not self.written_out:
+            return hidden, ((keys.swapaxes(0, 1), values.swapaxes(0, 1)),)
+        return hidden, tuple(zip(keys, values, strict=True))
 
-        Returns:
-          The hidden states, after the norm [B, T, width], and the new cache.
-        """
+    def read(
+        self, x: jax.Array, sight: Sight, cache: Cache, at: jax.Array, memory: Memory | None = None
+    ) -> tuple[jax.Array, Cache]:
+        """Hidden states of one token per row [B, 1, width], which attends to the cache and is written to slot `at`."""
+        return self._run(x, sight, memory, cache, at)
+
+    def _run(
+        self, x: jax.Array, sight: Sight, memory: Memory | None, cache: Cache | None, at: jax.Array | int = 0
+    ) -> tuple[jax.Array, Any]:
+        """Returns hidden states, and the new cache, or without a cache the keys and values of x in all blocks."""
         bias, turn = self._bias(sight), None
         if self.config.positions == "rotary":
             turn = rotary_turn(sight.positions, self.config.head_size, self.config.rotary)
         graph, params = nnx.split(self.blocks)
-        pairs = memory.pairs if memory is not None else None
+        blocks = params, None if memory is None else jax.tree.map(lambda part: part.swapaxes(0, 1), memory.pairs)
 
-        def run(carry: tuple[jax.Array, KeysValues | None], block: tuple) -> tuple[Any, None]:
-            params, number, pair = block
-            x, cache = carry
+        def run(carry: tuple[jax.Array, KeysValues | None], block: tuple) -> tuple[Any, KeysValues | None]:
+            (params, pair), number = block
+            x, pairs = carry
             own = None if memory is None else memory._replace(pairs=pair)
-            to = None if cache is None else Cache(cache, number, at)
-            return nnx.merge(graph, params)(x, sight, bias, turn, to, own), None
+            slot = None if pairs is None else Slot(pairs, number, at)
+            x, made = nnx.merge(graph, params)(x, sight, bias, turn, slot, own)
+            return ((x, None), made) if pairs is None else ((x, made), None)
 
         body = jax.checkpoint(run, prevent_cse=False) if self.remat else run
-        written_out = self.num_blocks <= UNROLLED and not self.remat
-        blocks = params, jnp.arange(self.num_blocks), pairs
-        (x, cache), _ = jax.lax.scan(body, (x, cache), blocks, unroll=self.num_blocks if written_out else 1)
-        return self.norm(x), cache
+
+        def scan(x: jax.Array, pairs: KeysValues | None, blocks: Any, count: int) -> tuple[jax.Array, Any]:
+            unroll = count if self.written_out else 1
+            (x, new), made = jax.lax.scan(body, (x, pairs), (blocks, jnp.arange(count)), unroll=unroll)
+            return x, made if pairs is None else new
+
+        if cache is None:
+            x, found = scan(x, None, blocks, self.num_blocks)
+            return self.norm(x), found
+        count, found = self.num_blocks // len(cache), []
+        for first, pairs in zip(range(0, self.num_blocks, count), cache, strict=True):
+            x, new = scan(x, pairs, jax.tree.map(lambda leaf: leaf[first : first + count], blocks), count)  # noqa: B023
+            found.append(new)
+        return self.norm(x), tuple(found)
 
     def remember(self, memory: Memory) -> Memory:
         """Computes each block's keys and values of an encoder's output, once for many tokens."""
@@ -149,13 +177,14 @@ class Stack(nnx.Module):
             assert cross is not None
             return cross.keys_values(memory.encoded)
 
-        pairs = jax.lax.map(run, params)
-        return Memory(memory.mask, None, pairs)
+        keys, values = jax.lax.map(run, params)
+        return Memory(memory.mask, None, (keys.swapaxes(0, 1), values.swapaxes(0, 1)))
 
-    def empty_cache(self, num_rows: int, room: int, dtype: jnp.dtype) -> KeysValues:
+    def empty_cache(self, num_rows: int, room: int, dtype: jnp.dtype) -> Cache:
         """An empty cache with `room` slots per row."""
-        shape = self.num_blocks, num_rows, self.config.kv_heads, room, self.config.head_size
-        return jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
+        blocks = () if self.written_out else (self.num_blocks,)
+        empty = jnp.zeros((num_rows, *blocks, self.config.kv_heads, room, self.config.head_size), dtype)
+        return ((empty, empty),) * (self.num_blocks if self.written_out else 1)
 
     def _bias(self, sight: Sight) -> jax.Array | None:
         """T5's bias by relative position, the same in all blocks. [B, N, T, S]"""

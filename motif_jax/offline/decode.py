@@ -19,7 +19,7 @@ from motif_jax.offline.values import ModelFunctions, Params, apply_head, least
 
 
 class Reader(NamedTuple):
-    """A language model that reads token by token. Its memory is a tree of arrays with the rows on axis 1."""
+    """A language model that reads token by token. Its memory is a tree of arrays [B, ...]."""
 
     begin: Callable[[Params, jax.Array, jax.Array, int], Any]  # (parameters, tokens, segments, room) -> memory
     read: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]  # (.., memory, token) -> memory, hidden [B, width]

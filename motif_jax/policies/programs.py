@@ -131,7 +131,7 @@ def reader_of(model: ValueModel) -> Reader:
         return _spread(nnx.merge(model.graph, params).begin(tokens, segments, room)[0])
 
     def read(params: Any, memory: Any, token: jax.Array) -> tuple[Any, jax.Array]:
-        reading, hidden = nnx.merge(model.graph, params).read(memory._replace(at=memory.at[0, 0]), token)
+        reading, hidden = nnx.merge(model.graph, params).read(memory._replace(at=memory.at[0]), token)
         return _spread(reading), hidden
 
     return Reader(begin, read)
@@ -139,7 +139,7 @@ def reader_of(model: ValueModel) -> Reader:
 
 def _spread(reading: PrefixState) -> PrefixState:
     """Gives the index of the next slot, which all rows share, an axis of rows."""
-    return reading._replace(at=jnp.broadcast_to(reading.at, (1, reading.seen.shape[1])))
+    return reading._replace(at=jnp.broadcast_to(reading.at, len(reading.seen)))
 
 
 def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
