@@ -27,7 +27,7 @@ class Slot(NamedTuple):
     """The place in a cache where a block writes."""
 
     pairs: KeysValues  # of all blocks, or of this one
-    block: jax.Array  # number of the block. []
+    block: jax.Array | int  # number of the block
     at: jax.Array | int  # the first slot to write
 
     def put(self, pair: KeysValues) -> tuple[KeysValues, KeysValues]:
@@ -122,11 +122,8 @@ class Stack(nnx.Module):
 
     def begin(self, x: jax.Array, sight: Sight, room: int) -> tuple[jax.Array, Cache]:
         """As `__call__`; also keeps keys and values, with `room` for those of more tokens."""
-        hidden, pairs = self._run(x, sight, None, None)
-        keys, values = (jnp.pad(part, ((0, 0), (0, 0), (0, 0), (0, room), (0, 0))) for part in pairs)
-        if not self.written_out:
-            return hidden, ((keys.swapaxes(0, 1), values.swapaxes(0, 1)),)
-        return hidden, tuple(zip(keys, values, strict=True))
+        hidden, cache = self._run(x, sight, None, None, keep=True)
+        return hidden, jax.tree.map(lambda part: jnp.pad(part, [(0, 0)] * (part.ndim - 2) + [(0, room), (0, 0)]), cache)
 
     def read(
         self, x: jax.Array, sight: Sight, cache: Cache, at: jax.Array, memory: Memory | None = None
@@ -135,38 +132,42 @@ class Stack(nnx.Module):
         return self._run(x, sight, memory, cache, at)
 
     def _run(
-        self, x: jax.Array, sight: Sight, memory: Memory | None, cache: Cache | None, at: jax.Array | int = 0
-    ) -> tuple[jax.Array, Any]:
-        """Returns hidden states, and the new cache, or without a cache the keys and values of x in all blocks."""
+        self, x: jax.Array, sight: Sight, memory: Memory | None, cache: Cache | None, at: jax.Array | int = 0,
+        keep: bool = False,
+    ) -> tuple[jax.Array, Cache]:  # fmt: skip
+        """Returns hidden states, and the new cache; without a cache and with `keep`, one of the tokens of x."""
         bias, turn = self._bias(sight), None
         if self.config.positions == "rotary":
             turn = rotary_turn(sight.positions, self.config.head_size, self.config.rotary)
         graph, params = nnx.split(self.blocks)
         blocks = params, None if memory is None else jax.tree.map(lambda part: part.swapaxes(0, 1), memory.pairs)
 
-        def run(carry: tuple[jax.Array, KeysValues | None], block: tuple) -> tuple[Any, KeysValues | None]:
-            (params, pair), number = block
+        def run(x: jax.Array, block: tuple, slot: Slot | None) -> tuple[jax.Array, KeysValues]:
+            own = None if memory is None else memory._replace(pairs=block[1])
+            made: tuple[jax.Array, KeysValues] = nnx.merge(graph, block[0])(x, sight, bias, turn, slot, own)
+            return made
+
+        if self.written_out:
+            found = []
+            for number in range(self.num_blocks):
+                slot = None if cache is None else Slot(cache[number], number, at)
+                x, pairs = run(x, jax.tree.map(lambda leaf: leaf[number], blocks), slot)  # noqa: B023
+                found.append(pairs)
+            return self.norm(x), tuple(found)
+
+        def step(carry: tuple[jax.Array, KeysValues | None], block: tuple) -> tuple[Any, KeysValues | None]:
             x, pairs = carry
-            own = None if memory is None else memory._replace(pairs=pair)
-            slot = None if pairs is None else Slot(pairs, number, at)
-            x, made = nnx.merge(graph, params)(x, sight, bias, turn, slot, own)
-            return ((x, None), made) if pairs is None else ((x, made), None)
+            if pairs is not None:
+                return run(x, block[0], Slot(pairs, block[1], at)), None
+            x, made = run(x, block[0], None)
+            return (x, None), made if keep else None
 
-        body = jax.checkpoint(run, prevent_cse=False) if self.remat else run
-
-        def scan(x: jax.Array, pairs: KeysValues | None, blocks: Any, count: int) -> tuple[jax.Array, Any]:
-            unroll = count if self.written_out else 1
-            (x, new), made = jax.lax.scan(body, (x, pairs), (blocks, jnp.arange(count)), unroll=unroll)
-            return x, made if pairs is None else new
-
-        if cache is None:
-            x, found = scan(x, None, blocks, self.num_blocks)
-            return self.norm(x), found
-        count, found = self.num_blocks // len(cache), []
-        for first, pairs in zip(range(0, self.num_blocks, count), cache, strict=True):
-            x, new = scan(x, pairs, jax.tree.map(lambda leaf: leaf[first : first + count], blocks), count)  # noqa: B023
-            found.append(new)
-        return self.norm(x), tuple(found)
+        body = jax.checkpoint(step, prevent_cse=False) if self.remat else step
+        first = None if cache is None else cache[0]
+        (x, new), made = jax.lax.scan(body, (x, first), (blocks, jnp.arange(self.num_blocks)))
+        if keep:
+            new = made[0].swapaxes(0, 1), made[1].swapaxes(0, 1)
+        return self.norm(x), () if new is None else (new,)
 
     def remember(self, memory: Memory) -> Memory:
         """Computes each block's keys and values of an encoder's output, once for many tokens."""
