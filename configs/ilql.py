@@ -193,10 +193,10 @@ def maze(config: ConfigDict) -> None:
     values.expectile = 0.8  # most recorded moves lead nowhere
     values.reward_scale = 20.0  # returns of a hundred moves, in numbers that a network learns
     values.value_max = 0.0  # no move is rewarded; without it, values drift upwards
-    values.polyak = 0.03  # values of far cells come step by step through the targets: slower is stabler
+    values.polyak = 0.06  # the values of far cells come through the targets, a token at a time
     values.games, values.evaluate_every = 0, 2_000  # the last checkpoint; each game reads up to 100 moves
     config.decoding.max_tokens = 3  # a move
     if recipe_of(values.recipe).values == "token":
-        config.decoding.betas = "0,16"
+        config.decoding.betas = "16,128"  # a move is worth 1/20
     config.evaluate.episodes = 104  # four from each cell, on average
     config.evaluate.beside = "random,optimal"

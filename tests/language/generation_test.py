@@ -247,3 +247,22 @@ def test_beams_obey_forced_tokens():
     found = make_search("gpt2", 3, 4)(limits)
     assert found.tokens[0, :2].tolist() == [9, 10]
     assert found.tokens[2, 1] == 11
+
+
+@pytest.mark.parametrize("name", ["qwen3", "flan"])
+def test_many_blocks_share_a_cache_and_write_what_few_would(name):
+    """Blocks of a deep stack run in a scan over one cache; few blocks are written out, with a cache each."""
+
+    def written_by(scanned):
+        def run(params):
+            model = nnx.merge(make_small(name).graph, params)
+            for stack in (getattr(model, part) for part in ("stack", "encoder", "decoder") if hasattr(model, part)):
+                assert stack.written_out
+                stack.written_out = not scanned
+            return search(model, CONTEXTS, LEFT.astype(int), 3, no_limits(VOCABULARY, 3), ROOM)
+
+        return jax.jit(run)(make_small(name).params)
+
+    few, many = written_by(scanned=False), written_by(scanned=True)
+    assert few.tokens.tolist() == many.tokens.tolist()
+    np.testing.assert_allclose(few.log_probs, many.log_probs, atol=1e-5)
