@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from conftest import ROOT, get_config
@@ -129,7 +130,7 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     assert all(math.isfinite(row.value) for row in rows.values())
     scoring = language.Scoring(tmp_path / "model")
     caches = nnx.merge(scoring._graph, scoring._params).stack.empty_cache(1, 7, np.dtype(np.float32))
-    assert 7 * rows["language.cache"].value == sum(array.nbytes for array in caches)
+    assert 7 * rows["language.cache"].value == sum(array.nbytes for array in jax.tree.leaves(caches))
     for other in (scoring.one_per_name, *([scoring.in_torch()] if "language.score.torch" in rows else [])):
         np.testing.assert_allclose(scoring.packed(), other(), atol=1e-4)
 
