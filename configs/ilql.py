@@ -178,11 +178,11 @@ def maze(config: ConfigDict) -> None:
     """LMRL-Gym's maze, from random walks, which cost 86 on average; the shortest ways cost 7 (docs/wordle.md)."""
     config.env.world = "maze"
     config.collect.collector = "random"
-    config.collect.transcripts = 30_000  # each of 26 cells needs walks that go on to the goal
-    config.language.family = "llama"  # rotary positions: the games are longer than what it has learnt from
+    config.collect.transcripts = 30_000  # of which few reach the goal from afar within `max_length`
+    config.language.family = "llama"  # rotary positions: with learned ones, values did not see where the walk is
     config.language.width, config.language.layers, config.language.heads = 64, 2, 4
     for section in (config.train_language, config.train_values):
-        section.max_length = 160  # the first twelve moves of a walk; from the longest (1,300) updates are slow
+        section.max_length = 160  # about 17 moves; the longest walks (1,300) make updates slow
         section.warmup_steps = 50
         section.validation_share = 0.02
     config.train_language.batch_size, config.train_language.num_epochs = 32, 1
@@ -194,7 +194,8 @@ def maze(config: ConfigDict) -> None:
     values.reward_scale = 20.0  # returns of a hundred moves, in numbers that a network learns
     values.value_max = 0.0  # no move is rewarded; without it, values drift upwards
     values.polyak = 0.06  # the values of far cells come through the targets, a token at a time
-    values.games, values.evaluate_every = 0, 2_000  # the last checkpoint; each game reads up to 100 moves
+    values.evaluate_every = 2_000
+    values.games = 32 if recipe_of(values.recipe).plays else 0  # 0: the last checkpoint, as each game has 100 moves
     config.decoding.max_tokens = 3  # a move
     if recipe_of(values.recipe).values == "token":
         config.decoding.betas = "16,128"  # a move is worth 1/20

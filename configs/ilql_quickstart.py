@@ -20,6 +20,8 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     larger = runpy.run_path(str(Path(__file__).with_name("ilql.py")))
     config = larger["get_config"](argument)
     config.cpu_devices = 2  # XLA divides small programs badly among cores, and batches well
+    if config.env.world == "maze":
+        return config  # small already
     config.env.options = '{"words": "small"}' if config.env.world == "wordle" else "{}"
     config.collect.transcripts = min(config.collect.transcripts, 50_000)  # for a run of minutes
     if config.env.world == "wordle":
