@@ -2,7 +2,7 @@
 
 The parameters of all blocks are stacked along a leading axis, and a scan runs over it. So the program's size and its
 compile time do not grow with the number of blocks. The scan carries the cache, which each block updates in place; few
-blocks are written out, and each has a cache of its own.
+blocks are unrolled, and each has a cache of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from motif_jax.language.layers import MLP, Attention, KeysValues, Norm, Sight, T
 
 UNROLLED = 4  # stacks of up to four blocks are unrolled: a slightly longer, faster program
 
-# Keys and values of all blocks, [B, blocks, K, S, H] each; or of each block, [B, K, S, H], if blocks are written out,
-# because taking a block's part out of an array copies it.
+# Keys and values of all blocks, [B, blocks, K, S, H] each; or of each block, [B, K, S, H], if blocks are unrolled: to
+# take a block's part out of an array would copy it.
 Cache = tuple[KeysValues, ...]
 
 
@@ -102,7 +102,7 @@ class Stack(nnx.Module):
           rngs: for the initial parameters.
         """
         self.config, self.num_blocks, self.both_ways, self.remat = config, num_blocks, both_ways, remat
-        self.written_out = num_blocks <= UNROLLED and not remat
+        self.unrolled = num_blocks <= UNROLLED and not remat
 
         @nnx.split_rngs(splits=num_blocks)
         @nnx.vmap
@@ -147,7 +147,7 @@ class Stack(nnx.Module):
             made: tuple[jax.Array, KeysValues] = nnx.merge(graph, block[0])(x, sight, bias, turn, slot, own)
             return made
 
-        if self.written_out:
+        if self.unrolled:
             found = []
             for number in range(self.num_blocks):
                 slot = None if cache is None else Slot(cache[number], number, at)
@@ -183,9 +183,9 @@ class Stack(nnx.Module):
 
     def empty_cache(self, num_rows: int, room: int, dtype: jnp.dtype) -> Cache:
         """An empty cache with `room` slots per row."""
-        blocks = () if self.written_out else (self.num_blocks,)
+        blocks = () if self.unrolled else (self.num_blocks,)
         empty = jnp.zeros((num_rows, *blocks, self.config.kv_heads, room, self.config.head_size), dtype)
-        return ((empty, empty),) * (self.num_blocks if self.written_out else 1)
+        return ((empty, empty),) * (self.num_blocks if self.unrolled else 1)
 
     def _bias(self, sight: Sight) -> jax.Array | None:
         """T5's bias by relative position, the same in all blocks. [B, N, T, S]"""

@@ -251,14 +251,14 @@ def test_beams_obey_forced_tokens():
 
 @pytest.mark.parametrize("name", ["qwen3", "flan"])
 def test_many_blocks_share_a_cache_and_write_what_few_would(name):
-    """Blocks of a deep stack run in a scan over one cache; few blocks are written out, with a cache each."""
+    """Blocks of a deep stack run in a scan over one cache; few blocks are unrolled, with a cache each."""
 
     def written_by(scanned):
         def run(params):
             model = nnx.merge(make_small(name).graph, params)
             for stack in (getattr(model, part) for part in ("stack", "encoder", "decoder") if hasattr(model, part)):
-                assert stack.written_out
-                stack.written_out = not scanned
+                assert stack.unrolled
+                stack.unrolled = not scanned
             return search(model, CONTEXTS, LEFT.astype(int), 3, no_limits(VOCABULARY, 3), ROOM)
 
         return jax.jit(run)(make_small(name).params)
