@@ -87,11 +87,9 @@ class ValueWriter:
         order = sorted(going_on, key=lambda row: len(contexts[row]))
         for start in range(0, len(order), decoding.batch_size):
             chunk = order[start : start + decoding.batch_size]
-            few = decoding.batch_size // 8  # the last games of many have the longest contexts
-            size = few if len(chunk) <= few else decoding.batch_size
-            tokens, segments = pad_contexts([contexts[row] for row in chunk], size)
+            tokens, segments = pad_contexts([contexts[row] for row in chunk], decoding.batch_size)
             program = self._program(decoding)
-            drawn = np.array(numbers, np.int32)[np.resize(chunk, size)]
+            drawn = np.array(numbers, np.int32)[np.resize(chunk, decoding.batch_size)]
             params, (tokens, segments, drawn) = self._place(tokens, segments, drawn)
             written = program(*params, tokens, segments, key, drawn, self._numbers(decoding))
             for row, tokens_of, length, log_prob, each in zip(chunk, *map(np.asarray, written), strict=False):

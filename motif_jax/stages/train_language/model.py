@@ -34,7 +34,6 @@ from motif_jax.system.own_folders import check_made, make_anew, remove_made
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
-LONGER = 8  # times the tokens of a row
 STAGE, FLAG = "train_language", "--config.language.model"
 FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 
@@ -64,10 +63,7 @@ def make_parts(
     else:
         tokeniser = BUILT_IN[section.tokeniser].from_texts(transcripts.texts())
         more: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
-        if section.family == "gpt2":
-            more["n_positions"] = max_length
-        else:  # rotary positions have no parameters: longer conversations than the rows can be read
-            more["max_position_embeddings"] = LONGER * max_length
+        more["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
         config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **more)
         graph, params = nnx.split(make_language_model(config, types, seed=seed))
     if config.max_positions and max_length > config.max_positions:
