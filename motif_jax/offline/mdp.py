@@ -72,10 +72,13 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
     return Decisions(known, state, next_state, next_step, reward, terminal)
 
 
-def returns_to_go(steps: Decisions, segments: jax.Array, discount: float) -> jax.Array:
-    """Returns the discounted sum of rewards from each decision on; elsewhere, from the next decision on. [B, T]"""
-    reward = jnp.where(steps.mask, steps.reward, 0.0)
-    factor = jnp.where(steps.mask, discount, 1.0)
+def returns_to_go(rows: Rows, discount: float) -> jax.Array:
+    """Returns the discounted sum of rewards from each token of the agent on, counted per such token. [B, T]
+
+    It includes what was cut off, if the `Renderer` has the same discount. Elsewhere: from the agent's next token on.
+    """
+    factor = jnp.where(jnp.asarray(rows.is_action), discount, 1.0)
+    segments = jnp.asarray(rows.segments)
     goes_on = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (0, 1)))
 
     def back(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -83,7 +86,7 @@ def returns_to_go(steps: Decisions, segments: jax.Array, discount: float) -> jax
         found = reward + factor * later
         return found, found
 
-    columns = reward.T, (factor * goes_on).T
+    columns = jnp.asarray(rows.reward).T, (factor * goes_on).T
     _, found = jax.lax.scan(back, jnp.zeros(len(segments)), columns, reverse=True)
     return found.T
 

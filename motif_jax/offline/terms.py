@@ -144,7 +144,7 @@ def value_terms(
     v = jnp.take_along_axis(value, steps.state, 1)
     goal = q_target
     if recipe.v_target == "returns":
-        goal = mdp.returns_to_go(steps, rows.segments, settings.discount) / settings.reward_scale
+        goal = mdp.returns_to_go(rows, settings.discount) / settings.reward_scale
 
     # ---- losses
     q_loss = losses.huber_loss if recipe.q_target == "soft" else losses.squared_loss

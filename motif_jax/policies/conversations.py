@@ -71,7 +71,10 @@ def play_tokens(
 
 
 class WritingPlayer:
-    """An `inference.BatchedPolicy` whose actions are texts."""
+    """An `inference.BatchedPolicy` whose actions are texts.
+
+    When the model's context is full, the conversation begins anew from the world's last text.
+    """
 
     reads: tuple[str, ...] = ("heard",)
 
@@ -93,7 +96,8 @@ class WritingPlayer:
         renderer = self._writer.model.renderer
         for row, game in enumerate(games.tolist()):
             heard = to_text(observations["heard"][row].tolist())
-            self._tokens[game] = renderer.begin(heard) if first[row] else self._tokens[game] + renderer.heard(heard)
+            longer = self._tokens[game] + renderer.heard(heard)
+            self._tokens[game] = renderer.begin(heard) if first[row] or self._is_full(longer) else longer
         key, numbers = jax.random.fold_in(self._key, self._calls), games.tolist()
         self._calls += 1
         written = self._writer.write([self._tokens[game] for game in numbers], self._decoding, key, numbers)
@@ -101,3 +105,7 @@ class WritingPlayer:
         for game, action in zip(games.tolist(), actions, strict=True):
             self._tokens[game] = self._tokens[game] + renderer.said(to_text(action.tolist()))  # possibly cut to `width`
         return actions, {"probability": np.array([reply.probability for reply in written], np.float32)}
+
+    def _is_full(self, tokens: list[int]) -> bool:
+        longest = self._writer.model.config.max_positions
+        return 0 < longest < len(tokens) + self._decoding.max_tokens

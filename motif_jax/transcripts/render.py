@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     segments: Array  # int32: 1 in an episode, 0 after its end
     is_action: Array  # bool: the next token is the agent's
     closes: Array  # bool: the last action position of an utterance
-    reward: Array  # float32: of an utterance, at its last action position
+    reward: Array  # float32: of an utterance, at its last action position; at the last token before a cut, what was cut
     end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
 
 
@@ -74,11 +74,14 @@ def spoken(turns: Turns) -> Turns:
 class Renderer:
     """The tokens of all texts that are said; `rows` concatenates them to episodes on demand."""
 
-    def __init__(self, turns: Turns, tokeniser: Tokeniser, template: Template, flag: str = FLAG):
-        """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text."""
+    def __init__(self, turns: Turns, tokeniser: Tokeniser, template: Template, flag: str = FLAG, discount: float = 1.0):
+        """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text.
+
+        `discount`: of rewards that `rows` cuts off, per token of the agent.
+        """
         texts = turns.texts
         turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only
-        self._encode, self._flag = tokeniser.encode, flag
+        self._encode, self._flag, self._discount = tokeniser.encode, flag, discount
         marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
@@ -110,7 +113,10 @@ class Renderer:
             )
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
-        """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]"""
+        """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]
+
+        The last token of a cut row has the discounted sum of the rewards that were cut off.
+        """
         flat, owner, agent, closes, reward = self._flat(episodes)  # [N] each
         lengths = self.lengths[episodes]
         at = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -134,6 +140,11 @@ class Renderer:
         long = lengths > width
         ends[long] = np.where(agent[(np.cumsum(lengths) - lengths + width)[long]], UNFINISHED, CUT)
         rows.end[np.arange(len(episodes)), np.minimum(lengths, width) - 1] = ends
+        # No token is chosen at the last position of a cut row, so that position has no other reward.
+        lost = agent & ~kept
+        before = np.concatenate([[0], np.cumsum(np.bincount(owner[lost], minlength=len(episodes)))])
+        later = reward[lost] * self._discount ** (np.arange(int(lost.sum())) - before[owner[lost]])
+        rows.reward[long, width - 1] = np.bincount(owner[lost], later, len(episodes))[long]
         return rows
 
     def tokens(self, episode: int) -> list[int]:

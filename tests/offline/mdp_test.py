@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import slow_mdp
-from talks import Letters, wordle_game
+from talks import Letters, random_store, wordle_game
 from tiny_decoder import random_rows
 
 from motif_jax.offline import mdp
@@ -99,10 +99,27 @@ def test_decisions_are_those_of_a_walk(seed, packed):
 @pytest.mark.parametrize("seed", range(5))
 def test_returns_to_go_are_those_of_a_walk(seed):
     rows = random_rows(seed, packed=True)
-    slow = slow_mdp.token_steps(rows)
-    found = mdp.returns_to_go(mdp.token_steps(rows), rows.segments, 0.9)
-    for (row, place), value in slow_mdp.returns_to_go(slow, 0.9).items():
+    found = mdp.returns_to_go(rows, 0.9)
+    slow = slow_mdp.returns_to_go(rows, 0.9)
+    assert len(slow) == rows.is_action.sum()
+    for (row, place), value in slow.items():
         np.testing.assert_allclose(found[row, place], value, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [2, 9, 16])
+def test_returns_are_the_same_in_rows_that_are_cut(tmp_path, width):
+    turns = random_store(tmp_path / "store").turns()
+    whole, cut = (
+        Renderer(turns, Letters(), TEMPLATES["marks"], discount=0.9).rows(np.arange(40), size) for size in (80, width)
+    )
+    lengths = np.minimum((whole.segments > 0).sum(1), width)
+    assert (whole.segments > 0).sum(1).max() <= 80
+    inside = np.arange(width) < lengths[:, None]
+    cut_returns, returns = np.asarray(mdp.returns_to_go(cut, 0.9)), np.asarray(mdp.returns_to_go(whole, 0.9))
+    np.testing.assert_allclose(cut_returns[inside], returns[:, :width][inside], atol=1e-5)
+    undiscounted = [Renderer(turns, Letters(), TEMPLATES["marks"]).rows(np.arange(40), size) for size in (80, width)]
+    totals = [np.asarray(mdp.episode_returns(rows))[:, 0] for rows in undiscounted]
+    np.testing.assert_allclose(*totals, atol=1e-5)
 
 
 def test_the_return_of_an_episode_is_known_at_each_of_its_tokens():

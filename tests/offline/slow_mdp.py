@@ -52,10 +52,13 @@ def utterance_steps(rows):
     return found
 
 
-def returns_to_go(steps, discount):
-    """{(row, position): discounted sum}, from {(row, position): (next, reward, terminal)} in the order of positions."""
+def returns_to_go(rows, discount):
+    """{(row, position before the agent's token): discounted sum}"""
     found = {}
-    for (row, place), (following, reward, terminal) in reversed(steps.items()):
-        later = 0.0 if terminal else found.get((row, following), 0.0)
-        found[row, place] = reward + discount * later
+    for row in range(len(rows.tokens)):
+        for first, last in spans(rows, row):
+            later = float(rows.reward[row, last])  # of what was cut off
+            for place in reversed(range(first, last)):
+                if rows.is_action[row, place]:
+                    later = found[row, place] = float(rows.reward[row, place]) + discount * later
     return found

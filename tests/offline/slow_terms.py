@@ -95,7 +95,7 @@ def value_means(recipe, settings, weights, rows):
     least = lambda row, place: np.min([head(one, slow_hidden[row, place]) for one in target["q"]], 0)  # noqa: E731
     policy = weights.learnt.get("policy", weights.given.get("policy"))
     logits = logits_of(policy, hidden_of(policy, rows)) if recipe.q_target == "soft" else None
-    to_go = slow_mdp.returns_to_go({at: one[1:] for at, one in steps.items()}, settings.discount)
+    to_go = slow_mdp.returns_to_go(rows, settings.discount)
     names = ["v", "q"] + ["conservative"] * recipe.conservative
     sums = dict.fromkeys([*names, *(["margin"] if settings.margin_weight and recipe.values == "token" else [])], 0.0)
     advantages = {}

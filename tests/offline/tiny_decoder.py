@@ -69,6 +69,7 @@ def random_rows(seed, num_rows=4, length=24, packed=False):
             cut = start + len(agent) > length
             if cut:
                 end = UNFINISHED if agent[length - start] else CUT
+                rows.reward[row, stop - 1] = rng.normal()
             else:
                 end = TERMINAL if rng.random() < 0.6 else UNFINISHED
             rows.end[row, stop - 1] = end

@@ -65,7 +65,9 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
         assert rows.tokens[row].tolist() == tokens[:size] + [0] * (width - size)
         assert rows.segments[row].tolist() == [1] * size + [0] * (width - size)
         assert rows.is_action[row].tolist() == (agent[:size] + [False] * (1 + width - size))[1:]
-        np.testing.assert_allclose(rows.reward[row], ([*reward[:size], *[0.0] * (1 + width - size)])[1:], atol=1e-6)
+        cut = sum(reward[width:])
+        wanted = ([*reward[:size], cut, *[0.0] * (width - size)])[1:]
+        np.testing.assert_allclose(rows.reward[row], wanted, atol=1e-6)
         end = TERMINAL if store.episode(index).terminal else UNFINISHED
         if len(tokens) > width:
             end = UNFINISHED if agent[width] else CUT

@@ -99,7 +99,7 @@ def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
         yield moment(example.prompt, example.action)
 
 
-def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
+def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
     if template != "none" and (are_moments(transcripts) or made.get("format") == MANUAL):
@@ -109,7 +109,7 @@ def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Re
             "this one"
         )
     check_words(tokeniser, template)
-    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template])
+    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount)
 
 
 def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:

@@ -52,7 +52,8 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
 
     def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[TrainingJob, Callable[[Outcome], None]]:
         parts = find_policy(config, workdir, transcripts)
-        renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
+        discount = config.train_values.discount if recipe_of(config.train_values.recipe).v_target == "returns" else 1.0
+        renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
         job = make_values_job(config, folder, transcripts, parts, renderer, mesh, hosts)
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
