@@ -1,9 +1,10 @@
 """The return of AgileRL's ILQL and of ours after as many updates with the same batches of transcripts.
 
-    python -m benchmarks.peers.returns --updates=2000 --seeds=5 --peers_dir=runs/peers
+    python -m benchmarks.peers.returns --updates=1000 --seeds=5 --peers_dir=runs/peers
 
-Both learn a policy and its values together (ours as ilql+joint), with equal sizes and hyperparameters. Then both play
-the same games, and this program draws the letters for both: from the policy's logits + beta (Q - V).
+Both learn a policy and its values together (ours as ilql+joint), with equal sizes and hyperparameters, from games of
+Wordle with ten words, few enough for so few updates. Then both play the same games, and this program draws the letters
+for both: from the policy's logits + beta (Q - V).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import scipy.stats
 from flax import nnx
 
-from benchmarks.offline import ENV, HEADS, LAYERS, LONGEST, PLAYER, ROWS, WIDTH
+from benchmarks.offline import HEADS, LAYERS, LONGEST, PLAYER, WIDTH
 from benchmarks.peers.processes import SCRIPTS, install
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -45,7 +46,8 @@ from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import turns_of
 
-EPISODES, GAMES, BETAS = 20_000, 256, (0.0, 4.0, 16.0)
+WORDS = "apple cloud earth grape jolly light north queen table voice".split()
+EPISODES, BATCH, GAMES, BETAS = 20_000, 24, 256, (0.0, 4.0, 16.0)
 SAID = 6  # tokens of a guess
 Scores = Callable[[Sequence[Sequence[int]]], tuple[np.ndarray, np.ndarray]]  # contexts -> logits and Q - V. [N, V]
 
@@ -92,17 +94,19 @@ class Comparison:
 
     def __init__(self, updates: int) -> None:
         """Plays the recorded games."""
-        world = make_world(ENV)
+        with tempfile.TemporaryDirectory() as made:
+            (words := Path(made) / "words.txt").write_text("\n".join(WORDS))
+            world = make_world({"world": "wordle", "options": json.dumps({"words": str(words)})})
         assert isinstance(world, TextWorld)
         self.world, self.updates = world, updates
         recorded = turns_of(list(play_episodes(world, PLAYER, range(EPISODES), seed=0)))
         self.tokeniser, template = LetterTokeniser.from_texts(recorded.texts), TEMPLATES["marks"]
         self.renderer, self.live = Renderer(recorded, self.tokeniser, template), LiveRenderer(self.tokeniser, template)
-        self.settings = OfflineSettings(learning_rate=1e-3, polyak=0.5, max_gradient_norm=0.0)
+        self.settings = OfflineSettings(learning_rate=2e-3, polyak=0.5, max_gradient_norm=0.0)
 
     def batches(self, seed: int) -> np.ndarray:
-        """Numbers of the episodes in each batch. [updates, 2 ROWS]"""
-        return np.random.default_rng(seed).integers(EPISODES, size=(self.updates, 2 * ROWS))
+        """Numbers of the episodes in each batch. [updates, BATCH]"""
+        return np.random.default_rng(seed).integers(EPISODES, size=(self.updates, BATCH))
 
     def model(self, seed: int) -> ValueModel:
         """A new model without values."""
@@ -151,7 +155,7 @@ class Comparison:
 def main() -> None:
     """Prints a line per seed and side, and means with intervals over seeds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=2000)
+    parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--peers_dir", type=Path, default=Path("runs/peers"))
     flags = parser.parse_args()
