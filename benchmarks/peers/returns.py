@@ -46,7 +46,7 @@ from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import turns_of
 
-WORDS = "apple cloud earth grape jolly light north queen table voice".split()
+WORDS = ["apple", "cloud", "earth", "grape", "jolly", "light", "north", "queen", "table", "voice"]
 EPISODES, BATCH, GAMES, BETAS = 20_000, 24, 256, (0.0, 4.0, 16.0)
 SAID = 6  # tokens of a guess
 Scores = Callable[[Sequence[Sequence[int]]], tuple[np.ndarray, np.ndarray]]  # contexts -> logits and Q - V. [N, V]
@@ -94,9 +94,9 @@ class Comparison:
 
     def __init__(self, updates: int) -> None:
         """Plays the recorded games."""
-        with tempfile.TemporaryDirectory() as made:
-            (words := Path(made) / "words.txt").write_text("\n".join(WORDS))
-            world = make_world({"world": "wordle", "options": json.dumps({"words": str(words)})})
+        self._made = tempfile.TemporaryDirectory()  # as long as this object, since games read the file
+        (words := Path(self._made.name) / "words.txt").write_text("\n".join(WORDS))
+        world = make_world({"world": "wordle", "options": json.dumps({"words": str(words)})})
         assert isinstance(world, TextWorld)
         self.world, self.updates = world, updates
         recorded = turns_of(list(play_episodes(world, PLAYER, range(EPISODES), seed=0)))
