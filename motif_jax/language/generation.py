@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState
+from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, repeat_rows
 
 NEVER = -jnp.inf
 
@@ -100,20 +100,23 @@ def no_limits(vocabulary: int, num_rows: int, ends: tuple[int, ...] = ()) -> Tok
 def generate(
     model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, keys: jax.Array, sampling: TokenSampling,
     limits: TokenLimits, length: int, shift: Shift | None = None, arguments: Any = (), carry: Any = (),
+    repeats: int = 1,
 ) -> Generated:  # fmt: skip
     """Continues contexts.
 
     Args:
-      tokens, segments: contexts of one segment each; see `model.py`. [B, L]
+      tokens, segments: contexts of one segment each; see `model.py`. [B / repeats, L]
       keys: random keys, one per row. [B]
       shift: adds to the logits, see `Shift`.
       arguments, carry: inputs of the shift. Its carry has read the context except for the last token.
+      repeats: number of neighbouring rows that continue the same context, which is read once.
     """
     reading, hidden = model.begin(tokens, segments, length)
-    num_rows = len(tokens)
+    hidden, token = repeat_rows((hidden, last_token(model, tokens, segments)), repeats)
+    num_rows = len(token)
     empty = jnp.zeros((num_rows, length))
     first = _Loop(
-        jnp.int32(0), reading, hidden, last_token(model, tokens, segments), carry, jnp.zeros(num_rows, bool),
+        jnp.int32(0), reading.repeated(repeats), hidden, token, carry, jnp.zeros(num_rows, bool),
         jnp.full((num_rows, length), limits.pad, jnp.int32), empty,
     )  # fmt: skip
 

@@ -37,10 +37,20 @@ class PrefixState(NamedTuple):
         cache, seen, memory = take_rows((self.cache, self.seen, self.memory), index)
         return PrefixState(cache, seen, self.at, memory)
 
+    def repeated(self, times: int) -> PrefixState:
+        """Each row `times` times, side by side."""
+        cache, seen, memory = repeat_rows((self.cache, self.seen, self.memory), times)
+        return PrefixState(cache, seen, self.at, memory)
+
 
 def take_rows(tree: Any, index: jax.Array) -> Any:
     """Selects rows of all arrays."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def repeat_rows(tree: Any, times: int) -> Any:
+    """Repeats each row of all arrays, side by side."""
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf, times, 0), tree) if times > 1 else tree
 
 
 def causal_mask(segments: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ from flax import nnx
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate
-from motif_jax.language.model import Decoder, PrefixState
+from motif_jax.language.model import Decoder, PrefixState, repeat_rows
 from motif_jax.offline import mdp
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.decode import Reader, ShiftArguments, advantages, begin_shift, make_shift, value_of_texts
@@ -46,7 +46,8 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     """Makes a function to compile: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
 
     The model gives only the structure; parameters are arguments of the function. `kind`: sample, beam or rerank, with
-    `count` beams or candidates. A text of fewer than `length` tokens ends where the model's context is full.
+    `count` beams or candidates. A text of fewer than `length` tokens ends where the model's context is full. If `drawn`
+    has more rows than there are contexts, each context is read once, and continued by as many neighbours.
     """
     reader, language = reader_of(model), as_functions(model.graph, model.config)
     shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
@@ -64,22 +65,22 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         if model.recipe.values == "reply":
             target = target | {"trunk": policy}  # Q reads the policy's hidden states
         shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
-        rows, keys = (tokens, segments), _keys(key, drawn)
+        contexts, keys, repeats = (tokens, segments), _keys(key, drawn), len(drawn) // len(tokens)
         if kind == "rerank":
-            rows = jnp.repeat(tokens, count, 0), jnp.repeat(segments, count, 0)
-            keys = jax.vmap(_keys, (0, None))(keys, jnp.arange(count)).reshape(-1)
+            keys, repeats = jax.vmap(_keys, (0, None))(keys, jnp.arange(count)).reshape(-1), repeats * count
+        rows: tuple[jax.Array, jax.Array] = repeat_rows(contexts, repeats)
         left = jnp.full(len(rows[0]), length)
         if model.config.max_positions:
             left = jnp.minimum(left, model.config.max_positions - (rows[1] > 0).sum(1))
         # In a full context the end mark is forced. Only the comparison of beams counts its log-probability.
         ended = jnp.arange(length) >= left[:, None]  # [B, N]
         own = TokenLimits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
-        memory: Any = begin_shift(reader, shifting, *rows, length, clipped) if shift else ()
+        memory: Any = begin_shift(reader, shifting, *contexts, length, clipped, repeats) if shift else ()
         more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": memory}
         if kind == "beam":
             found = search(writer, *rows, count, own, length, **more)
         else:
-            found = generate(writer, *rows, keys, numbers.sampling, own, length, **more)
+            found = generate(writer, *contexts, keys, numbers.sampling, own, length, **more, repeats=repeats)
         lengths = jnp.minimum(found.lengths, left)  # without a forced end mark
         log_probs = jnp.where(ended, 0.0, found.log_probs)
         written = Written(found.tokens, lengths, log_probs.sum(1), log_probs)
@@ -87,7 +88,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
             return written
         value = value_of_texts(language, model.recipe, shifting, *rows, found.tokens, lengths)
         rank = numbers.rerank_values * value + numbers.rerank_log_prob * written.log_prob
-        best = jnp.arange(len(tokens)) * count + rank.reshape(-1, count).argmax(1)
+        best = jnp.arange(len(drawn)) * count + rank.reshape(-1, count).argmax(1)
         return Written(*(array[best] for array in written))
 
     return program
@@ -203,11 +204,11 @@ def make_replies(
         start = jnp.pad(start, ((0, 0), (0, max(max_texts - width, 0))), constant_values=width)
         segment = jnp.take_along_axis(rows.segments, jnp.minimum(start, width - 1), 1)
         before = (rows.segments[:, None] == segment[..., None]) & (jnp.arange(width) <= start[..., None])  # [B, K, T]
-        segments = jnp.repeat(before.reshape(-1, width).astype(jnp.int32), count, 0)  # [B * K * n, T]
-        tokens = jnp.repeat(rows.tokens, max_texts * count, 0)
+        contexts = jnp.repeat(rows.tokens, max_texts, 0), before.reshape(-1, width).astype(jnp.int32)  # [B * K, T]
+        tokens, segments = repeat_rows(contexts, count)  # [B * K * n, T]
         each = jax.vmap(lambda key: jax.random.split(key, max_texts * count))(keys).reshape(-1)
         limits = TokenLimits(allowed, stops, jnp.zeros((len(tokens), 0), jnp.int32))
-        found = generate(policy, tokens, segments, each, TokenSampling(), limits, length)
+        found = generate(policy, *contexts, each, TokenSampling(), limits, length, repeats=count)
 
         # ---- features: one pass over the context and the reply
         there = jnp.arange(length) < found.lengths[:, None]

@@ -18,9 +18,10 @@ from tiny_writer import POSITIONS, TOKENISER, make_value_model
 from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import condition
+from motif_jax.policies import writing
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, decodings_of, describe_unused
 from motif_jax.policies.programs import as_functions
-from motif_jax.policies.writing import ValueWriter
+from motif_jax.policies.writing import ValueWriter, pad_contexts
 from motif_jax.structs import UserError
 
 CONTEXTS = [TOKENISER.encode(text, marks=True) for text in (
@@ -164,6 +165,29 @@ def test_what_one_conversation_gets_does_not_depend_on_the_others():
         ((text, odds),) = write(decoding, contexts=[tokens], numbers=(number,))
         assert text == together[number][0]
         assert odds == pytest.approx(together[number][1], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sample", "rerank"])
+def test_equal_contexts_of_neighbours_are_read_once(kind, monkeypatch):
+    writer, contexts = ValueWriter(make_value_model()), [CONTEXTS[1]] * 4 + [CONTEXTS[3]] * 4
+    decoding = Decoding(kind, 1.0, max_tokens=5, batch_size=8, candidates=3)
+    apart = texts_of(writer.write(contexts, decoding, KEY, range(8)))
+    monkeypatch.setattr(writing, "SHARED_FROM", 2)
+    read = []
+    monkeypatch.setattr(writing, "pad_contexts", lambda rows, size: read.append(size) or pad_contexts(rows, size))
+    shared = texts_of(writer.write(contexts, decoding, KEY, range(8)))
+    assert read == [2]
+    assert [text for text, _ in shared] == [text for text, _ in apart]
+    assert len({text for text, _ in shared[:4]}) > 1
+    np.testing.assert_allclose([odds for _, odds in shared], [odds for _, odds in apart], rtol=1e-4)
+
+
+def test_which_neighbours_have_equal_contexts():
+    long, other = [1] * writing.SHARED_FROM, [2] * writing.SHARED_FROM
+    counted = {8: [long] * 8, 4: [long] * 8 + [other] * 4, 2: [long, long, other, other, long, long], 1: [long, other]}
+    for times, contexts in counted.items():
+        assert writing.count_equal(contexts) == times
+    assert writing.count_equal([long[1:]] * 8) == 1  # too short
 
 
 def test_one_beam_is_greedy_and_more_find_what_is_more_probable():
