@@ -75,8 +75,14 @@ def measure_rate(name: str, environment: Path, task: Mapping[str, Any]) -> float
     raise PeerError(f"it printed no rate; its last line: {explain(output)}")
 
 
+def variables(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of a peer's process: those of this one, without those that name its Python."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return kept | dict(more or {})
+
+
 def run(
-    command: Sequence[str], limit_s: float, variables: Mapping[str, str] | None = None, folder: str | None = None
+    command: Sequence[str], limit_s: float, more: Mapping[str, str] | None = None, folder: str | None = None
 ) -> str:
     """Runs a command in a process group of its own, which is killed at the end; `folder`: where, or here.
 
@@ -86,12 +92,11 @@ def run(
     Raises:
       PeerError: it fails, or does not end within `limit_s` seconds.
     """
-    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     output, deadline = b"", time.monotonic() + limit_s
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=inherited | dict(variables or {}), start_new_session=True, cwd=folder,
+            env=variables(more), start_new_session=True, cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise PeerError(clean(error, 200)) from error

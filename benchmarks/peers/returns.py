@@ -2,9 +2,10 @@
 
     python -m benchmarks.peers.returns --updates=1000 --seeds=5 --peers_dir=runs/peers
 
-Both learn a policy and its values together (ours as ilql+joint), with equal sizes and hyperparameters, from games of
-Wordle with ten words, few enough for so few updates. Then both play the same games, and this program draws the letters
-for both: from the policy's logits + beta (Q - V).
+Both learn a policy and its values together (ours as ilql+joint), with equal networks for values, learning rates and
+weights of losses, from games of Wordle with ten words, few enough for so few updates. Then both play the same games,
+and this program draws the letters for both: from the policy's logits + beta (Q - V). Differences: AgileRL's policy has
+a head with two hidden layers; our learning rate rises during the first 50 updates.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import scipy.stats
 from flax import nnx
 
 from benchmarks.offline import HEADS, LAYERS, LONGEST, PLAYER, WIDTH
-from benchmarks.peers.processes import SCRIPTS, install
+from benchmarks.peers.processes import SCRIPTS, PeerError, install, variables
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
@@ -85,7 +86,9 @@ def ask(process: subprocess.Popen[str], contexts: Sequence[Sequence[int]]) -> tu
     assert process.stdout is not None
     process.stdin.write(json.dumps([list(tokens) for tokens in contexts]) + "\n")
     process.stdin.flush()
-    found = json.loads(process.stdout.readline())
+    if not (line := process.stdout.readline()):
+        raise PeerError(f"it ended with status {process.wait()}")
+    found = json.loads(line)
     return np.array(found["logits"]), np.array(found["advantage"])
 
 
@@ -140,7 +143,9 @@ class Comparison:
         task |= {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "vocabulary": self.tokeniser.size, "seed": seed}
         task |= {"transcripts": str(file), "longest": 2 * LONGEST}
         command = [str(environment / "bin" / "python"), str(SCRIPTS / "run_agilerl_ilql.py"), json.dumps(task)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=variables()
+        )
         return ScoredWriter(self.model(seed), partial(ask, process)), process
 
     def returns(self, writer: ValueWriter, seed: int) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Updates AgileRL's ILQL on given transcripts, and prints how many tokens of the agent it learns from per second.
 
 For returns.py, it learns the policy too, from given batches; then it answers contexts with logits and advantages.
-Its heads are replaced by heads with one hidden layer, as ours are.
+Its heads of values are replaced by heads with one hidden layer, as ours are.
 """
 
 from __future__ import annotations

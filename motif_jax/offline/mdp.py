@@ -73,9 +73,10 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
 
 
 def returns_to_go(rows: Rows, discount: float) -> jax.Array:
-    """Returns the discounted sum of rewards from each token of the agent on, counted per such token. [B, T]
+    """Returns the sum of rewards from each token of the agent on, discounted once per such token. [B, T]
 
-    It includes what was cut off, if the `Renderer` has the same discount. Elsewhere: from the agent's next token on.
+    At other tokens, it is that of the agent's next one. The `Renderer` must have the same discount, which it applies to
+    the rewards that it cuts off.
     """
     factor = jnp.where(jnp.asarray(rows.is_action), discount, 1.0)
     segments = jnp.asarray(rows.segments)
@@ -92,7 +93,7 @@ def returns_to_go(rows: Rows, discount: float) -> jax.Array:
 
 
 def episode_returns(rows: Rows) -> jax.Array:
-    """Returns the sum of rewards of each position's episode. [B, T]"""
+    """Returns the sum of rewards of each position's episode, if the `Renderer` has the discount 1. [B, T]"""
     reward, first = jnp.asarray(rows.reward), first_of_segment(rows.segments)
     before = jnp.pad(jnp.cumsum(reward, 1), ((0, 0), (1, 0)))
     sums = [jnp.take_along_axis(before, at, 1) for at in (last_of_segment(rows.segments) + 1, first)]

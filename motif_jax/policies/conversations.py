@@ -14,6 +14,7 @@ from motif_jax.envs.world import to_row, to_text
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import ArraySpec, Episode
+from motif_jax.transcripts.live import ConversationTokens
 
 NOT_WRITTEN = -1
 
@@ -31,50 +32,51 @@ def play_games(
     world: TextWorld, writer: ValueWriter, decoding: Decoding, episodes: Iterable[int], *, seed: int, stream: int
 ) -> list[Episode]:
     """Plays episodes side by side in this process, without a pool; see `play_tokens`."""
-    return [game.episode for game in play_tokens(world, writer, decoding, episodes, jax.random.key(seed), seed, stream)]
+    longest, key = writer.model.config.max_positions, jax.random.key(seed)
+    return [game.episode for game in play_tokens(world, writer, decoding, episodes, key, seed, stream, longest)]
 
 
 def play_tokens(
     world: TextWorld, writer: ValueWriter, decoding: Decoding, episodes: Iterable[int], key: jax.Array, seed: int,
-    stream: int,
+    stream: int, longest: int = 0,
 ) -> list[Played]:  # fmt: skip
     """Plays episodes side by side in this process, and keeps their tokens.
 
     The episodes' numbers, seed and stream determine the games; `key` samples episodes of the same number differently.
+    `longest`: conversations of more tokens begin anew, see `ConversationTokens`, and only tokens since then are kept.
+    0: none begins anew, and the policy writes empty texts in a full context.
     """
-    renderer, games, tokens, found = writer.model.renderer, [], [], []
+    renderer, games, talks, found = writer.model.renderer, [], [], []
     texts: list[list[int]] = []
     log_probs: list[list[float]] = []
     for number in episodes:
         game = world.game(shown=False)
         game.begin(game_seed(seed, stream, number), number)
         games.append(game)
-        tokens.append(renderer.begin(game.heard))
-        texts.append([NOT_WRITTEN] * len(tokens[-1]))
-        log_probs.append([0.0] * len(tokens[-1]))
+        talks.append(ConversationTokens(renderer, game.heard, longest, decoding.max_tokens))
+        texts.append([NOT_WRITTEN] * len(talks[-1].tokens))
+        log_probs.append([0.0] * len(talks[-1].tokens))
     turn = 0
     while playing := [at for at, game in enumerate(games) if not game.end]:
-        written = writer.write([tokens[at] for at in playing], decoding, jax.random.fold_in(key, turn), playing)
+        contexts = [talks[at].context() for at in playing]
+        written = writer.write(contexts, decoding, jax.random.fold_in(key, turn), playing)
         world.expect([reply.text for reply in written])
         for at, reply in zip(playing, written, strict=True):
             games[at].say(reply.text)
-            ended = reply.tokens[-1:] == [renderer.stop]
-            after = ([] if ended else [renderer.stop]) + renderer.heard(games[at].heard)
-            tokens[at] += reply.tokens + after
+            mark = [] if reply.tokens[-1:] == [renderer.stop] else [renderer.stop]
+            talks[at].said(reply.tokens + mark)
+            after = mark + talks[at].heard(games[at].heard)
             texts[at] += [turn] * len(reply.tokens) + [NOT_WRITTEN] * len(after)
             log_probs[at] += reply.log_probs.tolist() + [0.0] * len(after)
         turn += 1
-    for game, *rest in zip(games, tokens, texts, log_probs, strict=True):
-        found.append(Played._make((game.record(), *rest)))
+    for game, talk, *rest in zip(games, talks, texts, log_probs, strict=True):
+        found.append(Played._make((game.record(), talk.tokens, *rest)))
         game.close()
     return found
 
 
 class WritingPlayer:
-    """An `inference.BatchedPolicy` whose actions are texts.
-
-    When the model's context is full, the conversation begins anew from the world's last text.
-    """
+    """An `inference.BatchedPolicy` whose actions are texts."""
 
     reads: tuple[str, ...] = ("heard",)
 
@@ -83,7 +85,7 @@ class WritingPlayer:
         self.outputs = {"probability": ArraySpec((), "float32")}  # probability of the whole text
         self.starts: dict[str, ArraySpec] = {}
         self._writer, self._decoding, self._width = writer, decoding, width
-        self._tokens: list[list[int]] = [[] for _ in range(num_games)]
+        self._talks: list[ConversationTokens | None] = [None] * num_games
         self._key, self._calls = jax.random.key(seed), 0
 
     def room(self, count: int) -> int:
@@ -93,19 +95,19 @@ class WritingPlayer:
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        renderer = self._writer.model.renderer
-        for row, game in enumerate(games.tolist()):
-            heard = to_text(observations["heard"][row].tolist())
-            longer = self._tokens[game] + renderer.heard(heard)
-            self._tokens[game] = renderer.begin(heard) if first[row] or self._is_full(longer) else longer
-        key, numbers = jax.random.fold_in(self._key, self._calls), games.tolist()
+        model, numbers, talks = self._writer.model, games.tolist(), []
+        for row, game in enumerate(numbers):
+            heard, talk = to_text(observations["heard"][row].tolist()), self._talks[game]
+            if first[row] or talk is None:
+                longest = model.config.max_positions
+                talk = self._talks[game] = ConversationTokens(model.renderer, heard, longest, self._decoding.max_tokens)
+            else:
+                talk.heard(heard)
+            talks.append(talk)
+        key = jax.random.fold_in(self._key, self._calls)
         self._calls += 1
-        written = self._writer.write([self._tokens[game] for game in numbers], self._decoding, key, numbers)
+        written = self._writer.write([talk.context() for talk in talks], self._decoding, key, numbers)
         actions = np.stack([to_row(reply.text, self._width) for reply in written])
-        for game, action in zip(games.tolist(), actions, strict=True):
-            self._tokens[game] = self._tokens[game] + renderer.said(to_text(action.tolist()))  # possibly cut to `width`
+        for talk, action in zip(talks, actions, strict=True):
+            talk.said(model.renderer.said(to_text(action.tolist())))  # possibly cut to `width`
         return actions, {"probability": np.array([reply.probability for reply in written], np.float32)}
-
-    def _is_full(self, tokens: list[int]) -> bool:
-        longest = self._writer.model.config.max_positions
-        return 0 < longest < len(tokens) + self._decoding.max_tokens

@@ -23,7 +23,8 @@ from motif_jax.policies.programs import DecodingNumbers, make_probabilities, mak
 from motif_jax.policies.values import ValueModel
 from motif_jax.structs import UserError
 
-SHARED_FROM = 64  # tokens of equal contexts that are read once; for shorter ones, it is not worth another program
+# Equal contexts of so many tokens are read once; for shorter ones, compiling another program costs more than it saves.
+SHARED_FROM = 64
 WIDTHS = 32  # contexts are padded to a multiple of this; a smaller one saves reading but compiles more programs
 
 
@@ -88,9 +89,9 @@ class ValueWriter:
         order = sorted(going_on, key=lambda row: len(contexts[row]))
         for start in range(0, len(order), decoding.batch_size):
             chunk = order[start : start + decoding.batch_size]
-            each = [contexts[row] for row in chunk]
-            equal = count_equal(each) if decoding.kind != "beam" and len(each) == decoding.batch_size else 1
-            tokens, segments = pad_contexts(each[::equal], decoding.batch_size // equal)
+            read = [contexts[row] for row in chunk]
+            equal = count_equal(read) if decoding.kind != "beam" and len(read) == decoding.batch_size else 1
+            tokens, segments = pad_contexts(read[::equal], decoding.batch_size // equal)
             program = self._program(decoding)
             drawn = np.array(numbers, np.int32)[np.resize(chunk, decoding.batch_size)]
             params, (tokens, segments, drawn) = self._place(tokens, segments, drawn)
@@ -149,10 +150,14 @@ class ValueWriter:
 
 
 def count_equal(contexts: Sequence[Sequence[int]]) -> int:
-    """How many neighbours at a time have an equal, long context: 8, 4, 2 or 1."""
+    """The largest of 8, 4 and 2 so that each run of so many neighbours has one long context; otherwise 1.
+
+    The contexts that remain must be divisible among this host's devices.
+    """
     for times in (8, 4, 2) if len(contexts[0]) >= SHARED_FROM else ():
         firsts = [row - row % times for row in range(len(contexts))]
-        if len(contexts) % times == 0 and all(contexts[row] == contexts[first] for row, first in enumerate(firsts)):
+        divisible = len(contexts) % (times * jax.local_device_count()) == 0
+        if divisible and all(contexts[row] == contexts[first] for row, first in enumerate(firsts)):
             return times
     return 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 from motif_jax.transcripts.render import FLAG, Template
@@ -40,3 +42,34 @@ class LiveRenderer:
         """The tokens of all marks except the end of the agent's texts, which the agent writes."""
         others = (self._action_start, self._text_start, self._text_end, self._episode_end)
         return {token for mark in others for token in mark} - {self.stop}
+
+
+class ConversationTokens:
+    """The tokens of a conversation that a model reads.
+
+    When little of the model's context is left, the conversation begins anew from the world's last text.
+    """
+
+    def __init__(self, renderer: LiveRenderer, heard: str, longest: int, max_tokens: int):
+        """`longest`: tokens that the model reads; 0: any number. `max_tokens`: of a text of the agent.
+
+        Little is less than `max_tokens`, and less than an eighth of the context.
+        """
+        self.tokens, self._renderer, self._heard = renderer.begin(heard), renderer, heard
+        self._most = longest - min(max_tokens, longest // 8) if longest else sys.maxsize
+
+    def context(self) -> list[int]:
+        """The tokens before the agent's next text."""
+        if len(self.tokens) > self._most:
+            self.tokens = self._renderer.begin(self._heard)
+        return self.tokens
+
+    def said(self, tokens: list[int]) -> None:
+        """Adds the tokens of a text of the agent, with its end mark."""
+        self.tokens = self.tokens + tokens
+
+    def heard(self, text: str) -> list[int]:
+        """Adds a text of the world, and returns its tokens."""
+        self._heard, tokens = text or self._heard, self._renderer.heard(text)
+        self.tokens = self.tokens + tokens
+        return tokens

@@ -56,7 +56,9 @@ class Rows(NamedTuple):
     segments: Array  # int32: 1 in an episode, 0 after its end
     is_action: Array  # bool: the next token is the agent's
     closes: Array  # bool: the last action position of an utterance
-    reward: Array  # float32: of an utterance, at its last action position; at the last token before a cut, what was cut
+    reward: (
+        Array  # float32: of an utterance, at its last action position; at the last token of a cut row: see `Renderer`
+    )
     end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
 
 
@@ -77,7 +79,7 @@ class Renderer:
     def __init__(self, turns: Turns, tokeniser: Tokeniser, template: Template, flag: str = FLAG, discount: float = 1.0):
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text.
 
-        `discount`: of rewards that `rows` cuts off, per token of the agent.
+        `discount`: factor per token of the agent, for rewards that `rows` cuts off.
         """
         texts = turns.texts
         turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only

@@ -1,11 +1,16 @@
-"""Conversations that a policy keeps while it plays in a pool."""
+"""Conversations that a policy keeps while it plays."""
 
+import itertools
+
+import jax
 import numpy as np
 import pytest
 from tiny_writer import POSITIONS, make_value_model
 
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import to_row
-from motif_jax.policies.conversations import WritingPlayer
+from motif_jax.envs.worlds import make_world
+from motif_jax.policies.conversations import WritingPlayer, play_games, play_tokens
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
 
@@ -16,24 +21,47 @@ HEARD = "<b><y><g><b><b>"
 class Noting(ValueWriter):
     """Keeps the contexts that it is given."""
 
+    given: list[list[int]]
+
     def write(self, contexts, decoding, key, numbers):
         self.given = [list(tokens) for tokens in contexts]
         return super().write(contexts, decoding, key, numbers)
 
 
-def test_a_full_context_begins_anew_from_the_world_s_last_text():
-    writer, decoding = Noting(make_value_model()), Decoding("greedy", max_tokens=5, batch_size=1)
-    renderer = writer.model.renderer
-    player = WritingPlayer(writer, decoding, width=8, num_games=1, seed=0)
-    wanted, begun = [], 0
-    for turn in range(12):
-        observation = {"heard": to_row(HEARD, 40)[None]}
-        actions, _ = player(observation, np.array([turn == 0]), np.array([0]))
-        longer = wanted + renderer.heard(HEARD)
-        full = len(longer) + decoding.max_tokens > POSITIONS
-        begun += turn == 0 or full
-        wanted = renderer.begin(HEARD) if turn == 0 or full else longer
-        assert writer.given == [wanted]
-        said = bytes(actions[0].astype(np.uint8)).rstrip(b"\0").decode()
-        wanted = wanted + renderer.said(said)
-    assert 2 < begun < 12
+def contexts_of(heard, max_tokens):
+    """The contexts of a game in which the world says these texts, and those by the rule, one after another."""
+    writer, decoding = Noting(make_value_model()), Decoding("greedy", max_tokens=max_tokens, batch_size=1)
+    renderer, player = writer.model.renderer, WritingPlayer(writer, decoding, width=8, num_games=1, seed=0)
+    given, wanted, last, said = [], [], "", []
+    for turn, text in enumerate(heard):
+        last = text or last
+        tokens = renderer.begin(text) if turn == 0 else said + renderer.heard(text)
+        if len(tokens) > POSITIONS - min(max_tokens, POSITIONS // 8):
+            tokens = renderer.begin(last)
+        actions, _ = player({"heard": to_row(text, 40)[None]}, np.array([turn == 0]), np.array([0]))
+        said = tokens + renderer.said(bytes(actions[0]).rstrip(b"\0").decode())
+        given.append(writer.given[0])
+        wanted.append(tokens)
+    return given, wanted
+
+
+@pytest.mark.parametrize("max_tokens", [2, 5, POSITIONS - 1])
+@pytest.mark.parametrize("heard", [[HEARD] * 12, ["", HEARD] + [""] * 12, [""] * 12])
+def test_a_long_conversation_begins_anew_from_the_world_s_last_text(heard, max_tokens):
+    given, wanted = contexts_of(heard, max_tokens)
+    assert given == wanted
+    sizes = [len(tokens) for tokens in given]
+    assert max(sizes) > POSITIONS // 2  # it is not begun anew before
+    assert any(later < earlier for earlier, later in itertools.pairwise(sizes))
+
+
+def test_games_begin_anew_unless_their_tokens_are_learnt_from():
+    model, world = make_value_model(), make_world({"world": "wordle", "options": "{}"})
+    writer = Noting(model._replace(config=model.config._replace(max_positions=16)))
+    decoding = Decoding("greedy", max_tokens=6, batch_size=2)
+    play_games(world, writer, decoding, range(2), seed=0, stream=SeedStream.EVALUATE)
+    assert max(map(len, writer.given)) <= 16 - 2
+    games = play_tokens(world, writer, decoding, range(2), jax.random.key(0), 0, SeedStream.EVALUATE)
+    assert max(map(len, writer.given)) > 16
+    for game in games:
+        assert len(game.tokens) == len(game.text) == len(game.log_probs)

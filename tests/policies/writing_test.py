@@ -167,10 +167,13 @@ def test_what_one_conversation_gets_does_not_depend_on_the_others():
         assert odds == pytest.approx(together[number][1], rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["sample", "rerank"])
-def test_equal_contexts_of_neighbours_are_read_once(kind, monkeypatch):
-    writer, contexts = ValueWriter(make_value_model()), [CONTEXTS[1]] * 4 + [CONTEXTS[3]] * 4
-    decoding = Decoding(kind, 1.0, max_tokens=5, batch_size=8, candidates=3)
+@pytest.mark.parametrize(("recipe", "changes"), [
+    ("ilql", {}), ("ilql", {"clip": 0.5}), ("ilql", {"kind": "rerank"}), ("utterance_ilql", {"kind": "rerank"}),
+    ("decision_transformer", {"beta": 0.0, "wanted_return": -1.0}),
+])  # fmt: skip
+def test_equal_contexts_of_neighbours_are_read_once(recipe, changes, monkeypatch):
+    writer, contexts = ValueWriter(make_value_model(recipe)), [CONTEXTS[1]] * 4 + [CONTEXTS[3]] * 4
+    decoding = replace(Decoding("sample", 1.0, max_tokens=5, batch_size=8, candidates=3), **changes)
     apart = texts_of(writer.write(contexts, decoding, KEY, range(8)))
     monkeypatch.setattr(writing, "SHARED_FROM", 2)
     read = []
@@ -182,12 +185,14 @@ def test_equal_contexts_of_neighbours_are_read_once(kind, monkeypatch):
     np.testing.assert_allclose([odds for _, odds in shared], [odds for _, odds in apart], rtol=1e-4)
 
 
-def test_which_neighbours_have_equal_contexts():
+def test_which_neighbours_have_equal_contexts(monkeypatch):
     long, other = [1] * writing.SHARED_FROM, [2] * writing.SHARED_FROM
     counted = {8: [long] * 8, 4: [long] * 8 + [other] * 4, 2: [long, long, other, other, long, long], 1: [long, other]}
     for times, contexts in counted.items():
         assert writing.count_equal(contexts) == times
     assert writing.count_equal([long[1:]] * 8) == 1  # too short
+    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
+    assert writing.count_equal([long] * 8) == 4  # two contexts, for two devices
 
 
 def test_one_beam_is_greedy_and_more_find_what_is_more_probable():

@@ -109,12 +109,16 @@ def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):
     assert shown == {"beta 4, sampled", "beta 4, sampled, without logits"}
 
 
-def test_letters_are_shown_as_far_as_the_model_reads():
+def test_letters_are_those_of_the_context_that_the_policy_has_read():
     writer = ValueWriter(make_value_model())
     turns = [Turn("abcde", -1.0), Turn("<b><b><b><y><g>")] * 7
     found = turns_of(writer, Decoding(), turns)
     shown = [len(turn["tokens"]) for turn in found]
-    assert shown == [6, 6, 5] + [0] * 4  # 30 tokens are read: a mark, and 12 for each guess and its answer
+    # 30 tokens are read: a mark, and 12 for each guess and its answer; then it begins anew from an answer of 7 tokens.
+    assert shown == [6, 6, 5, 6, 6, 6, 6]
+    again = turns_of(writer, Decoding(), [Turn(turns[1].text), *turns[:4]])
+    for late, early in zip(found[3:5], again, strict=True):
+        assert late["tokens"] == early["tokens"]
 
 
 @pytest.mark.quick

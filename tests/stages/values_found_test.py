@@ -1,5 +1,7 @@
 """What values have found out, on recorded games of Wordle and with values that are known."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -9,8 +11,11 @@ from value_of_texts_test import heads
 
 from motif_jax.actors.recorded import play_branches
 from motif_jax.envs.worlds import make_world
+from motif_jax.experiment import defaults
+from motif_jax.offline import mdp
 from motif_jax.offline.update import OfflineState
 from motif_jax.stages.train_values.found import Chosen, best_texts, make_readers, ranks
+from motif_jax.stages.train_values.learning import renderer_of
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import TranscriptWriter
@@ -55,6 +60,17 @@ def test_ranks_compare_the_expert_with_its_branches_in_the_same_moment(recorded)
             share = np.mean([0.5 * (one == other) + (one > other) for one, other in ids])
             assert found[number]["online"][place] == pytest.approx(share, abs=1e-4)
         assert found[number]["online"][5] == 0.5
+
+
+@pytest.mark.parametrize(("recipe", "discount"), [("monte_carlo", 0.5), ("decision_transformer", 1.0)])
+def test_returns_of_rows_that_are_cut_are_those_of_whole_rows(recorded, recipe, discount):
+    store, _, tokeniser, _ = recorded
+    config = defaults()
+    config.train_values.recipe, config.train_values.discount, config.transcripts.template = recipe, 0.5, "marks"
+    renderer = renderer_of(config, store, SimpleNamespace(tokeniser=tokeniser))
+    whole, cut = (mdp.returns_to_go(renderer.rows(np.arange(12), width), discount) for width in (WIDTH, 20))
+    np.testing.assert_allclose(cut, whole[:, :20], atol=1e-5)
+    assert (whole[:, 0] != 0).any()
 
 
 def test_a_branch_that_says_what_the_expert_said_is_no_pair(tmp_path):

@@ -24,6 +24,7 @@ from motif_jax.policies.writing import Probabilities, ValueWriter
 from motif_jax.stages.evaluate.contenders import Contender
 from motif_jax.structs import Turn, UserError
 from motif_jax.system.files import write_json
+from motif_jax.transcripts.live import ConversationTokens
 
 MOST_LIKELY = 4  # tokens shown of each distribution
 LONGEST = 64  # tokens of a text; the rest is left out
@@ -122,23 +123,29 @@ def write_letters(
 
 def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:
     """The agent's texts in a conversation, as `write_letters` describes them."""
-    renderer = writer.model.renderer
+    renderer, longest = writer.model.renderer, writer.model.config.max_positions
     heard_first = bool(turns) and not turns[0].is_action
-    tokens = renderer.begin(turns[0].text if heard_first else "")
-    spans: list[tuple[int, int]] = []
+    talk = ConversationTokens(renderer, turns[0].text if heard_first else "", longest, decoding.max_tokens)
+    read: list[list[int]] = []  # the conversation, and again from each text at which it begins anew
+    spans: list[tuple[int, int, int]] = []  # of the agent's texts: which of `read`, start, stop
     found: list[dict[str, Any]] = []
     for at in range(heard_first, len(turns)):
         turn = turns[at]
-        more = renderer.said(turn.text) if turn.is_action else renderer.heard(turn.text)
-        if turn.is_action:
-            answer = turns[at + 1].text if at + 1 < len(turns) and not turns[at + 1].is_action else ""
-            found.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
-            spans.append((len(tokens), len(tokens) + min(len(more), LONGEST)))
-        tokens = tokens + more
-    known = writer.probabilities(tokens, decoding)
-    for turn_found, (start, stop) in zip(found, spans, strict=True):
-        places = range(start, min(stop, len(known.policy)))  # the policy does not write beyond the model's context
-        turn_found["tokens"] = [_one_token(writer, known, place - 1, tokens[place]) for place in places]
+        if not turn.is_action:
+            talk.heard(turn.text)
+            continue
+        answer = turns[at + 1].text if at + 1 < len(turns) and not turns[at + 1].is_action else ""
+        found.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
+        start, said = len(talk.context()), renderer.said(turn.text)
+        talk.said(said)
+        if not read or start < len(read[-1]):
+            read.append([])
+        read[-1] = talk.tokens
+        spans.append((len(read) - 1, start, start + min(len(said), LONGEST)))
+    known = [writer.probabilities(tokens, decoding) for tokens in read]
+    for turn_found, (number, start, stop) in zip(found, spans, strict=True):
+        places = range(start, min(stop, len(known[number].policy)))  # no text goes beyond the model's context
+        turn_found["tokens"] = [_one_token(writer, known[number], at - 1, read[number][at]) for at in places]
     return found
 
 

@@ -52,8 +52,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
 
     def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[TrainingJob, Callable[[Outcome], None]]:
         parts = find_policy(config, workdir, transcripts)
-        discount = config.train_values.discount if recipe_of(config.train_values.recipe).v_target == "returns" else 1.0
-        renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
+        renderer = renderer_of(config, transcripts, parts)
         job = make_values_job(config, folder, transcripts, parts, renderer, mesh, hosts)
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
@@ -69,6 +68,13 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
     if not config.distributed.process_id:
         check_made(folder / POLICY, FILES)  # now, as it may be replaced at the end
     run_offline(config, STAGE, folder, lambda may: open_transcripts(config, workdir, may), prepare)
+
+
+def renderer_of(config: ConfigDict, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
+    """The renderer, with the discount of the returns that the recipe learns from."""
+    section = config.train_values
+    discount = section.discount if recipe_of(section.recipe).v_target == "returns" else 1.0
+    return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
 
 
 def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> LanguageParts:
