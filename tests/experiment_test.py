@@ -83,9 +83,11 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("key", "other"), [("policy.online.heads", 5), ("policy.exploration", "symmetric_kl")])
+@pytest.mark.parametrize(("key", "other"), [
+    ("policy.online.heads", 5), ("policy.exploration", "symmetric_kl"), ("reward.early_stop", 3),
+])  # fmt: skip
 def test_a_value_that_is_gone_locks_nobody_out_who_left_it_as_it_was(tmp_path, key, other):
-    config = ConfigDict(WHOLE)
+    config, stage = ConfigDict(WHOLE), STAGES[f"train_{key.partition('.')[0]}"]
     for value, about in (
         (GONE[key], contextlib.nullcontext()),
         (other, pytest.raises(UserError, match=f"with {key} = {other!r}, a value that this version does not know")),
@@ -93,7 +95,7 @@ def test_a_value_that_is_gone_locks_nobody_out_who_left_it_as_it_was(tmp_path, k
         config.update_from_flattened_dict({key: value})
         write_config(tmp_path, config)
         with about:
-            check_same_experiment(ConfigDict(WHOLE), tmp_path, tmp_path / "config.json", STAGES["train_policy"])
+            check_same_experiment(ConfigDict(WHOLE), tmp_path, tmp_path / "config.json", stage)
 
 
 @pytest.mark.quick
