@@ -139,7 +139,7 @@ def test_any_record_of_a_shard_is_read_or_refused(dataset, content):
         file.write_bytes(content)
         assert refused(lambda: read_record(file))
     folder = dataset.path.parent / "annotations/other"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "merged.json").write_bytes(content)
     assert not is_merged(dataset, "other", {})
 
