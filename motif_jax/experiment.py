@@ -22,7 +22,8 @@ from motif_jax.system.jax_start import check_jax_starts, divide_cpu
 from motif_jax.system.locks import take
 from motif_jax.system.own_folders import check_no_links
 
-GONE = {"policy.online.heads": 1}  # values of earlier versions; with these settings, nothing has changed
+# Values of earlier versions; with these settings, nothing has changed.
+GONE = {"policy.exploration": "entropy", "policy.online.heads": 1, "reward.early_stop": 0}
 
 
 def check(config: ConfigDict, names: list[str]) -> list[Stage]:

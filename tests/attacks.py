@@ -1,9 +1,10 @@
-"""What a stranger may put in the place of a file, and a guard against whoever waits for it for ever."""
+"""What a stranger may put in the place of a file, and guards against who waits for it for ever or reads it whole."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -97,3 +98,15 @@ def at_once() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, half + signal.getitimer(signal.ITIMER_REAL)[0])
         signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def little_memory(gib: int) -> Iterator[None]:
+    """The process cannot take more than so much beside what it has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + gib * 2**30, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

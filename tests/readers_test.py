@@ -3,13 +3,12 @@
 import ast
 import contextlib
 import os
-import resource
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from attacks import ATTACKS, at_once
+from attacks import ATTACKS, at_once, little_memory
 
 from motif_jax.actors import recorder
 from motif_jax.config import file as config_file
@@ -165,15 +164,9 @@ def test_a_reader_refuses_what_never_ends_at_once(tmp_path, reader, attack):
     file, make = tmp_path / "file.py", STRANGE[attack]
     make(file, tmp_path) if attack == "terabyte" else make(file)
     fine = attack in FINE.get(reader, ())
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, hard))
     expected = contextlib.nullcontext() if fine else pytest.raises((ValueError, OSError, UserError))
-    try:
-        with at_once(), expected as refused:
-            READERS[reader](file)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    with little_memory(2), at_once(), expected as refused:
+        READERS[reader](file)
     assert fine or len(str(refused.value).splitlines()) == 1
 
 

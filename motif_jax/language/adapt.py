@@ -1,4 +1,4 @@
-"""Low-rank additions to the matrices of a language model (LoRA, Hu et al. 2021), and gradients computed in parts.
+"""Low-rank additions to the matrices of a language model (LoRA, Hu et al. 2021).
 
     x @ kernel  ->  x @ kernel + (alpha / rank) * x @ a @ b
 
@@ -8,7 +8,7 @@ gradients nor optimizer state, which saves most of the memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -70,38 +70,6 @@ def merge_low_rank(model: Model) -> Model:
     for path, module in list(_modules(model, LowRank)):
         _put(model, path, module.whole())
     return model
-
-
-def split_trained(model: Decoder | EncoderDecoder) -> tuple[Any, Any, Any]:
-    """Graph, trained and frozen parameters: the low-rank additions are trained if there are any, otherwise everything.
-
-    `nnx.merge(graph, trained, frozen)` rebuilds the model.
-    """
-    has_low_rank = next(_modules(model, LowRank), None) is not None
-    graph, trained, *rest = nnx.split(model, nnx.LoRAParam if has_low_rank else nnx.Param, ...)
-    return graph, trained, rest[0]
-
-
-def accumulate(loss: Callable[[Any, Any], jax.Array], params: Any, batch: Any, num_parts: int) -> tuple[jax.Array, Any]:
-    """Loss and gradient of a batch, computed part by part, with the memory of one part.
-
-    Args:
-      loss: (params, batch) -> the sum of the losses of the rows, not their mean.
-      batch: arrays [B, ...].
-      num_parts: must divide B.
-    """
-    rows = len(jax.tree.leaves(batch)[0])
-    if rows % num_parts:
-        raise ValueError(f"{num_parts} parts do not divide {rows} rows")
-    parts = jax.tree.map(lambda array: array.reshape(num_parts, -1, *array.shape[1:]), batch)
-    compute = jax.value_and_grad(loss)
-
-    def add(total: Any, part: Any) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, compute(params, part)), None
-
-    first = jax.tree.map(lambda array: array[0], parts)
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(compute, params, first))
-    return jax.lax.scan(add, zero, parts)[0]
 
 
 def _modules(model: Any, kind: type) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -54,10 +54,6 @@ class Head(NamedTuple):
         """This device's part of the mean entropy."""
         return entropy(self.log_all, self._weigh(weight))
 
-    def symmetric_kl(self, weight: jax.Array) -> jax.Array:
-        """This device's part of the mean divergence from and to the uniform policy."""
-        return symmetric_kl(self.log_all, self._weigh(weight))
-
     def divergence(self, weight: jax.Array) -> jax.Array:
         """This device's part of the mean KL(mu || pi)."""
         terms = (jnp.exp(self.log_old) * (self.log_old - self.log_all)).sum(-1)
@@ -104,14 +100,9 @@ def sum_of_terms(
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     entropies = [head.entropy(inputs.weight) for head in inputs.heads]
     mean_entropy = _sum(entropies)
-    exploration_losses = (
-        [-entropy for entropy in entropies]
-        if settings.exploration == "entropy"
-        else [head.symmetric_kl(inputs.weight) for head in inputs.heads]
-    )
     scales = [head.scale for head in inputs.heads]
     exploration_loss = _sum(
-        loss if scale is None else scale * loss for scale, loss in zip(scales, exploration_losses, strict=True)
+        -entropy if scale is None else scale * -entropy for scale, entropy in zip(scales, entropies, strict=True)
     )
     terms = {
         "policy_loss": policy_loss,
@@ -228,18 +219,6 @@ def entropy(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
     """Entropy of the policy, in nats. [T, B, A], [T, B]"""
     chex.assert_rank([log_probabilities, weight], [3, 2])
     return -part_of_mean((jnp.exp(log_probabilities) * log_probabilities).sum(-1), weight)
-
-
-def symmetric_kl(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
-    """(KL(pi || u) + KL(u || pi)) / 2, with u uniform over the actions. [T, B, A], [T, B]
-
-    Unlike the entropy's, its gradient does not vanish for an action with probability near 0.
-    """
-    chex.assert_rank([log_probabilities, weight], [3, 2])
-    log_u = -math.log(log_probabilities.shape[-1])
-    # both sums in one: sum pi (log pi - log u) + sum u (log u - log pi) = sum (pi - u) (log pi - log u)
-    terms = (jnp.exp(log_probabilities) - math.exp(log_u)) * (log_probabilities - log_u)
-    return part_of_mean(terms.sum(-1) / 2, weight)
 
 
 def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -19,8 +19,6 @@ from motif_jax.networks.actions import Gaussian
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # of the mean over a standard normal variable
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 LOG_2PI = math.log(2 * math.pi)
-UNIFORM_SQUARE = math.pi**2 / 12  # mean of arctanh(x)^2 for x uniform in (-1, 1)
-UNIFORM_LOG_SLOPE = 2 * math.log(2) - 2  # mean of log(1 - x^2)
 
 
 class NumbersHead(NamedTuple):
@@ -44,14 +42,6 @@ class NumbersHead(NamedTuple):
     def entropy(self, weight: jax.Array) -> jax.Array:
         """This device's part of the mean entropy, in nats; 0.69 for a number that is uniform in (-1, 1)."""
         return part_of_mean(entropies(self.new).sum(-1), weight)
-
-    def symmetric_kl(self, weight: jax.Array) -> jax.Array:
-        """(KL(pi || uniform) + KL(uniform || pi)) / 2"""
-        mean, log_scale = self.new
-        squares = (UNIFORM_SQUARE + mean**2) * jnp.exp(-2 * log_scale)
-        log_pi_of_uniform = -log_scale - (LOG_2PI + squares) / 2 - UNIFORM_LOG_SLOPE
-        from_uniform, to_uniform = -math.log(2) - log_pi_of_uniform, math.log(2) - entropies(self.new)
-        return part_of_mean((from_uniform + to_uniform).sum(-1) / 2, weight)
 
     def divergence(self, weight: jax.Array) -> jax.Array:
         """KL(mu || pi)"""

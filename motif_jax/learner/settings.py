@@ -44,13 +44,7 @@ class Settings:
         differs="in goal tasks the value loss is not clipped: goal rewards are 50, so clipping would stall learning",
     )
     value_coefficient: float = value(0.5, Number(0, 1e6), "weight of the value loss", decides=True)
-    exploration: str = value(
-        "entropy",
-        Text(("entropy", "symmetric_kl")),
-        "entropy, or KL divergences from and to the uniform policy",
-        decides=True,
-    )
-    exploration_coefficient: float = value(0.003, Number(0, 1e6), "weight of the exploration term", decides=True)
+    exploration_coefficient: float = value(0.003, Number(0, 1e6), "weight of the entropy in the loss", decides=True)
     anneal_exploration_to: float = value(
         1.0, Number(0, 1e6), "share of it that is left after train_for_env_steps, in a straight line", decides=True
     )

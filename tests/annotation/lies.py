@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m"  # sets a title, clears the screen, turns red
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -15,6 +19,28 @@ JSON = OK + b"Content-Type: application/json\r\n"
 CHUNKED = JSON + b"Transfer-Encoding: chunked\r\n\r\n"
 BLOCK = 2**16
 Lie = Callable[[], Iterable[bytes]]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Whatever is sent; for the tests of each module that imports this."""
+    yield
+    printed = capfd.readouterr()
+    assert printed == ("", ""), printed
+
+
+@contextlib.contextmanager
+def bounded(mib: float) -> Iterator[None]:
+    """At no moment the process takes so much more memory than before."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _peak_mib()
+    yield
+    assert (more := _peak_mib() - before) < mib, more
+
+
+def _peak_mib() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def reply(body: bytes | str, head: bytes = JSON) -> Iterator[bytes]:

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -12,7 +11,7 @@ from chat_server import ChatServer
 from conftest import LONG_S
 from hypothesis import given
 from hypothesis import strategies as st
-from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, reply, say
+from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printed, reply, say  # noqa: F401  a fixture
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
@@ -32,22 +31,9 @@ MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_printed(capfd):
-    yield
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.fixture(autouse=True)
 def memory_stays_bounded():
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = peak_mib()
-    yield
-    assert peak_mib() - before < MEMORY_MIB
-
-
-def peak_mib() -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    with bounded(MEMORY_MIB):
+        yield
 
 
 def connect(url: str, mode: str = "reason", version: str = "default", **options) -> Server:

@@ -6,10 +6,10 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
+from motif_jax.annotation.chat import ChatHandler, LoopbackServer
 from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
 from motif_jax.envs.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
 
@@ -34,11 +34,11 @@ class WorldServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._server.port}"
 
     def __enter__(self) -> WorldServer:
         handler = type("Handler", (Handler,), {"world": self})
-        self._server = Quiet(("127.0.0.1", 0), handler)
+        self._server = LoopbackServer(0, handler)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
@@ -63,29 +63,8 @@ class WorldServer:
         return list(answerer.answer(scene, history, 0.0))
 
 
-class Quiet(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, *arguments: Any):
-        self.connections: set[Any] = set()
-        super().__init__(*arguments)
-
-    def handle_error(self, *_: object) -> None:
-        """Connections that are cut are part of the test."""
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(ChatHandler):
     world: WorldServer
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.connections.add(self.connection)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -98,10 +77,9 @@ class Handler(BaseHTTPRequestHandler):
         self.world.asked.append((self.path, fields))
         fault = self.world.fault(number, self.path)
         if fault is None:
-            data = json.dumps(self.world.reply(self.path, fields)).encode()
-            fault = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data]
-        else:
-            self.close_connection = True
+            self.reply(200, self.world.reply(self.path, fields))
+            return
+        self.close_connection = True
         with contextlib.suppress(OSError):
             for part in fault:
                 self.wfile.write(part)

@@ -5,15 +5,13 @@ readers_test.py; what users name is in foreign_test.py, datasets of others are i
 files in checkpoints_corruption_test.py.
 """
 
-import contextlib
 import os
-import resource
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from attacks import at_once
+from attacks import at_once, little_memory
 from damages import ORBAX, make_whole, run
 
 from motif_jax.structs import UserError
@@ -63,18 +61,6 @@ def make_hollow(file: Path) -> None:
     os.truncate(file, 2**40)
 
 
-@contextlib.contextmanager
-def little_memory():
-    """Nothing is read as a whole that has more than some gigabytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**32, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
 @pytest.mark.parametrize("attack", [make_pipe, make_hollow])
 @pytest.mark.parametrize("stage", STAGES)
 def test_nobody_waits_for_a_file_that_never_ends(read, tmp_path, stage, attack):
@@ -85,7 +71,7 @@ def test_nobody_waits_for_a_file_that_never_ends(read, tmp_path, stage, attack):
     for name in names[stage]:
         attack(workdir / name)
         try:
-            with at_once(), little_memory():
+            with at_once(), little_memory(4):
                 run(workdir, stage, **values)
         except UserError as error:
             refused[name] = str(error)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from motif_jax.annotation.answers import read_answers
 from motif_jax.annotation.parsing import KEYS, read_verdict
 from motif_jax.annotation.verdict_tokens import shares, to_answer
 from motif_jax.captions import CaptionTable, decode, encode
-from motif_jax.preferences.merging import is_merged, merge
-from motif_jax.preferences.shards import Part, Shard, read_record
+from motif_jax.preferences.merging import is_merged
+from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset
 from motif_jax.system.files import read_array
 
@@ -127,45 +126,20 @@ def test_an_array_is_an_array_or_a_value_error(dtype, seed, truncated, mapped):
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory):
-    """A dataset of which one of two shards is labelled."""
-    path = write_dataset(tmp_path_factory.mktemp("shards") / "dataset", random_pairs(40))
-    of_pair, facts = np.arange(40), {"dataset": "d", "num_shards": 1}
-    with Shard(path.parent / "annotations/mine", Part(0, 1), 40, facts) as shard:
-        for _ in range(2):
-            shard.set(np.arange(30), np.linspace(0, 1, 30), 0.1)
-            shard.commit(False, {})
-    return path, of_pair, facts
-
-
-@SETTINGS
-@given(seed=st.integers(0, 2**32), truncated=st.booleans(), suffix=st.sampled_from([".json", ".npy", ".prob.npy"]))
-def test_a_shard_is_what_was_written_or_refused(labelled, seed, truncated, suffix):
-    whole, of_pair, facts = labelled
-    with tempfile.TemporaryDirectory() as folder:
-        path, mine = Path(folder, "dataset"), Path(folder, "annotations/mine")
-        shutil.copytree(whole, path)
-        shutil.copytree(whole.parent / "annotations/mine", mine)
-        damage(random.Random(seed), mine / f"{Part(0, 1).stem}{suffix}", truncated)
-        dataset, found = PairDataset(path), []
-        if not refused(lambda: found.append(Shard(mine, Part(0, 1), 40, facts))):
-            with found[0] as shard, Shard(whole.parent / "annotations/mine", Part(0, 1), 40, facts) as good:
-                np.testing.assert_array_equal(shard.codes, good.codes)
-                np.testing.assert_array_equal(shard.prob, good.prob)
-        refused(lambda: merge(dataset, "mine", 1, of_pair, facts, partial=True))
+def dataset(tmp_path_factory):
+    return PairDataset(write_dataset(tmp_path_factory.mktemp("shards") / "dataset", random_pairs(40)))
 
 
 @SETTINGS
 @given(content=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode())
        | st.integers(1, 100_000).map(lambda depth: b"[" * depth))  # fmt: skip
-def test_any_record_of_a_shard_is_read_or_refused(labelled, content):
-    dataset = PairDataset(labelled[0])
+def test_any_record_of_a_shard_is_read_or_refused(dataset, content):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "record.json")
         file.write_bytes(content)
         assert refused(lambda: read_record(file))
     folder = dataset.path.parent / "annotations/other"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "merged.json").write_bytes(content)
     assert not is_merged(dataset, "other", {})
 

@@ -6,13 +6,11 @@ Whatever is not needed is left out, with a line; whatever is needed is refused i
 import contextlib
 import ctypes
 import os
-import resource
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
-from attacks import ATTACKS, SECRET, at_once, make_outside
+from attacks import ATTACKS, SECRET, at_once, little_memory, make_outside
 from conftest import get_config
 from small_dataset import PUBLISHED_PAIRS, write_published
 
@@ -182,14 +180,8 @@ def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
 def test_an_attack_takes_no_memory(source, outside, tmp_path):
     """A head of four gigabytes would be read before anything is known of the array."""
     put("head of four gigabytes", source / "data/message.npy", outside)
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, hard))
-    try:
-        with pytest.raises(UserError, match="its head is too long"):
-            adopt(source, tmp_path / "run")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    with little_memory(1), pytest.raises(UserError, match="its head is too long"):
+        adopt(source, tmp_path / "run")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What is trained: everything, or additions of low rank; and gradients part by part."""
+"""Additions of low rank: what is trained, and what is written."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from flax import nnx
 from own_models import make_own
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.language.adapt import accumulate, add_low_rank, merge_low_rank, split_trained
+from motif_jax.language.adapt import add_low_rank, merge_low_rank
 from motif_jax.language.hub import read_language_model, write_language_model
 from motif_jax.structs import UserError
 
@@ -32,11 +32,10 @@ def loss_of(model):
 def test_additions_of_low_rank_begin_at_nothing_and_are_all_that_is_trained(name, tmp_path):
     model = make_own(name)
     adapted = add_low_rank(model, ["q", "v", "mlp.down"], rank=4, alpha=8, seed=0)
-    graph, trained, frozen = split_trained(adapted)
+    graph, trained, frozen = nnx.split(adapted, nnx.LoRAParam, ...)
     names = {path[-1] for path in leaves_by_path(trained)}
     assert names == {"low_a", "low_b"}
     assert not names & {path[-1] for path in leaves_by_path(frozen)}
-    assert leaves_by_path(split_trained(model)[1]).keys() == leaves_by_path(nnx.state(model)).keys()
     program = jax.jit(
         jax.value_and_grad(lambda trained: total_loss(nnx.merge(graph, trained, frozen), jnp.asarray(TOKENS)))
     )
@@ -55,22 +54,3 @@ def test_additions_of_low_rank_begin_at_nothing_and_are_all_that_is_trained(name
 def test_names_that_match_nothing_are_refused():
     with pytest.raises(UserError, match="no matrix of this language model is called 'query'; it has attention.k, "):
         add_low_rank(make_own("gpt2"), ["q", "query"], 4, 8, 0)
-
-
-def test_gradients_part_by_part_are_those_of_the_batch():
-    graph, params = nnx.split(make_own("gpt2"))
-
-    def loss(params, tokens):
-        return total_loss(nnx.merge(graph, params), tokens)
-
-    tokens = jnp.asarray(TOKENS)
-    value, gradient = jax.jit(jax.value_and_grad(loss))(params, tokens)
-    for parts in (1, 2, 4):
-        other, found = jax.jit(lambda params, tokens, parts=parts: accumulate(loss, params, tokens, parts))(
-            params, tokens
-        )
-        np.testing.assert_allclose(other, value, rtol=1e-6)
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(gradient), strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(b).max()))
-    with pytest.raises(ValueError, match="3 parts do not divide 4 rows"):
-        accumulate(loss, params, tokens, 3)

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 from lowering_test import lower
 
-from motif_jax.language.adapt import accumulate, add_low_rank, split_trained
+from motif_jax.language.adapt import add_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.generation import TokenSampling, generate, no_limits
 from motif_jax.language.hub_config import make_config
@@ -29,7 +29,7 @@ def accelerator(monkeypatch):
 def test_scoring_generation_and_training_lower(family, dtype):
     types = Types(jnp.dtype(dtype), jnp.dtype(dtype))
     model = make_language_model(make_config(family, V, 32, 2, 4), types, remat=True)
-    graph, trained, frozen = split_trained(add_low_rank(model, ["q", "v"], 4, 8, 0))
+    graph, trained, frozen = nnx.split(add_low_rank(model, ["q", "v"], 4, 8, 0), nnx.LoRAParam, ...)
     weights = trained, frozen
 
     def whole(weights):
@@ -58,8 +58,7 @@ def test_scoring_generation_and_training_lower(family, dtype):
         limits,
     )
 
-    def loss(trained, batch):
-        tokens, segments = batch
+    def loss(trained, tokens, segments):
         return score(nnx.merge(graph, trained, frozen), tokens, segments, make_tree([[[3, 4], [3]]])).log_probs.sum()
 
-    lower(jax.jit(lambda trained, batch: accumulate(loss, trained, batch, 2)), trained, (TOKENS, SEGMENTS))
+    lower(jax.jit(jax.grad(loss)), trained, TOKENS, SEGMENTS)

@@ -178,28 +178,6 @@ def test_settings_bind_from_the_moment_a_job_starts_until_it_leaves_nothing(tmp_
     Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"}).close()  # nothing was labelled
 
 
-def hold(folder, ready, done):
-    with Shard(Path(folder), ONLY, 4, FACTS):
-        ready.set()
-        done.wait()
-
-
-def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(str(tmp_path), ready, done))
-    process.start()
-    try:
-        ready.wait()
-        with pytest.raises(UserError, match=rf"being written by process {process.pid} on .*--config.annotate.shard"):
-            Shard(tmp_path, ONLY, 4, FACTS)
-        Shard(tmp_path, Part(1, 2), 4, FACTS).close()  # another shard is free
-    finally:
-        done.set()
-        process.join()
-    Shard(tmp_path, ONLY, 4, FACTS).close()
-
-
 @pytest.mark.parametrize("moment", ["read_record", "take_lock"])
 def test_jobs_that_start_or_end_while_another_starts_wait_for_it(tmp_path, monkeypatch, moment):
     """A job that starts has read the blank record of another, which ends; or it tries the lock of one that starts."""
@@ -368,15 +346,6 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
     merged = merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
     assert merged.written == (survivors == 4)
     assert merged.counts.get("first", 20) == 20
-
-
-def test_what_others_made_is_never_written_over(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
-    (dataset.path / "preference").mkdir()
-    np.save(dataset.path / "preference/llama70b.npy", np.zeros(20, np.int8))
-    with pytest.raises(UserError, match=r"'llama70b' is in the dataset already .*custom_name"):
-        check_free(dataset, "llama70b")
-    check_free(dataset, "mine")
 
 
 def test_the_record_is_json_for_people(tmp_path):

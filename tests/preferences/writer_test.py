@@ -125,15 +125,6 @@ def test_progress_that_a_killed_run_left_in_a_finished_dataset_is_removed(tmp_pa
     assert sorted((tmp_path / "dataset").rglob("*")) == whole
 
 
-def test_killed_in_the_last_act(tmp_path):
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
-    write(writer, EPISODES)
-    writer.commit()
-    (tmp_path / "dataset.partial/index").mkdir()
-    (tmp_path / "dataset.partial/index/captions.npy").write_bytes(b"half")
-    assert len(PairWriter(tmp_path / "dataset", **SIZES).finish({}, {})) == 40
-
-
 def test_killed_before_the_first_progress(tmp_path):
     PairWriter(tmp_path / "dataset", **SIZES)
     (tmp_path / "dataset.partial/data/message.npy").write_bytes(b"half")

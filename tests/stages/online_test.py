@@ -1,6 +1,5 @@
 """Training with a reward that is learnt from a judge while the agent plays."""
 
-import contextlib
 import html
 import itertools
 import re
@@ -28,7 +27,7 @@ from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.structs import UserError
 from motif_jax.system import http
-from motif_jax.system.files import read_json, read_lines, write_json
+from motif_jax.system.files import read_json, read_lines
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 
@@ -265,15 +264,6 @@ def test_a_judge_that_is_not_there_is_one_sentence(tmp_path):
         run(tmp_path, synchronous=False, annotate__backend="server", annotate__server__start_s=0.2,
             annotate__server__url="http://127.0.0.1:9/v1")  # fmt: skip
     assert "\n" not in str(refused.value)
-
-
-def test_a_record_with_a_value_that_is_gone(trained, tmp_path):
-    found, file = read_json(trained / "policy/config.json"), tmp_path / "config.json"
-    for heads, about in (1, contextlib.nullcontext()), (5, pytest.raises(UserError, match="heads = 5, a value that")):
-        found["policy"]["online"]["heads"] = heads
-        write_json(file, found)
-        with about:
-            experiment.check_same_experiment(settings(), tmp_path, file, train_policy.STAGE)
 
 
 def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):

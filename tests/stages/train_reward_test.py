@@ -268,17 +268,15 @@ def test_four_devices_learn_what_one_learns(tmp_path):
     np.testing.assert_allclose(ends[1], ends[4], atol=2e-3)
 
 
-def test_segments_mixtures_soft_labels_and_early_stop(tmp_path):
+def test_segments_mixtures_and_soft_labels(tmp_path):
     rng = np.random.default_rng(0)
     moments = rng.integers(len(EVENTS), size=(800, 2, 3))
     write_dataset(tmp_path / "dataset", [[[EVENTS[n] for n in moment] for moment in pair] for pair in moments])
     annotate.run(settings(), tmp_path)
     annotate.run(settings(**{"annotate.backend": "random"}), tmp_path)
     mixed = {"annotators": "lexicon_msg_defaultgoal:3,random:1", "labels": "soft", "learning_rate": 3e-3}
-    facts = run(tmp_path, num_epochs=30, early_stop=2, **mixed)
+    facts = run(tmp_path, num_epochs=5, **mixed)
     last = facts["history"][-1]
-    assert facts["stopped_early"]
-    assert last["epoch"] == facts["best_epoch"] + 2 < 30
     assert last["accuracy.lexicon_msg_defaultgoal"] > 0.8 > last["accuracy.random"]
     assert facts["annotators"] == {"lexicon_msg_defaultgoal": 0.75, "random": 0.25}
 
@@ -487,7 +485,7 @@ def test_what_is_missing_or_damaged_is_not_taken_for_done(tmp_path):
     run(workdir, num_epochs=1)
     config = settings(**{"reward.num_epochs": 1})
     assert train_reward.is_complete(config, workdir)
-    assert not train_reward.is_complete(settings(**{"reward.num_epochs": 2, "reward.early_stop": 0}), workdir)
+    assert not train_reward.is_complete(settings(**{"reward.num_epochs": 2}), workdir)
     before = (workdir / "reward/statistics.json").read_text()
     for garbage in ("", "{}", "[]", '{"epoch": 1}'):
         (workdir / "reward/statistics.json").write_text(garbage)

@@ -75,7 +75,6 @@ class TrainReward:
     import_from: str = value(
         "", PATH, "checkpoint_N.pth of the published system, used instead of training", decides=True
     )
-    early_stop: int = value(0, Whole(), "stop after this many epochs without a lower validation loss; 0: never")
     reference_quantiles: bool = value(
         False,
         Flag(),
@@ -101,7 +100,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     section, folder = config.reward, workdir / "reward"
     try:
         done = read_json(folder / "statistics.json")
-        epoch, best, learnt, made_of = (done[key] for key in ("epoch", "best_epoch", "annotators", "labels"))
+        epoch, learnt, made_of = (done[key] for key in ("epoch", "annotators", "labels"))
         learnt, made_of = dict(learnt), dict(made_of)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -121,8 +120,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
             f"the labels have changed since the reward in {str(folder)!r} was learnt: remove it, or choose another "
             "--workdir"
         )
-    stopped = bool(section.early_stop) and epoch - best >= section.early_stop
-    return bool(epoch >= section.num_epochs or stopped)
+    return bool(epoch >= section.num_epochs)
 
 
 def check(config: ConfigDict) -> None:

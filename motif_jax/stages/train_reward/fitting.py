@@ -141,9 +141,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
             facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
             facts |= {"labels": label_checksums(data.dataset, config), "config": record(config.to_dict())}
             checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
-        best = min(history, key=lambda row: row["loss"])["epoch"]
-        stop = bool(section.early_stop) and epoch - best >= section.early_stop
-        if epoch >= section.num_epochs or stop:
+        if epoch >= section.num_epochs:
             break
         state = state._replace(sums=replicate(zero_sums(), mesh))
         order = epoch_order(trained, config.seed, epoch)
@@ -165,8 +163,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
 
     # ---- results
     summary = facts | {
-        "stopped_early": stop,
-        "best_epoch": best,
+        "best_epoch": min(history, key=lambda row: row["loss"])["epoch"],
         "parameters": sum(array.size for array in jax.tree.leaves(params)),
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
@@ -215,5 +212,5 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
     checkpoints.close()
-    write_json(folder / "statistics.json", facts | {"stopped_early": False, "best_epoch": epoch})
+    write_json(folder / "statistics.json", facts | {"best_epoch": epoch})
     print_line(f"train_reward: imported {str(file)!r} with its mean, variance and quantiles")
