@@ -55,15 +55,14 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "profile": "benchmarks.gpu:measure_profile",
     "train": "benchmarks.gpu:measure_train",
 }
-RENAMED = {"pipeline": "policy"}  # a name that is still taken
 GPU = {"numerics", "profile", "train"}
-TRAINING = {"policy", "pipeline", "options", "online", "language"} | GPU  # those that need what train_policy needs
+TRAINING = {"policy", "options", "online", "language"} | GPU  # those that need what train_policy needs
 LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
 
 
 def chosen(config: ConfigDict) -> dict[str, None]:
     """The measurements that the config names, in its order, each once."""
-    return dict.fromkeys(RENAMED.get(name, name) for name in config.benchmark.parts)
+    return dict.fromkeys(config.benchmark.parts)
 
 
 def loads_jax(config: ConfigDict) -> bool:

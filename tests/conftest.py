@@ -148,6 +148,20 @@ def with_cpu_devices(number: int) -> dict[str, str]:
     return os.environ | {"JAX_NUM_CPU_DEVICES": str(number), "JAX_PLATFORMS": "cpu"}
 
 
+def on_devices(number: int, function: Callable[..., None], *arguments: object) -> None:
+    """Calls a function of a file of tests in a process with this number of devices."""
+    file = Path(function.__code__.co_filename)
+    code = f"""
+import sys; sys.path[:0] = ["tests", {str(file.parent)!r}]
+import conftest, jax, {file.stem}
+assert jax.device_count() == {number}
+{file.stem}.{function.__name__}(*{arguments!r})
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(number), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 def interrupt() -> None:
     """As if Ctrl-C were pressed."""
     raise KeyboardInterrupt

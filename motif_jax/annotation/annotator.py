@@ -40,11 +40,6 @@ class QuestionAnswer(NamedTuple):
     cached_tokens: int = 0  # the part of the prompt's tokens that the engine had cached
     output_tokens: int = 0
 
-    @property
-    def second_better(self) -> float | None:
-        """`yes`, under its name for two captions."""
-        return self.yes
-
 
 class Sampling(NamedTuple):
     """Sampling parameters of the analysis; not used in mode score."""

@@ -37,7 +37,6 @@ class Scores(NamedTuple):
     """Scores of choices."""
 
     log_probs: jax.Array  # minus infinity for choices that do not exist. [B, C]
-    token_log_probs: jax.Array  # 0 for padding. [B, C, N]
     token_logits: jax.Array  # logits of the tokens, before the softmax; 0 for padding. [B, C, N]
     hidden: jax.Array  # hidden state at the context's end, for value heads. [B, width]
 
@@ -99,6 +98,4 @@ def score(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Arra
     found = logits[rows, tree.parents, tree.tokens]
     valid = jnp.broadcast_to(tree.valid, found.shape)
     log_probs = jnp.where(valid, found - total[rows, tree.parents], 0)
-    return Scores(
-        jnp.where(valid.any(-1), log_probs.sum(-1), -jnp.inf), log_probs, jnp.where(valid, found, 0), hidden[:, 0]
-    )
+    return Scores(jnp.where(valid.any(-1), log_probs.sum(-1), -jnp.inf), jnp.where(valid, found, 0), hidden[:, 0])

@@ -62,11 +62,11 @@ def test_what_is_better(goal):
     lexicon = Lexicon(NETHACK, goal)
     for better, worse in itertools.pairwise(ORDER[goal]):
         for first, second in itertools.product(better, worse):
-            assert lexicon.answer(Question(first, second)).second_better == 0.0, (first, second)
-            assert lexicon.answer(Question(second, first)).second_better == 1.0, (first, second)
+            assert lexicon.answer(Question(first, second)).yes == 0.0, (first, second)
+            assert lexicon.answer(Question(second, first)).yes == 1.0, (first, second)
     for same in ORDER[goal]:
         for first, second in itertools.product(same, same):
-            assert lexicon.answer(Question(first, second)).second_better == 0.5, (first, second)
+            assert lexicon.answer(Question(first, second)).yes == 0.5, (first, second)
 
 
 def test_it_says_why():
@@ -105,6 +105,6 @@ def test_answers_stream():
 def test_goals_of_ones_own_need_a_language_model():
     for goal in GOALS:
         dies = Lexicon(NETHACK, goal).answer(Question("", "You die..."))
-        assert dies.second_better == 0.0, f"lexicon.toml: the rule 'dies' has no worth to the goal {goal!r}"
+        assert dies.yes == 0.0, f"lexicon.toml: the rule 'dies' has no worth to the goal {goal!r}"
     with pytest.raises(UserError, match=r"knows the goals defaultgoal, .*not 'drink from fountains'.*backend=vllm"):
         Lexicon(NETHACK, "drink from fountains")

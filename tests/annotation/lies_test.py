@@ -75,20 +75,20 @@ def test_a_question_that_is_lied_about_stays_unknown_and_the_others_are_answered
         try:
             for question, answer in server.answers(questions()):
                 answers[question.first] = answer
-                if question.first not in asked and answer.second_better is not None:
-                    assert (answer.second_better > 0.5) == (LEXICON.answer(question).second_better > 0.5), question
+                if question.first not in asked and answer.yes is not None:
+                    assert (answer.yes > 0.5) == (LEXICON.answer(question).yes > 0.5), question
         finally:
             server.close()
     believed = {asked[first]: answer for first, answer in answers.items() if first in asked}
     assert len(believed) == len(lies)
     refused = "the server gave no answer: "
     for name, answer in believed.items():
-        assert answer.second_better is None, name
+        assert answer.yes is None, name
         assert len(answer.said) <= 2 * MAX_SAID + 100, name
         assert not answer.said.startswith(refused) or harmless(answer.said, 1500), name
         assert 0 <= min(answer[-3:]) <= max(answer[-3:]) < 2**32, name
         answer.said.encode()  # can be written down
-    honest = [answer.second_better for first, answer in answers.items() if first not in asked]
+    honest = [answer.yes for first, answer in answers.items() if first not in asked]
     assert honest.count(None) < len(honest)  # a busy machine may be late with some of them, twice
 
 
@@ -168,7 +168,7 @@ def test_verdicts_are_read_at_the_end_of_what_is_too_long_to_be_kept():
             server = connect(chat.url, version=version)
             ((_, answer),) = server.answers([Question("a", "b")])
             server.close()
-        assert answer.second_better == better
+        assert answer.yes == better
         assert answer.said.endswith(verdicts)
         assert len(answer.said) <= MAX_SAID + 10
 

@@ -87,8 +87,8 @@ def test_a_game_with_a_directory_of_texts_has_goals_prompts_and_rules_of_its_own
     (tmp_path / "default.toml").write_text("score = 'In {game}: {goal}'\ncaptions = '{first} {second}'")
     texts = read_texts("a game of balls", tmp_path)
     assert list(texts.goals) == ["defaultgoal", "zeroknowledge", "ball"]
-    assert Lexicon(texts, "ball").answer(Question("x", "")).second_better == 0.0
-    assert Lexicon(texts, "defaultgoal").answer(Question("x", "")).second_better == 0.5
+    assert Lexicon(texts, "ball").answer(Question("x", "")).yes == 0.0
+    assert Lexicon(texts, "defaultgoal").answer(Question("x", "")).yes == 0.5
     assert make_prompt(texts, "score", "ball", "default").request == "In a game of balls: Get the ball."
     assert texts.rules().aims == set()  # a worth of 1 is not what a goal asks for above all
     assert texts.rules().happenings()("xx") == ["a"]

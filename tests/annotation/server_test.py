@@ -58,7 +58,7 @@ def collect(answers, into: list) -> None:
 
 def assert_right(answers: dict) -> None:
     for question, answer in answers.items():
-        assert answer.second_better == LEXICON.answer(question).second_better, (question, answer)
+        assert answer.yes == LEXICON.answer(question).yes, (question, answer)
 
 
 @pytest.mark.differs(
@@ -153,10 +153,10 @@ def test_a_question_that_the_server_fails_at_is_given_up_alone():
         answers = ask(connect(chat))
     for question, answer in answers.items():
         if question.first in ("You die... #1", "You die... #2"):
-            assert answer.second_better is None
+            assert answer.yes is None
             assert "no answer" in answer.said
         else:
-            assert answer.second_better is not None
+            assert answer.yes is not None
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_without_a_verdict_there_is_one_proper_second_try():
         assert "[asked again]" in next(iter(answers.values())).said
     with ChatServer(lambda number, body: "mumble" if number % 2 else "silence") as chat:
         answers = ask(connect(chat), QUESTIONS[:5])
-        assert {answer.second_better for answer in answers.values()} == {None}
+        assert {answer.yes for answer in answers.values()} == {None}
         assert len(chat.asked) == 10
 
 
@@ -216,7 +216,7 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
         for question, answer in ask(connect(chat, "score", prefill=prefill)).items():
             # p(verdict) = 0.80, p(one other) = 0.10, p(the third) = 0.06, in the order 1, 2, 0
             expected = {0.0: (0.10 + 0.03) / 0.96, 1.0: (0.80 + 0.03) / 0.96, 0.5: (0.06 + 0.40) / 0.96}
-            assert answer.second_better == pytest.approx(expected[LEXICON.answer(question).second_better])
+            assert answer.yes == pytest.approx(expected[LEXICON.answer(question).yes])
             assert answer.mass == pytest.approx(0.96)
         assert (chat.asked[0]["messages"][-1] == {"role": "assistant", "content": "("}) == prefill
 
@@ -237,7 +237,7 @@ def test_one_bad_apple_among_the_first_stops_nothing(mode):
 
     with ChatServer(fault) as chat:
         answers = ask(connect(chat, mode))
-    assert [question for question, answer in answers.items() if answer.second_better is None] == QUESTIONS[:1]
+    assert [question for question, answer in answers.items() if answer.yes is None] == QUESTIONS[:1]
 
 
 def test_a_proxy_may_say_404_while_the_server_is_restarted():

@@ -22,7 +22,7 @@ def test_spellings_are_added_up():
 def test_neither_counts_half_and_the_mass_is_kept():
     # (0.2 + 0.1 / 2) / (0.5 + 0.2 + 0.1) = 0.25 / 0.8
     answer = to_answer({"1": 0.5, "2": 0.2, "0": 0.1}, 300, 256, 1)
-    assert answer.second_better == pytest.approx(0.3125)
+    assert answer.yes == pytest.approx(0.3125)
     assert answer.mass == pytest.approx(0.8)
     assert answer[-3:] == (300, 256, 1)
 
@@ -32,5 +32,5 @@ def test_neither_counts_half_and_the_mass_is_kept():
 )
 def test_a_model_that_gives_no_verdict_has_given_none(found):
     answer = to_answer({"1": 0.0, "2": 0.0, "0": 0.0} | found, 1, 0, 1)
-    assert answer.second_better is None
+    assert answer.yes is None
     assert "no verdict" in answer.said

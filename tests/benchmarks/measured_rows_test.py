@@ -182,10 +182,9 @@ def test_parts_and_single_measurements():
 
 @pytest.mark.quick
 def test_the_config_takes_the_names_of_all_measurements():
-    measured = benchmarks.MEASUREMENTS.keys() | benchmarks.RENAMED.keys()
-    assert set(PARTS) == measured, "PARTS of stages/benchmark and MEASUREMENTS, RENAMED of benchmarks/__init__.py"
-    config = get_config()  # which names a measurement of earlier versions, too
-    assert list(benchmarks.chosen(config)) == ["env", "annotation", "reward", "policy"]
+    measured = benchmarks.MEASUREMENTS.keys()
+    assert set(PARTS) == measured, "PARTS of stages/benchmark and MEASUREMENTS of benchmarks/__init__.py"
+    assert list(benchmarks.chosen(get_config())) == ["env", "annotation", "reward", "policy"]
 
 
 @pytest.mark.quick

@@ -3,14 +3,12 @@
 What needs eight devices runs in a process of its own, with eight that JAX makes of this machine's processor.
 """
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, with_cpu_devices
+from conftest import on_devices
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from linear_policy import BASE, assert_same, initial, make_rollouts, shape_rewards, unroll
@@ -31,14 +29,6 @@ MESHES = {  # sizes of data, fsdp and tensor, with rules: the parameters that ar
     ((1, 4, 2), ()): {"core", "policy", ""},
     ((2, 1, 4), ()): {"core"},
 }
-
-
-def on_eight_devices(name: str, *arguments) -> None:
-    """Calls a function of this file in a process with eight devices."""
-    lines = "import sys; sys.path[:0] = ['tests', 'tests/learner', 'tests/devices']\nimport mesh_test\n"
-    command = [sys.executable, "-c", f"{lines}mesh_test.{name}(*{arguments!r})"]
-    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def start(sizes, rules=(), state=None):
@@ -71,7 +61,6 @@ def cut_leaves(state):
 
 
 def compare_meshes() -> None:
-    assert jax.device_count() == 8
     whole, wanted = learn((1, 1, 1))
     for (sizes, rules), cut in MESHES.items():
         state, metrics = learn(sizes, rules)
@@ -131,15 +120,15 @@ def refuse_meshes() -> None:
 
 
 def test_parameters_that_are_cut_are_learnt_as_whole_ones_are():
-    on_eight_devices("compare_meshes")
+    on_devices(8, compare_meshes)
 
 
 def test_copies_are_whole_and_a_checkpoint_goes_on_on_another_mesh(tmp_path):
-    on_eight_devices("copy_and_resume", str(tmp_path))
+    on_devices(8, copy_and_resume, str(tmp_path))
 
 
 def test_sizes_that_do_not_divide_the_devices_are_refused():
-    on_eight_devices("refuse_meshes")
+    on_devices(8, refuse_meshes)
     with pytest.raises(UserError, match="fsdp 2 times tensor 1 must divide the number of devices of this host, 1"):
         make_mesh(1, fsdp=2)
 

@@ -14,7 +14,7 @@ from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.game import TRIES, Guess, Position, WordleGame, WordleView, guess, reward
 from motif_jax.envs.wordle.players import OPENERS, User
-from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, TOKENS, Vocabulary, is_guess, load_vocabulary
+from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, Turn, UserError
 
@@ -229,7 +229,6 @@ def test_our_lists_are_words_of_five_letters():
     assert {*small.words} <= {*larger.words}
     assert len({*OPENERS}) == 28
     assert all(map(is_guess, (*larger.words, *OPENERS)))
-    assert len(TOKENS) == len({*TOKENS}) == 35
 
 
 def test_a_list_of_ones_own_leaves_out_other_lengths_and_keeps_a_word_once(tmp_path):

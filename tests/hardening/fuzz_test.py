@@ -57,7 +57,7 @@ def test_long_answers_are_read_in_no_time():
                           st.floats(max_value=0.0, allow_nan=False)), max_size=8))  # fmt: skip
 def test_shares_of_verdicts_are_shares(tokens):
     found = shares(tokens)
-    better = to_answer(found, 0, 0, 0).second_better
+    better = to_answer(found, 0, 0, 0).yes
     assert better is None or 0 <= better <= 1
 
 
@@ -152,4 +152,4 @@ def test_any_lines_may_lie_in_the_answer_cache(lines):
         Path(folder, "y.jsonl").mkdir()
         for question, answer in read_answers(Path(folder)):
             assert isinstance(question.first + question.second + answer.said, str)
-            assert answer.second_better is None or 0 <= answer.second_better <= 1
+            assert answer.yes is None or 0 <= answer.yes <= 1

@@ -131,5 +131,5 @@ def test_any_reply_of_a_server_is_an_answer_or_none(mode, faults, monkeypatch):
     assert len(told.splitlines()) <= 1
     for answer in answers.values():
         answer.said.encode()
-        assert answer.second_better is None or 0 <= answer.second_better <= 1
+        assert answer.yes is None or 0 <= answer.yes <= 1
         assert all(isinstance(number, int) and number >= 0 for number in answer[3:])

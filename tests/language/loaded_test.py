@@ -1,13 +1,11 @@
 """What people use in notebooks: load, score, generate, save; and what is refused before anything is compiled."""
 
 import functools
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, with_cpu_devices
+from conftest import on_devices
 from flax import nnx
 from own_models import TEXTS, TOKENISER, make_own, write_own
 
@@ -161,7 +159,6 @@ def compare_devices(folder: str) -> None:
     from motif_jax.devices.mesh import make_mesh, map_update, place, shard, shardings, total
     from motif_jax.language.shards import sharding_rules
 
-    assert jax.device_count() == 8
     for name in ("qwen3", "t5"):
         one = motif_jax.load_language(f"{folder}/{name}", num_devices=1)
         many = motif_jax.load_language(f"{folder}/{name}", fsdp=2, tensor=2)
@@ -197,11 +194,7 @@ def compare_devices(folder: str) -> None:
 def test_eight_devices_give_what_one_gives(tmp_path):
     for name in ("qwen3", "t5"):
         write_own(name, tmp_path / name)
-    code = "import sys; sys.path[:0] = ['tests', 'tests/language']\nimport loaded_test\n"
-    code += f"loaded_test.compare_devices({str(tmp_path)!r})"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    on_devices(8, compare_devices, str(tmp_path))
 
 
 def test_work_that_does_not_divide_is_refused():

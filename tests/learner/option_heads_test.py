@@ -1,7 +1,5 @@
 """The update of a policy with options: choices without effect do not count, and devices share the work."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import columns_twin
@@ -9,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import ROOT, with_cpu_devices
+from conftest import on_devices
 from linear_policy import BASE, VERSION, B, D, H, T, make_rollouts, unroll
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -183,15 +181,10 @@ def test_advantages_are_normalised_for_options_and_controller_by_themselves():
 
 def compare_devices() -> None:
     """What the test below runs where there are eight devices."""
-    assert jax.device_count() == 8
     batch = make_batch()
     assert_near(train(batch), train(batch, devices=8))
     assert_near(train(batch, num_minibatches=2), train(batch, devices=8, num_minibatches=2))
 
 
 def test_eight_devices_do_what_one_does():
-    code = "import sys; sys.path[:0] = ['tests', 'tests/learner']\nimport option_heads_test as it\nit.compare_devices()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    on_devices(8, compare_devices)

@@ -1,8 +1,6 @@
 """One update: Adam on the loss, on any number of devices, in minibatches, with samples that are of no use."""
 
 import functools
-import subprocess
-import sys
 from dataclasses import replace
 
 import groups_test
@@ -11,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import ROOT, with_cpu_devices
+from conftest import on_devices
 from linear_policy import (
     BASE,
     VERSION,
@@ -224,7 +222,6 @@ def test_settings_and_shapes_are_looked_at():
 
 def compare_devices() -> None:
     """What the test below runs where there are four devices."""
-    assert jax.device_count() == 4
     rollouts = garbage(make_rollouts(), 3)
     for changes in (
         {"num_minibatches": 2, "num_epochs": 2},
@@ -237,8 +234,4 @@ def compare_devices() -> None:
 
 
 def test_four_devices_do_what_one_does():
-    code = "import sys; sys.path[:0] = ['tests', 'tests/learner']\nimport update_test\nupdate_test.compare_devices()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(4), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    on_devices(4, compare_devices)

@@ -1,8 +1,6 @@
 """The training step of every recipe: its loss equals loops over numbers, and cutting batches makes no difference."""
 
 import functools
-import subprocess
-import sys
 from dataclasses import asdict, replace
 
 import jax
@@ -11,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 import slow_terms
-from conftest import ROOT, with_cpu_devices
+from conftest import on_devices
 from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
@@ -252,7 +250,6 @@ def test_measuring_many_batches_equals_measuring_one(name):
 
 def compare_devices():
     """What the test below runs where there are eight devices."""
-    assert jax.device_count() == 8
     for name in ("ilql+joint", "utterance_ilql", "chai", "decision_transformer"):  # one of each kind
         recipe, batch = recipe_of(name), batch_of(3, packed=True)
         assert_same(updated(recipe, batch, steps=2), updated(recipe, batch, devices=8, steps=2))
@@ -261,12 +258,7 @@ def compare_devices():
 @pytest.mark.slow
 def test_eight_devices_learn_what_one_does():
     """Rows have unequal numbers of decisions: a mean of means would differ."""
-    code = "import sys; sys.path[:0] = ['tests', 'tests/offline']\n"
-    code += "import offline_update_test as it\nit.compare_devices()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    on_devices(8, compare_devices)
 
 
 # ---- the table

@@ -77,7 +77,7 @@ def test_published_formulas_are_there():
     tree = make_tree([[[4, 5], [6]]])
     logits, totals = np.array([[[3.0, 1.0], [2.0, 0.0]]]), np.array([[[3.5, 2.0], [3.5, 0.0]]])
     log_probs = np.where(tree.valid, logits - totals, 0)  # -0.5 - 1 = -1.5; -1.5
-    scores = Scores(log_probs.sum(-1), log_probs, np.where(tree.valid, logits, 0), np.zeros((1, 4)))
+    scores = Scores(log_probs.sum(-1), np.where(tree.valid, logits, 0), np.zeros((1, 4)))
     wanted = {
         "sum": [-1.5, -1.5],
         "mean": [-0.75, -1.5],

@@ -1,14 +1,11 @@
 """The loss and the training step: worked numbers, PyTorch, the plain way, and several devices."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import ROOT, with_cpu_devices
+from conftest import on_devices
 from reward_test import messages
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -125,23 +122,17 @@ def test_training_is_that_of_plain_pytorch():
         np.testing.assert_allclose(ends[name], tensor.numpy(), atol=2e-5, err_msg=name)
 
 
+def compare_devices() -> None:
+    """What the test below runs where there are four devices."""
+    table, ids, target = data()
+    rows = np.arange(len(ids))
+    one = train(make_batches(rows, ids, target, 64, 1), table)
+    four = train(make_batches(rows, ids, target, 64, 4), table, 4)
+    assert_same(one, four)
+
+
 def test_four_devices_do_what_one_does():
-    code = (
-        "import sys; sys.path[:0] = ['tests', 'tests/networks', 'tests/rewards']\n"
-        "import numpy as np, jax, preference_test as t\n"
-        "from motif_jax.rewards.batches import make_batches\n"
-        "assert jax.device_count() == 4\n"
-        "table, ids, target = t.data()\n"
-        "rows = np.arange(len(ids))\n"
-        "one = t.train(make_batches(rows, ids, target, 64, 1), table)\n"
-        "four = t.train(make_batches(rows, ids, target, 64, 4), table, 4)\n"
-        "t.assert_same(one, four)\n"
-        "print('same')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(4), capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "same\n", done.stderr
+    on_devices(4, compare_devices)
 
 
 def test_the_first_step_that_is_no_number_is_remembered():

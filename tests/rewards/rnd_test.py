@@ -1,7 +1,5 @@
 """Random network distillation: against slow twins, on several devices, and where the agent has been."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +7,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, with_cpu_devices
+from conftest import get_config, on_devices
 
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -136,7 +134,6 @@ def test_moments_of_two_billion_steps_still_move():
 
 def compare_devices() -> None:
     """What the test below runs where there are eight devices."""
-    assert jax.device_count() == 8
     found = []
     for devices in (1, 8):
         rng, mesh = np.random.default_rng(3), make_mesh(devices)
@@ -151,11 +148,7 @@ def compare_devices() -> None:
 
 
 def test_eight_devices_do_what_one_does():
-    code = "import sys; sys.path[:0] = ['tests', 'tests/rewards']\nimport rnd_test\nrnd_test.compare_devices()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    on_devices(8, compare_devices)
 
 
 # ---- the source

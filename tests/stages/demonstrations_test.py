@@ -11,7 +11,6 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 
 from motif_jax import experiment
 from motif_jax.envs.babyai.bot import BotPlayer
-from motif_jax.envs.babyai.prompt import decode
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import to_row
@@ -44,7 +43,8 @@ def games_of_bot(config, numbers):
         returns.append(0.0)
         while not game.end:
             action = bot.choose(game)
-            moments.append((decode(game.seen["prompt"]), world.action_names[action], number, game.info().steps))
+            shown = game.seen["prompt"].tobytes().rstrip(b"\0").decode()
+            moments.append((shown, world.action_names[action], number, game.info().steps))
             returns[-1] += game.step(action)
     return moments, returns
 

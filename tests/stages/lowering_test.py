@@ -1,15 +1,13 @@
 """Every program that runs on a device also lowers for GPUs and TPUs, which a machine without one can check."""
 
 import functools
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import ROOT, with_cpu_devices
+from conftest import on_devices
 from jax import export
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -148,7 +146,6 @@ def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
 
 def lower_on_eight_devices() -> None:
     """What the test below runs where there are eight devices."""
-    assert jax.device_count() == 8
     jax.default_backend = lambda: "gpu"
     for network, fsdp, tensor in (("small", 2, 2), ("reference", 4, 2)):
         lower_update(network, "float32", "appo", fsdp, tensor)
@@ -156,12 +153,7 @@ def lower_on_eight_devices() -> None:
 
 @pytest.mark.slow
 def test_the_update_of_the_policy_lowers_with_parameters_that_are_cut():
-    code = (
-        "import sys; sys.path[:0] = ['tests', 'tests/stages']\nimport lowering_test as it\nit.lower_on_eight_devices()"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(8), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    on_devices(8, lower_on_eight_devices)
 
 
 def test_the_update_and_the_bonus_of_novelty_lower():

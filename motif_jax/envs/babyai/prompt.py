@@ -83,11 +83,6 @@ class PromptBytes:
         return np.frombuffer(data.ljust(length, b"\0"), np.uint8)
 
 
-def decode(prompt: np.ndarray) -> str:
-    """Returns the text of a recorded prompt."""
-    return prompt.tobytes().rstrip(b"\0").decode()
-
-
 HERE = (0, 0)  # place of the carried object
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import string
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,6 @@ LENGTH = 5  # letters of a word
 COLOURS = ("<b>", "<y>", "<g>")  # by digit
 PATTERNS = tuple("".join(digits) for digits in itertools.product(COLOURS, repeat=LENGTH))  # texts of all colours
 ALL_GREEN = len(PATTERNS) - 1
-# Tokens of this game: the letters, the colours, and the marks between the turns of transcripts.
-TOKENS = (*string.ascii_lowercase, "<g>", "<b>", "<y>", "<|pad|>", "</a>", "</s>", "<s>", "<a>", "</eod>")
 LISTS = ("small", "larger")  # our word lists
 FOLDER = Path(__file__).parent / "words"
 MOST_WORDS = 65_536

@@ -106,7 +106,7 @@ class AnnotationJob:
         unknown = self._open()
         for lines in batched(read_answers(folder), CACHE_LINES):
             numbers, turned = self._questions.find([(question.first, question.second or "") for question, _ in lines])
-            self._take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
+            self._take(numbers, turned, to_numbers(answer.yes for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:
             print_line(f"annotate: the answer cache {str(folder)!r} answers {self._counts['from_cache']:,} of them")
@@ -213,7 +213,7 @@ class AnnotationJob:
         if pending:
             spots = [self._flight[question] for question, _ in pending]
             numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
-            self._take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
+            self._take(numbers, turned, to_numbers(answer.yes for _, answer in pending))
         try:
             if store is not None:
                 store.add(pending)
@@ -245,7 +245,7 @@ class AnnotationJob:
     @staticmethod
     def _count(counts: dict[str, int], answer: QuestionAnswer) -> None:
         counts["asked"] += 1
-        counts["no_verdict"] += answer.second_better is None
+        counts["no_verdict"] += answer.yes is None
         for name in ("prompt_tokens", "cached_tokens", "output_tokens"):
             counts[name] += getattr(answer, name)
 

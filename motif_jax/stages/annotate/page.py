@@ -179,12 +179,12 @@ def _evidence(
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
         for lines in batched(read_answers(Path(folder)), LINES):
             numbers, turned = questions.find([(question.first, question.second or "") for question, _ in lines])
-            asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
+            asked.take(numbers, turned, to_numbers(answer.yes for _, answer in lines))
             for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
                 if number < 0:
                     continue
                 masses = [masses[0] + 1, masses[1] + answer.mass]
-                if answer.second_better is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
+                if answer.yes is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
                     unreadable[question] = answer
                 if number in wanted and answer.said and not backwards:
                     said[number] = answer.said

@@ -19,7 +19,7 @@ from motif_jax.stages import Stage
 from motif_jax.structs import UserError
 
 PARTS = (
-    "env", "annotation", "reward", "policy", "pipeline", "options", "texts", "online", "questions", "language",
+    "env", "annotation", "reward", "policy", "options", "texts", "online", "questions", "language",
     "offline", "peers", "numerics", "profile", "train",
 )  # fmt: skip
 
@@ -29,7 +29,7 @@ class Benchmark:
     """Benchmarks of this machine."""
 
     parts: tuple[str, ...] = value(
-        ("env", "annotation", "reward", "policy", "pipeline"), List(Text(PARTS), "part"), "what to measure"
+        ("env", "annotation", "reward", "policy"), List(Text(PARTS), "part"), "what to measure"
     )
     networks: tuple[str, ...] = value(
         ("reference", "small"), List(Text((*FIXED, *BY_SPECS, *BY_PROMPT)), "network"), "networks of the policy"
