@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.language.model import repeat_rows
 from motif_jax.offline.losses import taken
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.values import ModelFunctions, Params, apply_head, least
@@ -37,15 +36,14 @@ class ShiftArguments(NamedTuple):
 
 
 def begin_shift(
-    reader: Reader, shifting: ShiftArguments, tokens: jax.Array, segments: jax.Array, room: int, clipped: bool,
-    repeats: int = 1,
-) -> dict[str, Any]:  # fmt: skip
-    """Returns the shift's memory of contexts [B / repeats, L] without their last tokens, for `repeats` rows each."""
+    reader: Reader, shifting: ShiftArguments, tokens: jax.Array, segments: jax.Array, room: int, clipped: bool
+) -> dict[str, Any]:
+    """Returns the shift's memory of contexts [B, L], without their last tokens."""
     before = segments.at[jnp.arange(len(segments)), last_index(segments)].set(0)
     found = {"target": reader.begin(shifting.target["trunk"], tokens, before, room)}
     if clipped:
         found["online"] = reader.begin(shifting.online["trunk"], tokens, before, room)
-    return repeat_rows(found, repeats)
+    return found
 
 
 def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:

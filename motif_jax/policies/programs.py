@@ -75,8 +75,8 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         # In a full context the end mark is forced. Only the comparison of beams counts its log-probability.
         ended = jnp.arange(length) >= left[:, None]  # [B, N]
         own = TokenLimits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
-        memory: Any = begin_shift(reader, shifting, *contexts, length, clipped, repeats) if shift else ()
-        more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": memory}
+        memory: Any = begin_shift(reader, shifting, *contexts, length, clipped) if shift else ()
+        more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
         if kind == "beam":
             found = search(writer, *rows, count, own, length, **more)
         else:
