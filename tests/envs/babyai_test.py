@@ -16,7 +16,6 @@ from minigrid.minigrid_env import MiniGridEnv
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import decode
-from motif_jax.envs.babyai import prompt
 from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
 from motif_jax.envs.babyai.levels import LEVELS
@@ -105,7 +104,7 @@ def test_observations_are_those_of_the_game():
     assert {
         name: (game.seen[name].shape, str(game.seen[name].dtype)) for name in world.specs if "event" not in name
     } == {name: (spec.shape, spec.dtype) for name, spec in world.specs.items() if "event" not in name}
-    text = prompt.decode(first)
+    text = decode(first)
     assert f"Goal of the agent: {game.mission} \n Observation 0: " in text
     assert "Action 0: go forward \n Observation 1: " in text
     assert all(sentence in text for sentence in describe(game.seen["image"]))
@@ -119,11 +118,11 @@ def test_prompts_of_other_words_and_french_ones():
     ))  # fmt: skip
     for episode in range(3):
         begin(reworded, episode)
-        text = prompt.decode(reworded.seen["prompt"])
+        text = decode(reworded.seen["prompt"])
         assert "rotate left, rotate right, move ahead" in text
         assert not {"key", "ball", "box", "red", "blue"} & {*re.findall(r"\w+", text)}
         begin(french, episode)
-        text = prompt.decode(french.seen["prompt"])
+        text = decode(french.seen["prompt"])
         assert not re.search(r"\b(the|go|pick|put|you|red|wall)\b", text)
         assert "But de l'agent: " in text
         assert reworded.mission == french.mission  # the words are others, the game is not
@@ -174,7 +173,7 @@ def test_further_actions_do_nothing():
     for action in (6, 7, 8):
         assert game.step(action) == 0
         assert np.array_equal(game.seen["image"], before)
-    assert "Action 1: think" in prompt.decode(game.seen["prompt"])
+    assert "Action 1: think" in decode(game.seen["prompt"])
 
 
 def test_episodes_are_cut_where_the_level_or_the_user_says():
@@ -208,7 +207,7 @@ def test_workers_play_it(player, capfd):
             requests, fulls = pool.poll(1.0)
             answer(pool, requests, policy)
             for full in fulls:
-                text = prompt.decode(pool.rollouts["prompt"][full.slot][0, 0])
+                text = decode(pool.rollouts["prompt"][full.slot][0, 0])
                 assert text.startswith("Possible action of the agent: turn left, ")
                 infos += [ended.info for ended in pool.ended(full)]
                 pool.release(full)
