@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, Mesh
 
 from benchmarks.rows import Rows
-from motif_jax.devices.mesh import describe_memory
+from motif_jax.devices.mesh import AXES, describe_memory
+from motif_jax.structs import UserError
 
 MATRIX = 2048  # rows and columns on a CPU
 LARGE_MATRIX = 8192  # on an accelerator
@@ -44,6 +46,32 @@ def matrix_product(dtype: str = "float32") -> float:
     for _ in range(5):
         product(a).block_until_ready()
     return 5 * 2 * size**3 / (time.perf_counter() - start) / 1e9
+
+
+def find_cpu() -> Any:
+    """JAX's device for the processor."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:
+        raise UserError(
+            "results and operations are counted against the CPU's, which JAX may not use here: set the variable "
+            "JAX_PLATFORMS=cuda,cpu (--config.benchmark.parts)"
+        ) from None
+
+
+def mesh_of(device: Any) -> Mesh:
+    """One device, for programs that are made for several."""
+    return jax.make_mesh((1, 1, 1), AXES, (AxisType.Auto,) * 3, devices=[device])
+
+
+def count_flops(function: Callable[..., Any], *arguments: Any) -> float:
+    """Operations of a function as XLA counts them in its program for the CPU.
+
+    A GPU's program calls libraries, whose operations XLA does not count.
+    """
+    shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), arguments)
+    with jax.default_device(find_cpu()):
+        return jax.jit(function).lower(*shapes).compile().cost_analysis()["flops"]
 
 
 def describe_device() -> dict[str, Any]:

@@ -21,15 +21,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from benchmarks.device import find_cpu, mesh_of
 from benchmarks.rows import Row, Rows
 from benchmarks.sources import untrained_sources
 from motif_jax.actors.acting import Rounds
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_copy
-from motif_jax.devices.mesh import AXES, map_update
+from motif_jax.devices.mesh import map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
@@ -101,23 +102,11 @@ def check_agreement(rows: list[Row]) -> None:
         raise UserError(f"this device computes something else than the CPU: {wrong}")
 
 
-def find_cpu() -> Any:
-    """JAX's device for the processor."""
-    try:
-        return jax.devices("cpu")[0]
-    except RuntimeError:
-        raise UserError(
-            "numerics are compared with the CPU, which JAX may not use here: set the variable JAX_PLATFORMS=cuda,cpu "
-            "(--config.benchmark.parts)"
-        ) from None
-
-
 def run(program: Program, device: Any, precision: str | None) -> Any:
     """The result of a program on a device, as NumPy arrays; `precision` of its products, None for the default."""
-    mesh = jax.make_mesh((1, 1, 1), AXES, (AxisType.Auto,) * 3, devices=[device])
     with jax.default_matmul_precision(precision):
         arguments = jax.tree.map(np.array, program.arguments)  # copies, as a program may be given their memory
-        return host_copy(program.make(mesh)(*jax.device_put(arguments, device)))
+        return host_copy(program.make(mesh_of(device))(*jax.device_put(arguments, device)))
 
 
 def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[float, str]:

@@ -20,7 +20,7 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from benchmarks.device import is_accelerated, matrix_product
+from benchmarks.device import count_flops, find_cpu, is_accelerated, matrix_product, mesh_of
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -117,9 +117,8 @@ class Subject:
         allowed = allowed_tokens(tokeniser.size, self.renderer.emitted(), live)
         model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed)
         self.language, self.mesh, settings = as_functions(graph, language_config), make_mesh(), OfflineSettings()
-        update = map_update(
-            make_offline_update(self.language, recipe, settings), self.mesh, batch_axis=0, num_constants=1
-        )
+        learn = make_offline_update(self.language, recipe, settings)
+        update = map_update(learn, self.mesh, batch_axis=0, num_constants=1)
         state = init_state(jax.random.key(0), self.language, recipe, settings, params, params, -2.0)
         # Copies, as the update is given the memory of its state.
         heads = jax.tree.map(np.array, {name: state.learnt[name] for name in ("v", "q")})
@@ -129,8 +128,8 @@ class Subject:
         self._state, self._given = replicate(state, self.mesh), replicate({"policy": params}, self.mesh)
         self._steps = itertools.cycle(range(len(self.plan)))
         self._update = update.lower(self._state, self._given, self.batch(0)).compile()
-        of_device = float((self._update.cost_analysis() or {}).get("flops", float("nan")))
-        self.flops = of_device * self.mesh.size  # of an update
+        counted = map_update(learn, mesh_of(find_cpu()), batch_axis=0, num_constants=1)
+        self.flops = count_flops(counted, self._state, self._given, self.batch(0))  # of an update
 
         # ---- conversations after two guesses
         self.contexts: list[list[int]] = []

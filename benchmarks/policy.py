@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from benchmarks.device import gpu_busy, is_accelerated, matrix_product
+from benchmarks.device import count_flops, gpu_busy, is_accelerated, matrix_product
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import FreeRunning, Rounds
@@ -83,7 +83,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         act, learn = training.flops()
         add("flop_per_step", (act + learn) / 1e6, "MFLOP", acting=round(act / 1e6, 1))
         add("learner_flops", learn * learner / 1e9, "GFLOP/s")
-        most = product * 1e9 / max(act + learn, 1.0)
+        most = product * 1e9 / (act + learn)
         add("share_of_limit", 100 * whole / most, "%", limit=f"{most:,.0f} steps/s")
         add("bytes_per_step", training.bytes_per_step, "B")
         for activity, seconds_per_step in training.spent.items():
@@ -227,13 +227,8 @@ class Training:
             return logits.sum() + values.sum()
 
         prepared = jax.jit(self._model.prepare)(*weights)
-        programs = (
-            jax.jit(self._model.step).lower(*weights, observations, first, core, prepared),
-            jax.jit(jax.grad(learn)).lower(params, *rollout),
-        )
-        # On a GPU a compiled program calls libraries, whose operations the compiler may not count.
-        counted = programs if is_accelerated() else [program.compile() for program in programs]
-        acting, learning = ((program.cost_analysis() or {}).get("flops", 0.0) for program in counted)
+        acting = count_flops(self._model.step, *weights, observations, first, core, prepared)
+        learning = count_flops(jax.grad(learn), params, *rollout)
         return acting / self.group_size, learning / self.group_size
 
     def update_memory(self) -> int:

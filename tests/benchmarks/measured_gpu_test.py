@@ -109,7 +109,7 @@ def test_without_the_cpu_nothing_is_compared(monkeypatch):
 
     monkeypatch.setattr(jax, "devices", devices)
     with pytest.raises(UserError, match="JAX_PLATFORMS=cuda,cpu"):
-        numerics.find_cpu()
+        device.find_cpu()
 
 
 # ---- what the device does
