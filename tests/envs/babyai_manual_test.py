@@ -1,8 +1,6 @@
 """Manuals: readable lessons that become prompts in the world's own form, with the action that is right then."""
 
 import collections
-import itertools
-import re
 
 import pytest
 
@@ -35,7 +33,7 @@ def manual(tmp_path, text):
 def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
     examples = list(make_examples(read_manual(manual(tmp_path, ONE)), window=1))
     assert len(examples) == 3
-    for ((prompt, action),) in examples:
+    for prompt, action in examples:
         head, goal, seen, last = prompt.split(" \n ")[0], *prompt.split("\n ")[1:]
         assert head == f"Possible action of the agent: {', '.join(CANONICAL)}"
         assert last == "Action 0: "
@@ -43,42 +41,28 @@ def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
         (told,) = [sentence for sentence in seen.split(", ") if thing in sentence]
         assert action == f"turn {told.split()[-1]}"
     assert list(make_examples(read_manual(manual(tmp_path, ONE)), window=1)) == examples  # the same every time
-    longer = [prompt for ((prompt, _),) in make_examples(read_manual(manual(tmp_path, ONE)), window=3)]
+    longer = [prompt for prompt, _ in make_examples(read_manual(manual(tmp_path, ONE)), window=3)]
     assert any("Action 0: turn" in prompt for prompt in longer)
 
 
 def test_our_manuals_teach_all_that_is_needed_and_no_more():
     lessons = [lesson for name in ("goto", "mixed") for lesson in read_manual(find_manual(name))]
     assert len(lessons) > 30
-    counts = collections.Counter(example.action for (example,) in make_examples(lessons, 1))
+    counts = collections.Counter(example.action for example in make_examples(lessons, 1))
     assert counts.keys() == {*CANONICAL}
-    goto = {action for ((_, action),) in make_examples(read_manual(find_manual("goto")), 1)}
+    goto = {action for _, action in make_examples(read_manual(find_manual("goto")), 1)}
     assert goto == {"turn left", "turn right", "go forward"}
-    for (example,) in make_examples(lessons, 1):
+    for example in make_examples(lessons, 1):
         lines = example.prompt.split("\n")
         if example.action == "go forward":  # never into something
             assert " 1 step forward" not in lines[2].replace(" and 1 step forward", "")
-
-
-def test_exercises_ask_for_each_thing_of_a_view_and_answer_with_its_place():
-    (lesson,) = read_manual(find_manual("reading"))
-    examples = list(itertools.islice(make_examples([lesson], 1), 300))
-    assert {len(answers) for answers in examples} == {1, 2, 3, 4}
-    in_order = 0
-    for answers in examples:
-        told = dict(re.findall(r"You see a (\w+ \w+) (.+?), ", answers[0].prompt))
-        asked = [re.findall(r"(?:the|a) (\w+ \w+): $", prompt)[0] for prompt, _ in answers]
-        assert sorted(asked) == sorted(told)
-        assert [told[thing] for thing in asked] == [place for _, place in answers]
-        in_order += asked == [*told]
-    assert 75 < in_order < 150  # by chance: a quarter of them have one thing, an eighth two in the order of the view
 
 
 def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():
     tokeniser = WordTokeniser.from_texts(all_words())
     assert tokeniser.size < 256
     lessons = [lesson for file in SHIPPED.glob("*.toml") for lesson in read_manual(file)]
-    texts = [text for answers in list(make_examples(lessons, 2))[::50] for answer in answers for text in answer]
+    texts = [text for example in list(make_examples(lessons, 2))[::50] for text in example]
     texts += [name for names in ACTION_SETS.values() for name in names]
     texts += [word for words in REWORDINGS.values() for word in words.values()]
     for level in ("GoToLocal", "GoToFrench"):
@@ -106,9 +90,6 @@ def test_probes_are_prompts_in_the_worlds_words():
     (ONE.replace("do = ", "deed = "), "its lesson 1 says deed = "),
     (ONE.replace('do = ["turn {side}"]', ""), "its lesson 1 does not say what to do"),
     (ONE.replace('["turn {side}"]', "[3]"), r"its lesson 1 says do = \[3\]"),
-    (ONE.replace("turn {side}", "{place}"), r"its lesson 1 has \{place\}, which is not one of thing, "),
-    (ONE + "questions = 19", "its lesson 1 has 19 questions, and may have 0 to 18"),
-    (ONE + "questions = -1", "its lesson 1 has -1 questions, and may have 0 to 18"),
 ])  # fmt: skip
 def test_what_is_no_manual_is_refused_in_one_sentence(tmp_path, text, said):
     with pytest.raises(UserError, match=said) as refusal:
@@ -117,5 +98,5 @@ def test_what_is_no_manual_is_refused_in_one_sentence(tmp_path, text, said):
 
 
 def test_an_unknown_manual_is_refused():
-    with pytest.raises(UserError, match="there is no manual 'goto2': give a file, or choose from goto, mixed, reading"):
+    with pytest.raises(UserError, match="there is no manual 'goto2': give a file, or choose from goto, mixed"):
         find_manual("goto2")

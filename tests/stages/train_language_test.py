@@ -149,6 +149,13 @@ def test_files_and_transcripts_that_cannot_be_used_are_refused(tmp_path):
 
 
 @pytest.mark.quick
+def test_transcripts_without_a_turn_of_the_agent_are_refused(tmp_path):
+    (tmp_path / "silent.jsonl").write_text('{"sequence": [["you see a ball.", 0]], "reward": [0.0], "done": true}')
+    said = refusal(tmp_path, transcripts__import_from=str(tmp_path / "silent.jsonl"))
+    assert "has no turn of an agent, so there is nothing to learn from it (--config.transcripts.import_from)" in said
+
+
+@pytest.mark.quick
 def test_transcripts_of_a_workdir_are_those_that_were_imported(tmp_path):
     refusal(tmp_path, language__model=str(tmp_path))  # imports, then finds no model there
     (tmp_path / "other.jsonl").write_bytes((tmp_path / "talks.jsonl").read_bytes())

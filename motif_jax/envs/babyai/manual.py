@@ -1,8 +1,7 @@
 """Manuals: readable templates of right actions, for training a language model from scratch.
 
 A manual is a TOML file; manuals/goto.toml explains the form. Its templates become pairs of a prompt, in the form of
-BabyAI-Text, and the right action; or exercises in reading: a view with several questions (manuals/reading.toml). The
-examples are generated, not recorded from games.
+BabyAI-Text, and the right action. The pairs are generated, not recorded from games.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ FLAG = "--config.transcripts.import_from"
 MOST_STEPS = 6  # distance of objects and walls
 MOST_OTHERS = 7  # visible objects in addition to the lesson's
 KINDS = tuple(ENGLISH.kinds[kind] for kind in (KEY, BALL, BOX))
-THINGS = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS]
 PLACES = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
-KNOWN = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int, "questions": int}
+KNOWN = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
 
 
 class Lesson(NamedTuple):
@@ -37,11 +35,10 @@ class Lesson(NamedTuple):
     do: tuple[str, ...]  # actions; one is drawn for each example
     blocked: bool  # the lesson fills the cells straight ahead; otherwise the next cell is free
     examples: int  # number of examples to make
-    questions: int = 0  # of an exercise in reading: the most that an example asks; 0: it is no exercise
 
 
-class Answer(NamedTuple):
-    """A prompt and the right action; in an exercise, a question and its answer."""
+class Example(NamedTuple):
+    """A prompt and the right action."""
 
     prompt: str
     action: str
@@ -82,52 +79,33 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
             raise ValueError(f"its lesson {number} has the goal {unknown[0]!r:.80}, which is not among its goals")
         asked = [text for name in lesson["goal"] for text in goals[name]]
         said = [*asked, *lesson["see"], *lesson["do"]]
-        questions = lesson.get("questions", 0)
-        if not 0 <= questions <= len(THINGS):
-            raise ValueError(f"its lesson {number} has {questions:,} questions, and may have 0 to {len(THINGS)}")
-        places = (*PLACES, "place") if questions else PLACES
-        if strange := [place for text in said for place in re.findall(r"{(\w*)}", text) if place not in places]:
-            raise ValueError(f"its lesson {number} has {{{strange[0]:.80}}}, which is not one of {', '.join(places)}")
+        if strange := [place for text in said for place in re.findall(r"{(\w*)}", text) if place not in PLACES]:
+            raise ValueError(f"its lesson {number} has {{{strange[0]:.80}}}, which is not one of {', '.join(PLACES)}")
         if not asked or not lesson["do"]:
             raise ValueError(f"its lesson {number} has nothing to ask for, or nothing to do")
         count = examples * lesson.get("weight", 1)
-        blocked = lesson.get("blocked", False)
-        yield Lesson(tuple(asked), tuple(lesson["see"]), tuple(lesson["do"]), blocked, count, questions)
+        yield Lesson(tuple(asked), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
 
 
-def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[list[Answer]]:
-    """Yields the examples of all lessons: one answer each, or several in exercises.
+def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
+    """Yields the examples of all lessons.
 
     `window`: most observations in a prompt; those before the last come from unrelated lessons.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
-    views = [lesson for lesson in lessons if not lesson.questions]
     for lesson in lessons:
         for _ in range(lesson.examples):
-            if lesson.questions:
-                yield list(_exercise(lesson, rng))
-                continue
             words = _draw_words(rng)
             goal, action = (_fill(rng.choice(texts), words) for texts in (lesson.goals, lesson.do))
-            before = [rng.choice(views) for _ in range(rng.randrange(window))]
+            before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
             moments = [*before, lesson]
             seen = [_sentences(one, words, rng) for one in moments]
             prompt.begin(goal, lambda seen=seen: seen[0])  # type: ignore[misc]
             for one, sentences in zip(before, seen[1:], strict=True):
                 taken = _fill(rng.choice(one.do), words)
                 prompt.go_on(taken, lambda sentences=sentences: sentences)  # type: ignore[misc]
-            yield [Answer(prompt.text(), action)]
-
-
-def _exercise(lesson: Lesson, rng: random.Random) -> Iterator[Answer]:
-    """Tells a view of several things, then asks for each of them, in another order."""
-    things = rng.sample(THINGS, rng.randint(1, lesson.questions))
-    drawn = [_draw_words(rng) | {"thing": thing, "place": _somewhere(rng)} for thing in things]
-    told = "".join(f"{_fill(text, words)}, " for words in drawn for text in lesson.see)
-    for words in rng.sample(drawn, len(drawn)):
-        yield Answer(f"{told}{_fill(rng.choice(lesson.goals), words)} ", _fill(rng.choice(lesson.do), words))
-        told = " "
+            yield Example(prompt.text(), action)
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:
@@ -136,7 +114,8 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
 
 def _draw_words(rng: random.Random) -> dict[str, str]:
     """Draws the values of the placeholders in one example."""
-    words = dict(zip(("thing", "second", "other"), rng.sample(THINGS, 3), strict=True))
+    things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS]
+    words = dict(zip(("thing", "second", "other"), rng.sample(things, 3), strict=True))
     far, far2 = (rng.randint(2, MOST_STEPS) for _ in range(2))
     some, some2 = (rng.randint(1, MOST_STEPS // 2) for _ in range(2))
     words |= {"the": rng.choice(("the", "a")), "side": rng.choice((ENGLISH.left, ENGLISH.right))}
@@ -164,12 +143,6 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
             walls.append(f"You see a wall {_steps(rng.randint(least, MOST_STEPS if ahead else 3))} {side}")
     rng.shuffle(things)
     return [*carried, *walls, *things]
-
-
-def _somewhere(rng: random.Random) -> str:
-    """A cell in sight that is not the player's."""
-    right = rng.randint(-3, 3)
-    return _place(right, rng.randint(0 if right else 1, MOST_STEPS))
 
 
 def _place(right: int, forward: int) -> str:

@@ -21,7 +21,7 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
 from motif_jax.envs.worlds import check_world, essential
-from motif_jax.structs import EndStatus, Episode, Turn, UserError
+from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.tokens import (
     FILE,
     UNKNOWN_TOKEN,
@@ -33,7 +33,7 @@ from motif_jax.tokens import (
 )
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
 from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.moments import are_moments, vocabulary
+from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
@@ -75,7 +75,7 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
             print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
     else:
         found = Transcripts(path)
-    if not found.record["actions"]:
+    if not found.is_action.any():
         raise UserError(f"{str(path)!r} has no turn of an agent, so there is nothing to learn from it ({FLAG})")
     return found
 
@@ -98,10 +98,8 @@ def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
     """The examples of BabyAI-Text manuals: prompts and their right actions, after all words of the world."""
     yield from vocabulary(all_words())
     lessons = [lesson for file in files for lesson in read_manual(file)]
-    for answers in make_examples(lessons, window):
-        yield Episode(
-            tuple(turn for prompt, action in answers for turn in (Turn(prompt), Turn(action, 0.0))), terminal=True
-        )
+    for example in make_examples(lessons, window):
+        yield moment(example.prompt, example.action)
 
 
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
