@@ -44,8 +44,9 @@ def run_program(config: ConfigDict, seconds: float) -> float:
     steps, games = config.policy.rollout_length, config.policy.batch_size // config.policy.rollout_length
     rng, runner = np.random.default_rng(0), Runner(program)
     rollouts: Arrays = {"game": np.arange(games)[None], "action": np.zeros((steps, games), np.int32)}
-    rollouts |= {"reward": np.zeros((steps, games), np.float32), "first": np.zeros((steps + 1, games), bool)}
-    rollouts |= dict.fromkeys(("terminated", "truncated"), np.zeros((steps, games), bool))
+    ended = rng.random((steps, games)) < 1 / 500
+    rollouts |= {"reward": np.zeros((steps, games), np.float32), "first": np.pad(ended, ((1, 0), (0, 0)))}
+    rollouts |= {"terminated": ended, "truncated": np.zeros_like(ended)}
     for name in program.observations:
         shape = (steps + (not name.startswith("event_")), games)
         rollouts[name] = rng.integers(0, 100, (*shape, *world.specs[name].shape)).astype(world.specs[name].dtype)

@@ -58,7 +58,9 @@ class Runner:
         fresh = np.zeros(self._program.memories)
         known = np.array([game in self._memory for game in games])
         memory = np.array([self._memory.get(game, fresh) for game in games]).reshape(len(games), len(fresh))
-        steps = _Steps(self._program, rollouts, memory, known)
+        begins = rollouts["first"][: len(rollouts["action"])].copy()
+        begins[:1] |= ~known
+        steps = _Steps(self._program.still, rollouts, memory, begins)
         with np.errstate(over="ignore", invalid="ignore"):
             found = np.broadcast_to(steps.number(self._program.root), steps.shape)
         for game, row in zip(games, steps.memory, strict=True):
@@ -84,14 +86,11 @@ def _rounds(games: list[int]) -> Iterable[list[int]]:
 class _Steps:
     """The values of a program in T steps of B games."""
 
-    def __init__(self, program: Program, rollouts: Arrays, memory: np.ndarray, known: np.ndarray):
-        """Takes the values that are remembered of the games, [B, M], and which games are known, [B]."""
-        self._still, self._rollouts, self.memory = program.still, rollouts, memory
-        self.shape = len(rollouts["action"]), len(known)  # T, B
+    def __init__(self, still: tuple[Entry, ...], rollouts: Arrays, memory: np.ndarray, begins: np.ndarray):
+        """Takes what `still` compares, what is remembered of the games, [B, M], and where episodes begin, [T, B]."""
+        self._still, self._rollouts, self.memory, self._begins = still, rollouts, memory, begins
+        self.shape = begins.shape  # T, B
         self.played = ~waited(rollouts["action"])  # [T, B]
-        self._begins = rollouts["first"][: self.shape[0]].copy()  # an episode begins with this step. [T, B]
-        if self.shape[0]:
-            self._begins[0] |= ~known
         self._ended = rollouts["terminated"] | rollouts["truncated"]  # [T, B]
         self._cache: dict[tuple[Entry, bool], np.ndarray] = {}  # what has been read, after or before each step
 
@@ -174,8 +173,11 @@ class _Steps:
             return plain[:steps]
         if entry.after:
             return self._rollouts[entry.after][:steps]
-        ended = self._ended.reshape(*self.shape, *[1] * (plain.ndim - 2))
-        return np.where(ended, plain[:steps], plain[1 : steps + 1])
+        after = plain[1 : steps + 1]
+        if self._ended.any():
+            after = after.copy()
+            after[self._ended] = plain[:steps][self._ended]
+        return after
 
     def _nothing_changed(self) -> np.ndarray:
         found = np.ones(self.shape, bool)
@@ -216,20 +218,29 @@ class _Steps:
         """`record`, `once`, and `rose` of a flag that has no value before the step."""
         inner = one.args[0]
         now = np.broadcast_to(self.number(inner), self.shape)
-        # What an episode begins with: its first moment, or, for values of steps, nothing.
-        nothing = -np.inf if one.kind == "record" else 0.0
-        start = np.broadcast_to(nothing if inner.of == STEP else self.number(inner, before=True), self.shape)
+        start = self._before_episodes(inner, nothing=-np.inf if one.kind == "record" else 0.0)
         kept, found = self.memory[:, one.memory].copy(), np.zeros(self.shape)
         for step in range(self.shape[0]):
-            kept = np.where(self._begins[step], start[step], kept)
-            best = np.maximum(kept, now[step])
-            found[step] = np.where(self.played[step] & np.isfinite(kept), best - kept, 0.0)
-            if one.kind == "rose":
-                found[step] = np.maximum(now[step] - kept, 0.0) * self.played[step]
-                best = now[step]
-            kept = np.where(self.played[step], best, kept)
+            np.copyto(kept, start[step], where=self._begins[step])
+            best = now[step] if one.kind == "rose" else np.maximum(kept, now[step])
+            np.subtract(best, kept, out=found[step])
+            np.copyto(kept, best, where=self.played[step])
         self.memory[:, one.memory] = kept
+        found = np.where(self.played & np.isfinite(found), found, 0.0)
         return _bounded(found) if one.kind == "record" else found > 0
+
+    def _before_episodes(self, one: Expression, nothing: float) -> np.ndarray:
+        """What an episode begins with: its first moment, or, for values of steps, nothing. Only right where one begins.
+
+        Few games of a batch begin an episode, so it is computed for these alone.
+        """
+        found = np.full(self.shape, nothing)
+        games = np.flatnonzero(self._begins.any(axis=0))
+        if one.of != STEP and games.size:
+            of_games = {key: array[:, games] for key, array in self._rollouts.items()}
+            part = _Steps(self._still, of_games, self.memory[games], self._begins[:, games])
+            found[:, games] = part.number(one, before=True)
+        return found
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
@@ -255,5 +266,7 @@ def _comparable(number: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 def _texts(array: np.ndarray) -> np.ndarray:
     """Texts as byte strings in lower case, without the zeros at the end. [..., N] uint8 -> [...]"""
-    array = np.ascontiguousarray(array)
-    return np.char.lower(array.view(f"S{array.shape[-1]}")[..., 0])
+    used = np.flatnonzero(array.reshape(-1, array.shape[-1]).max(axis=0, initial=0))
+    longest = used[-1] + 1 if used.size else 1  # most texts are short, and the time grows with the array's width
+    array = np.ascontiguousarray(array[..., :longest])
+    return np.char.lower(array.view(f"S{longest}")[..., 0])
