@@ -142,7 +142,7 @@ READERS = {
     "tracks": playback.read_tracks,
     "metrics": lambda file: metrics.drop_rows_after(file, 1),
     "transcripts of LMRL-Gym": lambda file: list(imports.read_lmrl(file)),
-    "CSV": lambda file: list(imports.csv_rows(file, "--x")),
+    "CSV": lambda file: list(imports.csv_rows(file)),
     "JSON list": lambda file: list(imports.read_visdial(file)),
     "tokeniser": read_tokeniser,
     "vectors of words": words.read_vectors,

@@ -46,10 +46,10 @@ class RandomPolicy:
 
     reads: tuple[str, ...] = ()
 
-    def __init__(self, num_actions: int, seed: int = 0):
+    def __init__(self, num_actions: int):
         self.outputs: dict[str, ArraySpec] = {}
         self.starts: dict[str, ArraySpec] = {}
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(0)
         self._num_actions = num_actions
 
     def room(self, count: int) -> int:

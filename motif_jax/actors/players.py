@@ -30,7 +30,7 @@ class ScriptedPlayer(Protocol):
 class RandomPlayer:
     """Chooses all actions with equal probability."""
 
-    def __init__(self, num_actions: int, space: ActionSpace | None = None):
+    def __init__(self, num_actions: int, space: ActionSpace | None):
         """`space`: of actions that are several choices or numbers."""
         self._num_actions, self._space = num_actions, space
 

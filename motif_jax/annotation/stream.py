@@ -211,7 +211,7 @@ class Direct:
     immediate = True
     problem, failures, strangers, under_way, silent_s = "", 0, 0, 0, 0.0
 
-    def __init__(self, open_judge: Open, taken: int = 0):
+    def __init__(self, open_judge: Open, taken: int):
         """Opens the annotator; see `Stream`."""
         self._annotator, self._memory = open_judge()
         self.taken, self.answered = taken, 0

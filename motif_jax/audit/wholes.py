@@ -22,7 +22,7 @@ FEWEST = 10  # pairs
 LEAST_VARIANCE = 0.01  # of the differences, as a few pairs may be all alike
 
 
-def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: int | None = LINES) -> str:
+def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: int | None) -> str:
     """An episode in lines: its different captions in the order of their first appearance, with their numbers of times.
 
     `frequency`: how often each caption is shown in all episodes. If there are more than `lines`, the rare ones stay.

@@ -101,7 +101,7 @@ def quiet() -> Iterator[None]:
 class GymWorldGame:
     """One environment as a `world.Game`."""
 
-    def __init__(self, world: Playable, shown: bool = False):
+    def __init__(self, world: Playable, shown: bool):
         """Makes the environment; it can render itself if `shown`."""
         self._world, self._fields, self._answers = world, world.fields, AnswerChecks(world.name)
         self._drawn = b""  # the last picture, unencoded

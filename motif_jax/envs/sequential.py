@@ -36,8 +36,8 @@ class SequentialVector:
         *,
         seed: int,
         stream: int,
-        next_episode: Callable[[int], int] | None = None,
-        stepping: Any = None,
+        next_episode: Callable[[int], int] | None,
+        stepping: Any,
     ):
         """Makes games with `make`; see `World.vector`."""
         self.games: list[Any] = [make() for _ in range(num_games)]

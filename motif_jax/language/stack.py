@@ -88,7 +88,7 @@ class Stack(nnx.Module):
 
     def __init__(
         self, config: LanguageConfig, num_blocks: int, types: Types, *,
-        both_ways: bool = False, cross: bool = False, remat: bool = False, rngs: nnx.Rngs,
+        both_ways: bool = False, cross: bool = False, remat: bool, rngs: nnx.Rngs,
     ):  # fmt: skip
         """Makes the parameters.
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from motif_jax.devices.mesh import total
 from motif_jax.learner.samples import Samples, Targets, Unroll
 from motif_jax.learner.settings import GroupSettings, Settings
-from motif_jax.learner.vtrace import VTrace
+from motif_jax.learner.vtrace import VTrace, sums_back
 
 FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not explode
 
@@ -51,12 +51,7 @@ def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int,
 
 def returns_from(reward: jax.Array, discount: float) -> jax.Array:
     """The discounted sum of the rewards from each step on. [T, B] -> [T, B]"""
-
-    def back(following: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found = reward + discount * following
-        return found, found
-
-    return jax.lax.scan(back, jnp.zeros_like(reward[0]), reward, reverse=True)[1]
+    return sums_back(reward, jnp.full_like(reward, discount))
 
 
 def group_advantages(

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from motif_jax.learner import losses
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.vtrace import VTrace, next_values
+from motif_jax.learner.vtrace import VTrace, next_values, sums_back
 
 # (params, frozen, observations [T+1, B, ...], first [T+1, B], core [B, H]) -> (logits [T+1, B, A], values [T+1, B])
 Unroll = Callable[[Any, Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -106,14 +106,7 @@ def gae(
     chex.assert_equal_shape(streams)
     chex.assert_type(streams, float)
     v_tm1, v_t, r_t, discount_t, trace_t = jax.lax.stop_gradient(streams)
-    delta = r_t + discount_t * v_t - v_tm1
-
-    def back(following: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        delta, carried = step
-        advantage = delta + carried * following
-        return advantage, advantage
-
-    _, advantages = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, discount_t * trace_t * decay), reverse=True)
+    advantages = sums_back(r_t + discount_t * v_t - v_tm1, discount_t * trace_t * decay)
     return VTrace(advantages + v_tm1, advantages)
 
 

@@ -61,15 +61,20 @@ def vtrace(
     delta = rho * (r_t + discount_t * v_t - v_tm1)
     carried = discount_t * trace_t * jnp.minimum(rho_tm1, clip_c)
 
-    def back(acc: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        delta, carried = step
-        acc = delta + carried * acc
-        return acc, acc
-
-    _, acc = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, carried), reverse=True)
-    targets = v_tm1 + acc
+    targets = v_tm1 + sums_back(delta, carried)
     future = jnp.concatenate([jnp.where(trace_t[:-1] > 0, targets[1:], v_t[:-1]), v_t[-1:]])
     return VTrace(targets, rho * (r_t + discount_t * future - v_tm1))
+
+
+def sums_back(added: jax.Array, carried: jax.Array) -> jax.Array:
+    """From the last step to the first, what is added there plus the carried part of the next step's sum. [T, ...]"""
+
+    def back(later: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        added, carried = step
+        found = added + carried * later
+        return found, found
+
+    return jax.lax.scan(back, jnp.zeros_like(added[0]), (added, carried), reverse=True)[1]
 
 
 def next_values(

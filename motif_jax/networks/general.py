@@ -218,7 +218,7 @@ class FilmGrid(nnx.Module):
     (docs/babyai.md).
     """
 
-    def __init__(self, spec: ArraySpec, behaviours: int = 0, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, behaviours: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Takes the spec of a grid with the channels last; BEHAVIOUR, of size `behaviours`, is added to each cell."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype

@@ -57,7 +57,7 @@ def resident_mib() -> float:
 class Writers:
     """Writes rows of metrics over `env_steps` as JSON lines, and optionally to TensorBoard and Weights & Biases."""
 
-    def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any], start: int = 0):
+    def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any], start: int):
         """Opens the files, and appends to those of earlier runs.
 
         `wandb`: a Weights & Biases project, or "". `start`: `env_steps` from which training resumes; TensorBoard hides

@@ -32,25 +32,25 @@ HEADER = "Wordle:"  # of a game in LMRL-Gym
 SCORED = ("text", "score", "parent_text")  # columns
 
 
-def read_lmrl(file: Path, flag: str = FLAG) -> Iterator[Episode]:
+def read_lmrl(file: Path) -> Iterator[Episode]:
     """Yields the episodes of an LMRL-Gym file."""
-    for episodes in read_lines(file, lambda row: (_lmrl_episode(row),), flag):
+    for episodes in read_lines(file, lambda row: (_lmrl_episode(row),)):
         yield from episodes
 
 
-def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]], flag: str) -> Iterator[tuple[Episode, ...]]:
+def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[tuple[Episode, ...]]:
     """Yields the episodes of each line of JSON; `parse` raises ValueError for a value without an episode."""
-    with opened(file, flag) as lines:
+    with opened(file) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
             where = f"line {number:,} of {str(file)!r}"
             if len(line) >= LONGEST_LINE:
-                raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({flag})")
+                raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({FLAG})")
             if not line.strip():
                 continue
             try:
                 yield parse(_parsed(line))
             except ValueError as error:
-                raise UserError(f"{where} is not an episode: {error} ({flag})") from error
+                raise UserError(f"{where} is not an episode: {error} ({FLAG})") from error
 
 
 def _lmrl_episode(row: Any) -> Episode:
@@ -74,7 +74,7 @@ def _lmrl_episode(row: Any) -> Episode:
     return Episode(tuple(turns), row["done"])
 
 
-def read_lmrl_wordle(file: Path, flag: str = FLAG) -> Iterator[Episode]:
+def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
     """Yields the games of Wordle in an LMRL-Gym file, in our world's format and with the file's rewards.
 
         LMRL-Gym   Wordle:\\n       c r a n e\\n   b b y b g\\n        ...
@@ -83,12 +83,12 @@ def read_lmrl_wordle(file: Path, flag: str = FLAG) -> Iterator[Episode]:
     The spaces make a byte pair tokeniser see single letters. LMRL-Gym answers an invalid guess with an empty line; our
     world does not answer it.
     """
-    for number, episode in enumerate(read_lmrl(file, flag)):
+    for number, episode in enumerate(read_lmrl(file)):
         try:
             yield episode._replace(turns=tuple(_respelt(episode.turns)))
         except ValueError as error:
             what = f"game {number:,} of {str(file)!r} is not written as LMRL-Gym writes Wordle"
-            raise UserError(f"{what}: {error} ({flag})") from error
+            raise UserError(f"{what}: {error} ({FLAG})") from error
 
 
 def _respelt(turns: Sequence[Turn]) -> Iterator[Turn]:
@@ -111,7 +111,6 @@ def read_visdial(
     *,
     penalty: Callable[[str], float] = lambda answer: 0.0,
     from_ranks: bool = False,
-    flag: str = FLAG,
 ) -> Iterator[Episode]:
     """Yields visual dialogues as episodes: a caption, then the agent's questions and the answers.
 
@@ -123,20 +122,19 @@ def read_visdial(
       ranks: a file with a list of lists: the image's percentile rank after the caption, then its change per answer.
       penalty: maps an answer to an addition to its question's reward; for answers that are only yes or no.
       from_ranks: rewards are the changes of the rank instead, and dialogues do not end early.
-      flag: the config value that names the file, for messages.
     """
-    dialogues = _read_json_list(file, flag)
-    changes = _read_json_list(ranks, flag) if ranks else None
+    dialogues = _read_json_list(file)
+    changes = _read_json_list(ranks) if ranks else None
     if changes is not None and len(changes) != len(dialogues):
-        raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({flag})")
+        raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({FLAG})")
     if from_ranks and changes is None:
-        raise UserError(f"rewards from ranks need a file of ranks beside {str(file)!r} ({flag})")
+        raise UserError(f"rewards from ranks need a file of ranks beside {str(file)!r} ({FLAG})")
     for index, dialogue in enumerate(dialogues):
         try:
             rank = None if changes is None else changes[index]
             yield _visdial_episode(dialogue, rank, penalty, from_ranks)
         except ValueError as error:
-            raise UserError(f"dialogue {index:,} of {str(file)!r} cannot be used: {error} ({flag})") from error
+            raise UserError(f"dialogue {index:,} of {str(file)!r} cannot be used: {error} ({FLAG})") from error
 
 
 def _visdial_episode(dialogue: Any, rank: Any, penalty: Callable[[str], float], from_ranks: bool) -> Episode:
@@ -201,7 +199,7 @@ def read_reddit(
 def _reddit_rows(files: Sequence[Path]) -> Iterator[tuple[str, str, int]]:
     for file in files:
         columns: list[int] = []
-        for where, row in csv_rows(file, FLAG):
+        for where, row in csv_rows(file):
             if not columns:
                 if missing := [name for name in SCORED if name not in row]:
                     raise UserError(f"{where} does not name the column {missing[0]!r} ({FLAG})")
@@ -226,23 +224,23 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
     return writer.write(path, provenance, FLAG)
 
 
-def opened(file: Path, flag: str) -> BinaryIO:
+def opened(file: Path) -> BinaryIO:
     """An open file; raises UserError if it cannot be read."""
     try:
         return open_regular(file)
     except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({flag})") from error
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
 
 
-def csv_rows(file: Path, flag: str) -> Iterator[tuple[str, list[str]]]:
+def csv_rows(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Yields the rows of a CSV file, each after its place in words; raises UserError for malformed CSV."""
-    with opened(file, flag) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
+    with opened(file) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
         rows = csv.reader(_bounded(lines))
         try:
             for row in rows:
                 yield f"line {rows.line_num:,} of {str(file)!r}", row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is not CSV: {error} ({flag})") from error
+            raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is not CSV: {error} ({FLAG})") from error
 
 
 def _bounded(lines: io.TextIOWrapper) -> Iterator[str]:
@@ -266,16 +264,16 @@ def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _read_json_list(file: Path, flag: str) -> list[Any]:
+def _read_json_list(file: Path) -> list[Any]:
     try:
         found = _parsed(read_bytes(file, LARGEST_JSON))
         if not isinstance(found, list):
             raise ValueError("it is not a JSON list")
         return found
     except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({flag})") from error
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
     except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error} ({flag})") from error
+        raise UserError(f"cannot read {str(file)!r}: {error} ({FLAG})") from error
 
 
 def _text(row: dict[str, Any], name: str) -> str:

@@ -12,7 +12,7 @@ from motif_jax.transcripts.render import FLAG, Template
 class LiveRenderer:
     """Tokenises the turns of a conversation."""
 
-    def __init__(self, tokeniser: Tokeniser, template: Template, flag: str = FLAG):
+    def __init__(self, tokeniser: Tokeniser, template: Template):
         """Raises UserError unless the agent's texts end with a single token, which stops generation."""
         self._encode = tokeniser.encode
         marks = [[mark] if isinstance(mark, int) else list(tokeniser.encode(mark, marks=True)) for mark in template]
@@ -21,7 +21,7 @@ class LiveRenderer:
             raise UserError(
                 f"the agent's text must end with one token, and with this template and tokeniser it ends with "
                 f"{len(self._action_end)}: choose another template: words where tokens are words, marks where "
-                f"they are letters, else lines ({flag})"
+                f"they are letters, else lines ({FLAG})"
             )
         (self.stop,) = self._action_end
 

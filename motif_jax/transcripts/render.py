@@ -76,20 +76,20 @@ def spoken(turns: Turns) -> Turns:
 class Renderer:
     """The tokens of all texts that are said; `rows` concatenates them to episodes on demand."""
 
-    def __init__(self, turns: Turns, tokeniser: Tokeniser, template: Template, flag: str = FLAG, discount: float = 1.0):
+    def __init__(self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0):
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text.
 
         `discount`: factor per token of the agent, for rewards that `rows` cuts off.
         """
         texts = turns.texts
         turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only
-        self._encode, self._flag, self._discount = tokeniser.encode, flag, discount
+        self._encode, self._discount = tokeniser.encode, discount
         marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
         if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
             raise UserError(
-                f"texts have the token {int(flat.max())}, but the tokeniser has {tokeniser.size:,} tokens ({flag})"
+                f"texts have the token {int(flat.max())}, but the tokeniser has {tokeniser.size:,} tokens ({FLAG})"
             )
         self._tokens = flat.astype(np.int32)  # of texts, then of marks
         self._sizes = np.array([len(tokens) for tokens in pieces], np.int64)
@@ -106,12 +106,12 @@ class Renderer:
         self.num_said: np.ndarray = said[turns.ends] - said[turns.starts]  # texts of the agent per episode. [E] int64
         self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
         if not self.lengths.all():
-            raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({flag})")
+            raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({FLAG})")
         if not sizes[turns.is_action].all():
-            raise UserError(f"the agent says nothing in some turn, and this template has no mark for its end ({flag})")
+            raise UserError(f"the agent says nothing in some turn, and this template has no mark for its end ({FLAG})")
         if turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
             raise UserError(
-                f"the agent speaks first in some episode, and this template has no mark to begin with ({flag})"
+                f"the agent speaks first in some episode, and this template has no mark to begin with ({FLAG})"
             )
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
@@ -236,7 +236,7 @@ class Renderer:
             if self._differs(both[0] + both[1], [*self._piece(one), *self._piece(two)], texts, (one, two)):
                 raise UserError(
                     f"the tokeniser gives {both[0][-20:]!r} and {both[1][:20]!r} other tokens together than apart: "
-                    f"choose another template, with marks that the tokeniser keeps apart ({self._flag})"
+                    f"choose another template, with marks that the tokeniser keeps apart ({FLAG})"
                 )
         if None in marks:
             return
@@ -245,7 +245,7 @@ class Renderer:
             if self._differs(self._whole(episode, texts, marks), self.tokens(episode), texts, turns):
                 raise UserError(
                     f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text: choose "
-                    f"another template, with marks that the tokeniser keeps apart ({self._flag})"
+                    f"another template, with marks that the tokeniser keeps apart ({FLAG})"
                 )
 
     def _differs(self, whole: str, tokens: list[int], texts: list[str], pieces: Iterable[int]) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 from motif_jax.config.table import shown
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.system.files import write_whole
-from motif_jax.transcripts.imports import FLAG, MOST_TURNS, check_number, checked_text, read_lines
+from motif_jax.transcripts.imports import MOST_TURNS, check_number, checked_text, read_lines
 from motif_jax.transcripts.store import Transcripts
 
 FORMATS = ("messages", "turns", "preferences")
@@ -33,9 +33,9 @@ ROLES = ("system", "developer", "tool", AGENT, WORLD)
 Message = dict[str, str]
 
 
-def read_trl(file: Path, flag: str = FLAG) -> Iterator[Episode]:
+def read_trl(file: Path) -> Iterator[Episode]:
     """Yields the episodes of a file in any of the formats; a preference has two."""
-    for episodes in read_lines(file, _episodes, flag):
+    for episodes in read_lines(file, _episodes):
         yield from episodes
 
 

@@ -43,7 +43,7 @@ class WordGame(NamedTuple):
 
 def read_tweets(file: Path) -> Iterator[Tweet]:
     """Yields the games of a CSV file; skips tweets without a game of one to six rows."""
-    for number, (where, row) in enumerate(csv_rows(file, FLAG)):
+    for number, (where, row) in enumerate(csv_rows(file)):
         if len(row) != COLUMNS:
             raise UserError(f"{where} has {len(row)} values, where {COLUMNS} are due ({FLAG})")
         if not re.fullmatch("[0-9]{1,9}", row[0].strip()):

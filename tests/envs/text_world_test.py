@@ -57,13 +57,13 @@ def from_steps(info: EpisodeInfo, steps: dict[str, np.ndarray]) -> Episode:
     return Episode(tuple(turns), info.end_status > EndStatus.RUNNING, {"episode": info.episode})
 
 
-def pooled(name: str, player: str, workers: int, episodes: int = 12, seed: int = 3) -> dict[int, object]:
+def pooled(name: str, player: str, workers: int, episodes: int = 12) -> dict[int, object]:
     """Episodes that a pool plays, as turns."""
     found, pieces = {}, Pieces()
     keys = ("heard", "event_heard", "action", "reward")
     with ActorPool(
         {"world": name}, ("heard", "event_heard"), num_workers=workers, games_per_worker=3, rollout_length=7,
-        player=player, seed=seed, stream=SeedStream.COLLECT,
+        player=player, seed=3, stream=SeedStream.COLLECT,
     ) as pool:  # fmt: skip
         while len(found) < episodes:
             for full in pool.poll(1.0)[1]:

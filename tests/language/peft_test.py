@@ -22,12 +22,12 @@ NAMES = {  # by family: matrices with additions
 }  # fmt: skip
 
 
-def adapted(family, seed=0):
+def adapted(family):
     """A small model, and the same with additions that are not zero."""
-    model = make_language_model(make_config(family, 16, 8, 2, 2), seed=seed)
-    low = add_low_rank(model, NAMES[family], 3, 6.0, seed=seed + 1)
+    model = make_language_model(make_config(family, 16, 8, 2, 2), seed=0)
+    low = add_low_rank(model, NAMES[family], 3, 6.0, seed=1)
     state = nnx.state(low, nnx.LoRAParam)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     nnx.update(low, nnx.map_state(lambda _, leaf: leaf.replace(jnp.asarray(rng.normal(size=leaf.shape) / 3)), state))
     return model, low
 

@@ -105,13 +105,13 @@ def test_a_share_of_what_is_drawn_is_rewarded():
 # ---- the loss
 
 
-def made_up(count=7, actions=3):
+def made_up():
     rng = np.random.default_rng(5)
-    q, following = 3 * rng.normal(size=(2, count, actions)).astype(np.float32)
+    q, following = 3 * rng.normal(size=(2, 7, 3)).astype(np.float32)
     truncated = np.array([False, True, False, True, False, False, True])
     terminated = np.array([True, False, False, False, True, False, False])
-    drawn = Transitions({}, rng.integers(actions, size=count, dtype=np.int32),
-                        rng.normal(size=count).astype(np.float32), {}, terminated, truncated)  # fmt: skip
+    drawn = Transitions({}, rng.integers(3, size=7, dtype=np.int32),
+                        rng.normal(size=7).astype(np.float32), {}, terminated, truncated)  # fmt: skip
     return q, following, drawn
 
 

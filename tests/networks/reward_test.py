@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from policy_test import count
 
 from motif_jax.networks.layers import Conv, Line, pool
 from motif_jax.networks.reward import MessageClassifier, MessageEncoder, RewardModel, SmallMessageEncoder
@@ -16,10 +17,6 @@ def messages(count: int, longest: int = 256, seed: int = 0) -> np.ndarray:
     rows = rng.integers(32, 127, (count, 256)).astype(np.uint8)
     lengths = np.linspace(0, longest, count).astype(int)
     return np.where(np.arange(256) < lengths[:, None], rows, 0).astype(np.uint8)
-
-
-def count(model) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
 
 def test_the_default_has_the_published_number_of_parameters():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import get_config
-from online_parts_test import LEXICON, TEXTS, batch_of, make, messages, seen
+from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 
 from motif_jax import experiment
 from motif_jax.annotation.annotator import Question
@@ -19,11 +19,6 @@ from motif_jax.stages import train_policy
 from motif_jax.stages.report.judge import Judged, words
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config
-
-
-def show(source, *texts):
-    source.rewards(batch_of(*texts))
-    source.advance(SimpleNamespace(steps=len(texts)), None)
 
 
 def asked(store):

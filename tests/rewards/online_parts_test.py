@@ -53,6 +53,11 @@ def batch_of(*texts):
     }
 
 
+def show(source, *texts):
+    source.rewards(batch_of(*texts))
+    source.advance(SimpleNamespace(steps=len(texts)), None)
+
+
 @pytest.mark.quick
 def test_a_game_that_waits_shows_its_message_to_nobody():
     class Worthy(Captioned):
@@ -125,21 +130,16 @@ def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr(readable.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "FOO\nor BAR?"))
     source = make(tmp_path, kind=kind, pairs_per_update=200, attempts=5)
-
-    def show():
-        source.rewards(batch_of(*shown))
-        source.advance(SimpleNamespace(steps=len(shown)), None)
-
     assert source.failure() == ""
-    show()
+    show(source, *shown)
     (line,) = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
         r"train_policy: (\d+) of \1 answers lack a readable verdict.* 'FOO\\nor BAR\?' \(--config.*", line
     )
-    show()
+    show(source, *shown)
     assert capsys.readouterr().out == ""  # within a minute
     now[0] += 60.0
-    show()
+    show(source, *shown)
     assert "lack a readable verdict" in capsys.readouterr().out
     figures = source.figures()
     assert figures["online_answers"] >= 200
@@ -150,9 +150,9 @@ def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys,
 
     monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(1.0, "yes"))
     shown[:] = [f"A rat bites you #{number}." for number in range(300)]
-    show()
+    show(source, *shown)
     now[0] += 60.0
-    show()
+    show(source, *shown)
     assert (source.failure(), capsys.readouterr().out) == ("", "")
 
 
@@ -211,8 +211,7 @@ def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
     """While one thread learns that everything is helpful or not, another sees all of it or nothing."""
     source = make(tmp_path)
     texts = [f"You kill the newt number {number}!" for number in range(50)]
-    source.rewards(batch_of(*texts))
-    source.advance(SimpleNamespace(steps=50), None)
+    show(source, *texts)
     stop, mixed, sums = threading.Event(), [], set()
 
     def reward():

@@ -5,17 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import get_config
-from online_parts_test import TEXTS, batch_of, make, messages
+from online_parts_test import TEXTS, make, messages, show
 
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.pupil import TaughtKind, Teaching
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.source import Setting
-
-
-def show(source, *texts):
-    source.rewards(batch_of(*texts))
-    source.advance(SimpleNamespace(steps=len(texts)), None)
 
 
 @pytest.mark.differs(

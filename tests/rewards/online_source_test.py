@@ -10,8 +10,9 @@ import pytest
 from conftest import get_config
 from flax import nnx
 from nethack_texts import NETHACK
+from pool_test import play
 
-from motif_jax.actors.acting import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -31,16 +32,9 @@ LEXICONS = {goal: Lexicon(NETHACK, goal) for goal in ("defaultgoal", "gold")}
 @pytest.fixture(scope="module")
 def rollouts():
     """Recorded batches of random play."""
-    found, policy = [], RandomPolicy(23)
     game = {"task": "score", "max_episode_steps": 60}
     with ActorPool(game, READS, num_workers=0, games_per_worker=8, rollout_length=16) as pool:
-        while len(found) < BATCHES:
-            requests, fulls = pool.poll()
-            answer(pool, requests, policy)
-            for full in fulls:
-                found.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
-                pool.release(full)
-    return found[:BATCHES]
+        return [arrays for _, arrays, _ in play(pool, RandomPolicy(23), BATCHES)][:BATCHES]
 
 
 def make(tmp_path, **values):

@@ -102,13 +102,13 @@ class Page:
         self.send("Input.dispatchKeyEvent", type="keyDown", **about, **text)
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
-    def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
-        """The mouse, at a place of an element given in shares of its size."""
+    def click(self, selector: str, across: float = 0.5) -> None:
+        """The mouse, at a place of an element given as a share of its width."""
         self.run(
             f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
         )
         box = self.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
-        where = {"x": box["x"] + across * box["width"], "y": box["y"] + down * box["height"]}
+        where = {"x": box["x"] + across * box["width"], "y": box["y"] + box["height"] / 2}
         self.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)

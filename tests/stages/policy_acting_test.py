@@ -13,8 +13,7 @@ pytestmark = pytest.mark.quick
 class Computed:
     """Stands for what the device works on."""
 
-    def __init__(self, ready: bool):
-        self.ready = ready
+    ready = False
 
     def is_ready(self) -> bool:
         return self.ready
@@ -40,7 +39,7 @@ def test_the_last_version_that_is_there_is_played():
     player = make_player()
     version = lambda: ask(player, [0, 1])[1]["version"].tolist()  # noqa: E731
     assert version() == [0, 0]
-    one, two = Computed(False), Computed(False)
+    one, two = Computed(), Computed()
     played = player.prepare(jnp.zeros(1), 1)
     player.swap(played._replace(leaves=(one,)), wait=False)
     assert version() == [0, 0]

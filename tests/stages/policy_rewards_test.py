@@ -7,8 +7,9 @@ import linear_policy
 import numpy as np
 import pytest
 from conftest import get_config
+from pool_test import play
 
-from motif_jax.actors.acting import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
@@ -39,16 +40,9 @@ def make_reward(**options) -> Reward:
 
 def record(source: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
     """Rollouts of random play on the toy world."""
-    policy, found = RandomPolicy(23), []
     keys = tuple(sorted({*source.observations, *more}))
     with ActorPool({"task": "toy"}, keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
-        while len(found) < 4:
-            requests, fulls = pool.poll()
-            answer(pool, requests, policy)
-            for full in fulls:
-                found.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
-                pool.release(full)
-    return found
+        return [arrays for _, arrays, _ in play(pool, RandomPolicy(23), 4)]
 
 
 @pytest.mark.parametrize("late", [False, True])

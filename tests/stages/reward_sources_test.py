@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import get_config
+from pool_test import play
 from train_policy_test import TINY, train
 
 from motif_jax import experiment
-from motif_jax.actors.acting import RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import make_mesh, shard
@@ -147,15 +148,9 @@ def test_the_bonus_falls_where_the_agent_has_been(task):
     config, mesh = get_config(argument=task), make_mesh(1)
     config.policy.rnd.update({"learning_rate": 1e-3})
     source = RandomDistillation.make(Setting(config, None, observation_specs(reads), reads, mesh))
-    policy, found = RandomPolicy(23), []
     game = {"task": task, "max_episode_steps": 200}
     with ActorPool(game, reads, num_workers=0, games_per_worker=8, rollout_length=steps) as pool:
-        while len(found) < 2:
-            requests, fulls = pool.poll()
-            answer(pool, requests, policy)
-            for full in fulls:
-                found.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
-                pool.release(full)
+        found = [arrays for _, arrays, _ in play(pool, RandomPolicy(23), 2)]
     been = {key: np.concatenate([rollout[key] for rollout in found], 1) for key in found[0]}
     strange = been | {"crop": been["crop"][..., ::-1, :], "message": np.where(been["message"] > 0, 90, been["message"])}
 

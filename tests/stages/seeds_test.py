@@ -13,7 +13,7 @@ from motif_jax.system.files import read_json, write_json, write_lines
 from motif_jax.system.runs import plan
 
 
-def write_run(folder, success, steps=(1000, 2000)):
+def write_run(folder, success):
     """The results of one run: an evaluation of its policy and of random play, and two rows of training."""
     for name, path, value in (("policy-2000", ".", success), ("random", "", 0.25)):
         figures = {"success": {"mean": value, "low": value - 0.1, "high": value + 0.1}}
@@ -21,7 +21,7 @@ def write_run(folder, success, steps=(1000, 2000)):
             "path": path, "step": 2000, "greedy": False, "episodes": 20, "task": "toy", "reward": None,
             "figures": figures, "did": {}, "ends": {}, "replays": {},
         })  # fmt: skip
-    rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in steps]
+    rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in (1000, 2000)]
     (folder / "policy").mkdir(parents=True)
     write_lines(folder / "policy" / "metrics.jsonl", rows)
 

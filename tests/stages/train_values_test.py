@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config
+from offline_test import rows
 
 from motif_jax import experiment
 from motif_jax.stages import evaluate, train_values
@@ -50,17 +51,12 @@ def evaluated(trained):
     return trained
 
 
-def rows_of(folder):
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
-
-
 @pytest.mark.journey
 def test_the_losses_of_values_are_logged(trained):
-    rows = rows_of(trained / "run/values")
-    assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= rows[0].keys()
-    assert {"q", "v", "conservative", "advantage_mean", "gradient_norm"} <= rows[1].keys()
-    assert rows[-1]["valid_loss"] < rows[0]["valid_loss"]
+    told = rows(trained / "run/values")
+    assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= told[0].keys()
+    assert {"q", "v", "conservative", "advantage_mean", "gradient_norm"} <= told[1].keys()
+    assert told[-1]["valid_loss"] < told[0]["valid_loss"]
     summary = read_json(trained / "run/values/summary.json")
     assert (summary["recipe"], summary["epoch"]) == ("ilql", 2)
 
@@ -72,10 +68,10 @@ def test_the_losses_of_values_are_logged(trained):
     where="motif_jax/stages/train_values/learning.py",
 )
 def test_the_checkpoint_is_chosen_by_return(trained):
-    rows = [row for row in rows_of(trained / "run/values") if "valid_return" in row]
-    assert len(rows) >= 3
-    assert all(-6 <= row["valid_return"] <= 0 for row in rows)
-    best = max(rows, key=lambda row: row["valid_return"])
+    told = [row for row in rows(trained / "run/values") if "valid_return" in row]
+    assert len(told) >= 3
+    assert all(-6 <= row["valid_return"] <= 0 for row in told)
+    best = max(told, key=lambda row: row["valid_return"])
     summary = read_json(trained / "run/values/summary.json")
     assert summary["checkpoint"] == best["steps"]
     assert (trained / f"run/values/checkpoints/{best['steps']}").is_dir()
@@ -97,7 +93,7 @@ def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
         rewards = [turn.reward for turn in store.episode(number).turns if turn.is_action]
         to_go += [sum(rewards[at:]) for at in range(len(rewards))]
     assert mean_to_go(store) == pytest.approx(np.mean(to_go))
-    assert rows_of(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
+    assert rows(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
 
 
 def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):

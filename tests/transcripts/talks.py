@@ -55,6 +55,6 @@ def write(path, episodes, **provenance):
     return writer.write(path, provenance)
 
 
-def random_store(path, count=40, seed=0, info=False):
-    rng = np.random.default_rng(seed)
+def random_store(path, count=40, info=False):
+    rng = np.random.default_rng(0)
     return write(path, [random_episode(rng, info) for _ in range(count)])

@@ -52,7 +52,7 @@ class JudgeScorer:
         unknown: float | None,
         timeout_s: float,
         patience_s: float,
-        cache: Path | None = None,
+        cache: Path | None,
     ):
         """Raises UserError for values that cannot work.
 

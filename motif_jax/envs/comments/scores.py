@@ -76,7 +76,7 @@ class TableScorer:
 class RemoteScorer:
     """Asks a server about each text once; with a cache, once across runs."""
 
-    def __init__(self, client: HttpClient, cache: Path | None = None):
+    def __init__(self, client: HttpClient, cache: Path | None):
         """Takes the connection and the folder of caches; None: scores are not stored."""
         self._client = client
         self._known: collections.OrderedDict[str, float] = collections.OrderedDict()

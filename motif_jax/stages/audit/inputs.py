@@ -15,7 +15,7 @@ from motif_jax.audit.examine import Evidence, Labels, Wholes
 from motif_jax.audit.labels import SECOND
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.wholes import LINES, episode_text
-from motif_jax.captions import decode, encode
+from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
@@ -170,7 +170,7 @@ def load_second(config: ConfigDict, workdir: Path) -> Reward | None:
 
 def _values(reward: Reward, texts: list[str]) -> np.ndarray:
     """The normalised reward of captions. [U] float64"""
-    return reward(np.array([encode(text) for text in texts], np.uint8)).normalised.astype(np.float64)
+    return reward(texts).normalised.astype(np.float64)
 
 
 def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: PlayedEpisodes | str) -> tuple[Captions, str]:

@@ -73,7 +73,7 @@ class Returns:
 class Record:
     """Collects the figures for the next row of `metrics.jsonl`."""
 
-    def __init__(self, pool: ActorPool, source: Source, plan: OptionPlan | None = None):
+    def __init__(self, pool: ActorPool, source: Source, plan: OptionPlan | None):
         """Rows include counters and timers of the pool and the source; `plan`: of a policy with options."""
         self._options = plan.names if plan else ()
         self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or there is none

@@ -40,6 +40,7 @@ from motif_jax.system.foreign import read_bytes
 from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
+LIKED = 8  # captions of preferred episodes that the writer is told
 
 
 def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
@@ -107,7 +108,7 @@ def judge(
     return Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
 
 
-def liked_captions(recorded: Recorded, pairs: Pairs, most: int = 8) -> list[str]:
+def liked_captions(recorded: Recorded, pairs: Pairs) -> list[str]:
     """Captions that a program can look for, by how much more often preferred episodes show them."""
     more: dict[str, int] = {}
     for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
@@ -119,12 +120,12 @@ def liked_captions(recorded: Recorded, pairs: Pairs, most: int = 8) -> list[str]
                 more[caption] = more.get(caption, 0) + sign
     plain = [caption for caption in more if caption.isascii() and caption.isprintable() and '"' not in caption]
     plain = [caption for caption in plain if "\\" not in caption and 0 < len(caption) <= 80]
-    return sorted((caption for caption in plain if more[caption] > 0), key=lambda one: -more[one])[:most]
+    return sorted((caption for caption in plain if more[caption] > 0), key=lambda one: -more[one])[:LIKED]
 
 
 def run_rounds(
     config: ConfigDict, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
-    texts: Sequence[str], learnt: np.ndarray | None = None,
+    texts: Sequence[str], learnt: np.ndarray | None,
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
     """All rounds; the best program, and what was tried in each round."""
     section, best = config.write_reward, None
