@@ -71,7 +71,7 @@ def count_flops(function: Callable[..., Any], *arguments: Any) -> float:
     """
     shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), arguments)
     with jax.default_device(find_cpu()):
-        return jax.jit(function).lower(*shapes).compile().cost_analysis()["flops"]
+        return (jax.jit(function).lower(*shapes).compile().cost_analysis() or {})["flops"]
 
 
 def describe_device() -> dict[str, Any]:
