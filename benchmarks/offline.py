@@ -61,6 +61,7 @@ RATIOS = {  # what is compared with what
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `transcripts.*`, `offline.*` and `generation.*`."""
+    find_cpu()  # now, as operations are counted after games have been played
     rows, seconds = Rows(), config.benchmark.seconds
     subject = Subject()
     counted: dict[str, Callable[[], int]] = {

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from benchmarks.device import count_flops, gpu_busy, is_accelerated, matrix_product
+from benchmarks.device import count_flops, find_cpu, gpu_busy, is_accelerated, matrix_product
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import FreeRunning, Rounds
@@ -40,6 +40,7 @@ WARMUP_BATCHES = 3
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `policy.*`, for the networks in `benchmark.networks`."""
+    find_cpu()  # now, as the operations are counted at the end
     seconds = config.benchmark.seconds
     runs: dict[str, Callable[[], float]] = {"matrix_product": partial(matrix_product, config.policy.dtype)}
     runs["program"] = partial(run_program, config, seconds)

@@ -153,6 +153,7 @@ class Instant:
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `reward.*`, for datasets of random play and of the default players."""
+    find_cpu()  # now, as operations are counted after pairs have been collected
     rows = Rows()
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         learners = {
@@ -212,7 +213,8 @@ class Learner:
         self.distinct = round(float(np.mean([shown.max() + 1 for shown in batches.shows])))
         placed = shard(batches, self._mesh, axis=1)
         counted = map_update(update, mesh_of(find_cpu()), batch_axis=1, num_constants=2)
-        self._flops_per_step = count_flops(counted, self._state, self._table, np.int32(0), placed)
+        of_place = count_flops(counted, self._state, self._table, np.int32(0), placed)
+        self._flops_per_step = of_place * self._mesh.size
         self.epoch()
         self.flops.clear()
 

@@ -125,7 +125,7 @@ if [ -n "$rehearsal" ]; then
   export JAX_PLATFORMS=cpu
   config=configs/gpu.py:score,rehearsal
 elif [ "${JAX_PLATFORMS:-}" ] && [[ $JAX_PLATFORMS != *cpu* ]]; then
-  export JAX_PLATFORMS=$JAX_PLATFORMS,cpu # numerics are compared with the CPU
+  export JAX_PLATFORMS=$JAX_PLATFORMS,cpu # results are compared with the CPU, and operations counted on it
 fi
 workdir=${WORKDIR:-runs/gpu-$(date +%Y-%m-%d-%H%M%S)}
 say "motif_jax: $config in $workdir${gpu:+ on $gpu}"

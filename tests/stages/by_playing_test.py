@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 from every_recipe_test import graded
-from train_values_test import config_for, refusal, rows_of
+from offline_test import rows
+from train_values_test import config_for, refusal
 
 from motif_jax import experiment
 from motif_jax.stages import train_values
@@ -23,9 +24,9 @@ def test_texts_that_pay_are_written_more_often_and_the_policy_plays(tmp_path, mo
     monkeypatch.setattr(by_playing, "play_tokens", graded)
     config = config_for(tmp_path, **GROUPS)
     experiment.run(config, tmp_path / "run", ["collect", "train_language", "train_values", "evaluate"])
-    rows = [row for row in rows_of(tmp_path / "run/values") if "groups_that_differ" in row]
-    assert rows[-1]["return"] > rows[0]["return"] + 2  # an `a` more in each text, at least
-    assert all(row["first_ratio_deviation"] < by_playing.EXACT for row in rows)
+    told = [row for row in rows(tmp_path / "run/values") if "groups_that_differ" in row]
+    assert told[-1]["return"] > told[0]["return"] + 2  # an `a` more in each text, at least
+    assert all(row["first_ratio_deviation"] < by_playing.EXACT for row in told)
     assert "ratios do not begin at 1" not in capsys.readouterr().out
     summary = json.loads((tmp_path / "run/evaluate/sweep.json").read_text())
     assert summary

@@ -152,7 +152,8 @@ def test_files_and_transcripts_that_cannot_be_used_are_refused(tmp_path):
 def test_transcripts_without_a_turn_of_the_agent_are_refused(tmp_path):
     (tmp_path / "silent.jsonl").write_text('{"sequence": [["you see a ball.", 0]], "reward": [0.0], "done": true}')
     said = refusal(tmp_path, transcripts__import_from=str(tmp_path / "silent.jsonl"))
-    assert "has no turn of an agent, so there is nothing to learn from it (--config.transcripts.import_from)" in said
+    assert said.startswith("no turn of the episodes is an agent's, so there is nothing to learn from them (--config.tr")
+    assert not (tmp_path / "run" / "transcripts").exists()
 
 
 @pytest.mark.quick

@@ -10,6 +10,7 @@ infinity and no NaN arises. A step in which the game waits is worth 0 and change
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -56,7 +57,7 @@ class Runner:
     def _columns(self, rollouts: Arrays, games: list[int]) -> np.ndarray:
         """`rewards` of different games."""
         fresh = np.zeros(self._program.memories)
-        known = np.array([game in self._memory for game in games])
+        known = np.array([game in self._memory for game in games], bool)
         memory = np.array([self._memory.get(game, fresh) for game in games]).reshape(len(games), len(fresh))
         begins = rollouts["first"][: len(rollouts["action"])].copy()
         begins[:1] |= ~known
@@ -230,17 +231,19 @@ class _Steps:
         return _bounded(found) if one.kind == "record" else found > 0
 
     def _before_episodes(self, one: Expression, nothing: float) -> np.ndarray:
-        """What an episode begins with: its first moment, or, for values of steps, nothing. Only right where one begins.
-
-        Few games of a batch begin an episode, so it is computed for these alone.
-        """
+        """What episodes begin with: the first moment; for values of steps, `nothing`. Only right where one begins."""
         found = np.full(self.shape, nothing)
-        games = np.flatnonzero(self._begins.any(axis=0))
-        if one.of != STEP and games.size:
-            of_games = {key: array[:, games] for key, array in self._rollouts.items()}
-            part = _Steps(self._still, of_games, self.memory[games], self._begins[:, games])
-            found[:, games] = part.number(one, before=True)
+        if one.of != STEP and self._begins.any():
+            games, steps = self._beginning
+            found[:, games] = steps.number(one, before=True)
         return found
+
+    @functools.cached_property
+    def _beginning(self) -> tuple[np.ndarray, _Steps]:
+        """The games of the batch in which an episode begins, which are few, and their steps alone."""
+        games = np.flatnonzero(self._begins.any(axis=0))
+        of_games = {key: array[:, games] for key, array in self._rollouts.items()}
+        return games, _Steps(self._still, of_games, self.memory[games], self._begins[:, games])
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

@@ -70,14 +70,11 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
             found = Transcripts(path)
             if found.record["provenance"] != provenance:
                 raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
-        else:
-            found = import_episodes(episodes, path, provenance)
-            print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
-    else:
-        found = Transcripts(path)
-    if not found.is_action.any():
-        raise UserError(f"{str(path)!r} has no turn of an agent, so there is nothing to learn from it ({FLAG})")
-    return found
+            return found
+        found = import_episodes(episodes, path, provenance)
+        print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
+        return found
+    return Transcripts(path)
 
 
 def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
