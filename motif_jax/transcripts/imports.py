@@ -215,12 +215,15 @@ def _reddit_rows(files: Sequence[Path]) -> Iterator[tuple[str, str, int]]:
 
 def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Any:
     """Writes imported episodes as a store, and opens it."""
-    writer = TranscriptWriter()
+    writer, number, acts = TranscriptWriter(), -1, False
     for number, episode in enumerate(episodes):
+        acts = acts or any(turn.is_action for turn in episode.turns)
         try:
             writer.add(episode)
         except ValueError as error:
             raise UserError(f"episode {number:,} cannot be imported: {error} ({FLAG})") from error
+    if number >= 0 and not acts:
+        raise UserError(f"no turn of the episodes is an agent's, so there is nothing to learn from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
 
 

@@ -164,8 +164,6 @@ class Transcripts:
         turns, problem = len(self.text), ""
         if not len(self.ends):
             problem = "has no episode"
-        elif not self.is_action.any():
-            problem = "has no turn of an agent, so there is nothing to learn from it"
         elif not (len(self.is_action) == len(self.reward) == turns):
             problem = "has turns without a text, a speaker or a reward"
         elif len(self.terminal) != len(self.ends) or any(len(info) != len(self.ends) for info in self.info.values()):
@@ -241,8 +239,6 @@ class TranscriptWriter:
             raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")
         if not self._ends:
             raise UserError(f"there is no episode to write to {str(path)!r} ({flag})")
-        if not any(self._is_action):
-            raise UserError(f"no turn of the episodes is an agent's, so there is nothing to learn from them ({flag})")
         turns = self.turns()
         texts = [text.encode() for text in turns.texts]
         arrays: dict[str, np.ndarray] = {

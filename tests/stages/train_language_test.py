@@ -14,9 +14,10 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.stages import train_language
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_language.model import FILES
-from motif_jax.structs import UserError
+from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.own_folders import MARKER, check_made
+from motif_jax.transcripts.store import TranscriptWriter
 
 TINY = {
     "language.width": 16, "language.layers": 1, "language.heads": 2, "train_language.batch_size": 8,
@@ -154,6 +155,11 @@ def test_transcripts_without_a_turn_of_the_agent_are_refused(tmp_path):
     said = refusal(tmp_path, transcripts__import_from=str(tmp_path / "silent.jsonl"))
     assert said.startswith("no turn of the episodes is an agent's, so there is nothing to learn from them (--config.tr")
     assert not (tmp_path / "run" / "transcripts").exists()
+    writer = TranscriptWriter()
+    writer.add(Episode((Turn("you see a ball."),), terminal=True))
+    writer.write(tmp_path / "silent", {})
+    said = refusal(tmp_path, transcripts__import_from="", transcripts__path=str(tmp_path / "silent"))
+    assert "silent' has no turn of an agent: there is nothing to learn (--config.transcripts.path)" in said
 
 
 @pytest.mark.quick

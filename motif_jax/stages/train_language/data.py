@@ -74,7 +74,10 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
         found = import_episodes(episodes, path, provenance)
         print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
         return found
-    return Transcripts(path)
+    found = Transcripts(path)
+    if not found.is_action.any():
+        raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")
+    return found
 
 
 def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
