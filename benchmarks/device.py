@@ -54,8 +54,8 @@ def find_cpu() -> Any:
         return jax.devices("cpu")[0]
     except RuntimeError:
         raise UserError(
-            "results are compared with the CPU's, and operations are counted there, but JAX may not use the CPU here: set "
-            "the variable JAX_PLATFORMS=cuda,cpu (--config.benchmark.parts)"
+            "results are compared with the CPU's, and operations are counted there, but JAX may not use the CPU here: "
+            "set the variable JAX_PLATFORMS=cuda,cpu (--config.benchmark.parts)"
         ) from None
 
 
