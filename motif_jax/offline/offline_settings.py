@@ -166,6 +166,9 @@ class Running:
     packed: bool = value(
         True, Flag(), "several episodes to a row; False: one, beside others of about its length", decides=True
     )
+    in_order: bool = value(
+        False, Flag(), "episodes in the order of the transcripts, as in a course; False: in a random one", decides=True
+    )
     validation_share: float = value(
         0.05, Number(0, 1, above=True, below=True), "share of the episodes held out for validation", decides=True
     )

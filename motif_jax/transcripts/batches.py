@@ -19,6 +19,7 @@ from motif_jax.transcripts.render import Renderer, Rows
 
 ROUND = 16  # widths are multiples of this
 OPEN_ROWS = 64  # rows that are filled at the same time
+BATCHES_OF_A_PART = 64  # in order: among so many batches, episodes are shuffled
 
 
 class EpochPlan(NamedTuple):
@@ -118,17 +119,30 @@ def make_batch(renderer: Renderer, plan: EpochPlan, step: int, share: slice = sl
 
 
 def planner(
-    renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int
-) -> Callable[[int], EpochPlan]:
+    renderer: Renderer, episodes: np.ndarray, *, packed: bool, in_order: bool, max_length: int, batch_rows: int,
+    seed: int,
+) -> Callable[[int], EpochPlan]:  # fmt: skip
     """A function from an epoch to its plan.
 
     Args:
-      episodes: the episodes to use. [N]
+      episodes: the episodes to use, ascending. [N]
       packed: whether a row holds several episodes.
+      in_order: whether episodes come in their order, save among neighbours, or in a random one.
       max_length: tokens of a row, and so of an episode.
     """
     lengths = renderer.lengths
-    if packed:
-        return lambda epoch: plan_packed(episodes, lengths, max_length, batch_rows, seed, epoch)
     widths = bucket_widths(lengths[episodes], max_length)
-    return lambda epoch: plan_buckets(episodes, lengths, widths, batch_rows, seed, epoch)
+
+    def plan(part: np.ndarray, epoch: int) -> EpochPlan:
+        if packed:
+            return plan_packed(part, lengths, max_length, batch_rows, seed, epoch)
+        return plan_buckets(part, lengths, widths, batch_rows, seed, epoch)
+
+    def plan_in_order(epoch: int) -> EpochPlan:
+        size = BATCHES_OF_A_PART * batch_rows
+        parts = [plan(episodes[start : start + size], epoch) for start in range(0, len(episodes), size)]
+        return EpochPlan(
+            [row for part in parts for row in part.rows], [width for part in parts for width in part.widths]
+        )
+
+    return plan_in_order if in_order else lambda epoch: plan(episodes, epoch)

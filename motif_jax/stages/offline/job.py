@@ -65,7 +65,7 @@ def make_batches(
     `learnt`, `held`: numbers of the episodes for learning and for validation. `replies`: for recipes that need them
     beside the rows.
     """
-    layout: dict[str, Any] = {"packed": section.packed, "max_length": section.max_length,
+    layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "max_length": section.max_length,
                               "batch_rows": section.batch_size, "seed": seed}  # fmt: skip
     plans = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
     valid_plan = planner(renderer, held, **layout)(0)

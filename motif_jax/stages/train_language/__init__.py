@@ -13,13 +13,12 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
-from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.offline.offline_settings import Learning, Running, check_num_parts
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.offline import declare
-from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, wordle_of
+from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, manual_of, wordle_of
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
@@ -95,7 +94,7 @@ def check(config: ConfigDict) -> None:
         )
     if config.transcripts.import_format == MANUAL:
         for name in filter(None, config.transcripts.import_from.split(",")):
-            read_manual(find_manual(name))
+            manual_of(name)
     if config.transcripts.import_format == TWEETS and config.transcripts.import_from:
         wordle_of(config.env)
     find_meeting(config.distributed)  # raises UserError for bad values

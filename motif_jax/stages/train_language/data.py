@@ -15,6 +15,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
+from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
@@ -55,7 +56,7 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
         names = section.import_from.split(",")
         provenance: dict[str, Any] = {"format": section.import_format}
         if section.import_format == MANUAL:
-            files, window = [find_manual(name) for name in names], config.env.babyai.window
+            files, window = [manual_of(name) for name in names], config.env.babyai.window
             provenance["window"] = window
             episodes = manual_episodes(files, window)
         else:
@@ -94,10 +95,23 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
         yield from read(file)
 
 
+def manual_of(name: str) -> Path:
+    """Returns the file of a manual, or the name of the exercises, which have none; raises UserError for others."""
+    if name == exercises.NAME:
+        return Path(name)
+    file = find_manual(name)
+    read_manual(file)
+    return file
+
+
 def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
-    """The examples of BabyAI-Text manuals: prompts and their right actions, after all words of the world."""
+    """The examples of BabyAI-Text manuals, or exercises with them, after all words of the world."""
     yield from vocabulary(all_words())
-    lessons = [lesson for file in files for lesson in read_manual(file)]
+    manuals = [file for file in files if file != Path(exercises.NAME)]
+    lessons = [lesson for file in manuals for lesson in read_manual(file)]
+    if len(manuals) < len(files):
+        yield from exercises.make_exercises(lessons, window)
+        return
     for example in make_examples(lessons, window):
         yield moment(example.prompt, example.action)
 

@@ -1,0 +1,84 @@
+"""Exercises in reading, for a new network: statements, then their first words again, which it completes.
+
+    You see a red ball 2 steps left, You see a blue key 3 steps forward, ... You see a blue key | 3 steps forward,
+
+A policy that plays must look up what its prompt says about the thing that its goal names. From a manual alone, a new
+network hardly learns to, since a lesson is of use only to one that can look things up. Exercises come in three kinds,
+in this order: a word and what followed it, among random words; two words, of which each also begins other statements;
+and the lessons of manuals, each with questions about what it sees.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+from motif_jax.envs.babyai.manual import Example, Lesson, make_examples
+from motif_jax.envs.babyai.words import all_words
+from motif_jax.structs import Episode, Turn
+
+NAME = "exercises"  # in place of a manual's file
+WORDS, PAIRS = 32_000, 16_000  # exercises of each kind
+LESSONS = 6  # examples of a lesson, for each that the manual asks for
+MOST_STATEMENTS = 8
+QUESTIONS = 8  # of an exercise
+SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
+
+Statements = Sequence[tuple[str, str]]  # the beginning, and what completes it
+
+
+def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
+    """Yields all exercises; what completes a statement is the agent's turn. `window`: see `make_examples`."""
+    rng = random.Random(0)
+    words = sorted({word for text in all_words() for word in text.split()})
+    for _ in range(WORDS):
+        yield _exercise(_about_words(rng, words), rng)
+    for _ in range(PAIRS):
+        yield _exercise(_about_pairs(rng, words), rng)
+    more = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
+    examples = list(make_examples(more, window))
+    rng.shuffle(examples)
+    for example in examples:
+        yield _lesson(example, rng)
+
+
+def _exercise(statements: Statements, rng: random.Random) -> Episode:
+    told = Turn(" ".join(f"{beginning} {rest}" for beginning, rest in statements))
+    return Episode((told, *_questions(statements, rng)), terminal=True)
+
+
+def _lesson(example: Example, rng: random.Random) -> Episode:
+    """An example with questions about its last view, as far as this says one thing about each thing."""
+    view = example.prompt.rsplit("Observation", 1)[1]
+    seen = [tuple(found) for found in SEEN.findall(view)]
+    names = [name for name, _ in seen]
+    clear = [(name, place) for name, place in seen if names.count(name) == 1]
+    turns = (Turn(example.prompt), Turn(example.action, 0.0))
+    return Episode((*turns, *(_questions(clear, rng) if clear else ())), terminal=True)
+
+
+def _questions(statements: Statements, rng: random.Random) -> Iterator[Turn]:
+    for beginning, rest in rng.choices(statements, k=QUESTIONS):
+        yield Turn(f" {beginning} ")
+        yield Turn(rest, 0.0)
+
+
+def _about_words(rng: random.Random, words: Sequence[str]) -> Statements:
+    """Statements that each begin with a word of their own."""
+    drawn = iter(rng.sample(words, 5 * MOST_STATEMENTS))
+    return [
+        (next(drawn), " ".join(next(drawn) for _ in range(rng.randint(1, 4))))
+        for _ in range(rng.randint(3, MOST_STATEMENTS))
+    ]
+
+
+def _about_pairs(rng: random.Random, words: Sequence[str]) -> Statements:
+    """Statements that begin with two of six words, so that only both together tell how one goes on."""
+    drawn = rng.sample(words, 6 + 3 * MOST_STATEMENTS)
+    pairs = [f"{first} {second}" for first in drawn[:3] for second in drawn[3:6]]
+    rest = iter(drawn[6:])
+    return [
+        (pair, " ".join(next(rest) for _ in range(rng.randint(1, 3))))
+        for pair in rng.sample(pairs, rng.randint(3, MOST_STATEMENTS))
+    ]
