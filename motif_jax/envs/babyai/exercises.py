@@ -19,10 +19,10 @@ from motif_jax.envs.babyai.words import all_words
 from motif_jax.structs import Episode, Turn
 
 NAME = "exercises"  # in place of a manual's file
-WORDS, PAIRS = 32_000, 16_000  # exercises of each kind
+WORDS, PAIRS = 64_000, 16_000  # exercises of each kind
 LESSONS = 6  # examples of a lesson, for each that the manual asks for
 MOST_STATEMENTS = 8
-QUESTIONS = 8  # of an exercise
+QUESTIONS = 16  # of an exercise; half as many of a lesson
 SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
 
 Statements = Sequence[tuple[str, str]]  # the beginning, and what completes it
@@ -45,7 +45,7 @@ def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
 
 def _exercise(statements: Statements, rng: random.Random) -> Episode:
     told = Turn(" ".join(f"{beginning} {rest}" for beginning, rest in statements))
-    return Episode((told, *_questions(statements, rng)), terminal=True)
+    return Episode((told, *_questions(statements, QUESTIONS, rng)), terminal=True)
 
 
 def _lesson(example: Example, rng: random.Random) -> Episode:
@@ -55,11 +55,11 @@ def _lesson(example: Example, rng: random.Random) -> Episode:
     names = [name for name, _ in seen]
     clear = [(name, place) for name, place in seen if names.count(name) == 1]
     turns = (Turn(example.prompt), Turn(example.action, 0.0))
-    return Episode((*turns, *(_questions(clear, rng) if clear else ())), terminal=True)
+    return Episode((*turns, *(_questions(clear, QUESTIONS // 2, rng) if clear else ())), terminal=True)
 
 
-def _questions(statements: Statements, rng: random.Random) -> Iterator[Turn]:
-    for beginning, rest in rng.choices(statements, k=QUESTIONS):
+def _questions(statements: Statements, count: int, rng: random.Random) -> Iterator[Turn]:
+    for beginning, rest in rng.choices(statements, k=count):
         yield Turn(f" {beginning} ")
         yield Turn(rest, 0.0)
 
