@@ -28,7 +28,7 @@ ILQL = ("wordle", "dialogue,bc", "comments,utterance_ilql", "dialogue,ilql,refer
 LEVELS, WORDS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for name in ("LEVELS", "WORDS"))
 GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench", *(f"goto_local,{word}" for word in WORDS))
 ARGUMENTS = {  # of configs that are about no task of NetHack
-    "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,demonstrations"),
+    "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,exercises", "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
     "goals": ("gold", "stairs", "explore", "progress"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path

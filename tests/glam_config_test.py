@@ -1,9 +1,10 @@
-"""`configs/glam.py:LEVEL,reference` against the hyperparameters of the published configs."""
+"""The configs of GLAM: `configs/glam.py:LEVEL,reference` against the published ones, and what is refused."""
 
 import pytest
 from conftest import get_config
 
 from motif_jax.config.table import flatten
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 PUBLISHED = {
@@ -32,3 +33,9 @@ def test_reference_has_the_published_values_of_glam():
     assert not ours["policy.language.reference_heads"]
     assert ours["policy.normalise_advantages"]
     assert (ours["policy.extrinsic_coefficient"], ours["policy.clip_value"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("words", ["unread,exercises", "exercises,demonstrations", "drrn,exercises", "unread,symbolic"])
+def test_a_network_learns_from_one_thing_before_it_plays(words):
+    with pytest.raises(UserError, match=r"says in two ways what the network learns from: choose one word \(--config\)"):
+        get_config("glam_quickstart.py", f"goto_small,{words}")

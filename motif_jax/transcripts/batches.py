@@ -19,7 +19,7 @@ from motif_jax.transcripts.render import Renderer, Rows
 
 ROUND = 16  # widths are multiples of this
 OPEN_ROWS = 64  # rows that are filled at the same time
-BATCHES_OF_A_PART = 64  # in order: among so many batches, episodes are shuffled
+BATCHES_OF_A_PART = 64  # whose episodes are shuffled, where an epoch goes in order
 
 
 class EpochPlan(NamedTuple):
@@ -119,16 +119,17 @@ def make_batch(renderer: Renderer, plan: EpochPlan, step: int, share: slice = sl
 
 
 def planner(
-    renderer: Renderer, episodes: np.ndarray, *, packed: bool, in_order: bool, max_length: int, batch_rows: int,
-    seed: int,
+    renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int,
+    in_order: bool = False,
 ) -> Callable[[int], EpochPlan]:  # fmt: skip
     """A function from an epoch to its plan.
 
     Args:
       episodes: the episodes to use, ascending. [N]
       packed: whether a row holds several episodes.
-      in_order: whether episodes come in their order, save among neighbours, or in a random one.
       max_length: tokens of a row, and so of an episode.
+      batch_rows, seed: see `plan_buckets`.
+      in_order: whether early episodes come in early batches; only those of about 64 batches are shuffled.
     """
     lengths = renderer.lengths
     widths = bucket_widths(lengths[episodes], max_length)

@@ -4,6 +4,8 @@ import collections
 
 import pytest
 
+from motif_jax.envs.babyai import exercises
+from motif_jax.envs.babyai.exercises import make_exercises
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.prompt import SCENES, make_probes
@@ -58,6 +60,30 @@ def test_our_manuals_teach_all_that_is_needed_and_no_more():
             assert " 1 step forward" not in lines[2].replace(" and 1 step forward", "")
 
 
+def test_exercises_ask_for_what_was_said_and_for_the_lesson_s_action(tmp_path, monkeypatch):
+    monkeypatch.setattr(exercises, "WORDS", 20)
+    monkeypatch.setattr(exercises, "PAIRS", 30)
+    made = list(make_exercises(read_manual(manual(tmp_path, ONE)), window=2))
+    assert len(made) == 20 + 30 + 3 * exercises.LESSONS
+    assert made == list(make_exercises(read_manual(manual(tmp_path, ONE)), window=2))  # the same every time
+    for number, episode in enumerate(made):
+        told, *turns = episode.turns
+        lesson = number >= 50
+        if lesson:
+            action, *turns = turns
+            assert told.text.endswith(": ")
+            assert action.text in CANONICAL[:2]
+        assert [turn.is_action for turn in turns] == [False, True] * (len(turns) // 2)
+        begun, completed = turns[::2], turns[1::2]
+        assert len(begun) == exercises.QUESTIONS // (2 if lesson else 1)
+        view = told.text.rsplit(" Observation ", 1)[-1] if lesson else f" {told.text} "
+        for beginning, rest in zip(begun, completed, strict=True):
+            assert view.count(beginning.text) == 1  # so that the answer is clear
+            assert f"{beginning.text}{rest.text} " in view
+    pairs = {tuple(turn.text.split()) for episode in made[20:50] for turn in episode.turns[1:3:2]}
+    assert {len(pair) for pair in pairs} == {2}
+
+
 def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():
     tokeniser = WordTokeniser.from_texts(all_words())
     assert tokeniser.size < 256
@@ -100,3 +126,4 @@ def test_what_is_no_manual_is_refused_in_one_sentence(tmp_path, text, said):
 def test_an_unknown_manual_is_refused():
     with pytest.raises(UserError, match="there is no manual 'goto2': give a file, or choose from goto, mixed"):
         find_manual("goto2")
+    assert exercises.NAME not in [file.stem for file in SHIPPED.glob("*.toml")]  # it names no manual

@@ -5,6 +5,7 @@ import pytest
 from talks import Greedy, Letters, random_store, wordle_game, write
 
 from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.transcripts import batches
 from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_buckets, plan_packed, planner
 from motif_jax.transcripts.render import CUT, TEMPLATES, TERMINAL, UNFINISHED, Renderer, Template
 from motif_jax.transcripts.store import turns_of
@@ -163,6 +164,21 @@ def test_every_episode_is_seen_once_per_epoch_in_an_order_of_its_own(renderer, p
     assert plans(0) != plans(1)
     assert plans(0) != planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=4)(0)
     assert all(len(batch) == 4 for batch in plans(0).rows)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_in_order_early_episodes_come_in_early_batches(renderer, packed, monkeypatch):
+    monkeypatch.setattr(batches, "BATCHES_OF_A_PART", 5)
+    episodes = np.arange(0, 100, 2)
+    layout = {"packed": packed, "max_length": 48, "batch_rows": 4, "seed": 3}
+    plans = planner(renderer, episodes, **layout, in_order=True)
+    met = [episode for batch in plans(0).rows for row in batch for episode in row]
+    assert sorted(met) == episodes.tolist()
+    assert met != sorted(met)
+    for part in range(0, 50, 20):  # five batches of four
+        assert sorted(met[part : part + 20]) == episodes[part : part + 20].tolist()
+    widest = bucket_widths(renderer.lengths[episodes], 48)
+    assert packed or {*plans(0).widths} <= {*widest}  # no shape for a part alone: each is compiled
 
 
 def test_buckets_are_few_and_wide_enough(renderer):
