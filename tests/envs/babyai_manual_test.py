@@ -26,6 +26,10 @@ do = ["turn {side}"]
 """
 
 
+def goal_of(prompt):
+    return prompt.split("\n")[1]
+
+
 def manual(tmp_path, text):
     file = tmp_path / "mine.toml"
     file.write_text(text)
@@ -43,6 +47,9 @@ def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
         (told,) = [sentence for sentence in seen.split(", ") if thing in sentence]
         assert action == f"turn {told.split()[-1]}"
     assert list(make_examples(read_manual(manual(tmp_path, ONE)), window=1)) == examples  # the same every time
+    lessons = read_manual(find_manual("mixed"))
+    assert any("red ball" in goal_of(prompt) for prompt, _ in make_examples(lessons, 1))
+    assert not any("red ball" in goal_of(prompt) for prompt, _ in make_examples(lessons, 1, unknown=["red ball"]))
     longer = [prompt for prompt, _ in make_examples(read_manual(manual(tmp_path, ONE)), window=3)]
     assert any("Action 0: turn" in prompt for prompt in longer)
 

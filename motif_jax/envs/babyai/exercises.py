@@ -28,8 +28,11 @@ SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
 Statements = Sequence[tuple[str, str]]  # the beginning, and what completes it
 
 
-def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
-    """Yields all exercises; what completes a statement is the agent's turn. `window`: see `make_examples`."""
+def make_exercises(lessons: Sequence[Lesson], window: int, unknown: Sequence[str] = ()) -> Iterator[Episode]:
+    """Yields all exercises; what completes a statement is the agent's turn.
+
+    `window`, `unknown`: see `make_examples`.
+    """
     rng = random.Random(0)
     words = sorted({word for text in all_words() for word in text.split()})
     for _ in range(WORDS):
@@ -37,7 +40,7 @@ def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
     for _ in range(PAIRS):
         yield _exercise(_about_pairs(rng, words), rng)
     more = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
-    examples = list(make_examples(more, window))
+    examples = list(make_examples(more, window, unknown))
     rng.shuffle(examples)
     for example in examples:
         yield _lesson(example, rng)

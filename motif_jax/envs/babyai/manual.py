@@ -87,16 +87,17 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
         yield Lesson(tuple(asked), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
 
 
-def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
+def make_examples(lessons: Sequence[Lesson], window: int, unknown: Sequence[str] = ()) -> Iterator[Example]:
     """Yields the examples of all lessons.
 
-    `window`: most observations in a prompt; those before the last come from unrelated lessons.
+    `window`: most observations in a prompt; those before the last come from unrelated lessons. `unknown`: things, such
+    as "red ball", that no lesson is about.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
     for lesson in lessons:
         for _ in range(lesson.examples):
-            words = _draw_words(rng)
+            words = _draw_words(rng, unknown)
             goal, action = (_fill(rng.choice(texts), words) for texts in (lesson.goals, lesson.do))
             before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
             moments = [*before, lesson]
@@ -112,9 +113,9 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
     return re.sub(r"{(\w*)}", lambda found: words[found[1]], text)
 
 
-def _draw_words(rng: random.Random) -> dict[str, str]:
+def _draw_words(rng: random.Random, unknown: Sequence[str]) -> dict[str, str]:
     """Draws the values of the placeholders in one example."""
-    things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS]
+    things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS if f"{colour} {kind}" not in unknown]
     words = dict(zip(("thing", "second", "other"), rng.sample(things, 3), strict=True))
     far, far2 = (rng.randint(2, MOST_STEPS) for _ in range(2))
     some, some2 = (rng.randint(1, MOST_STEPS // 2) for _ in range(2))
