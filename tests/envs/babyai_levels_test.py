@@ -13,7 +13,8 @@ from babyai_games import MIXED, begin, make, play_by_bot
 
 from motif_jax.actors.players import parse_scripted
 from motif_jax.envs.babyai.bot import BotPlayer, Planner
-from motif_jax.envs.babyai.levels import DOOR_COLOURS, FAMILIES, HELD_OUT, LEVELS, LocalLevel, all_reached, makers_of
+from motif_jax.envs.babyai.levels import DOOR_COLOURS, FAMILIES, LEVELS, LocalLevel, all_reached, makers_of
+from motif_jax.envs.babyai.words import HELD_OUT
 from motif_jax.envs.gym_games import quiet
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.structs import EndStatus, UserError

@@ -19,7 +19,6 @@ from motif_jax.captions import decode
 from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
 from motif_jax.envs.babyai.levels import LEVELS
-from motif_jax.envs.babyai.words import HELD_OUT
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import Screen, step_specs
 from motif_jax.envs.worlds import check_world, make_world
@@ -269,23 +268,6 @@ def test_a_policy_plays_with_its_actions_and_observations():
     assert world.plays({"config": {"env": {"task": "score"}}, "model": {}}) == (
         "was trained in the world 'nethack', not 'babyai'"
     )
-
-
-@pytest.mark.parametrize("level", ["GoToLocal", "MixedTrainLocal"])
-def test_pairs_that_are_held_out_are_named_by_no_known_mission_and_by_each_of_the_others(level):
-    for pairs in ("known", "held_out"):
-        game = make_world({"world": "babyai", "babyai": {"level": level, "pairs": pairs}}).game()
-        missions = []
-        for episode in range(30):
-            game.reset(game_seed(0, SeedStream.EVALUATE, episode), episode)
-            missions.append(str(game.env.mission))
-            assert (pairs == "held_out") == any(pair in missions[-1] for pair in HELD_OUT)
-        assert game.info().figures[1] > 0  # the bot plays the same episode
-        again = make_world({"world": "babyai", "babyai": {"level": level, "pairs": pairs}}).game()
-        again.reset(game_seed(0, SeedStream.EVALUATE, 29), 29)
-        assert str(again.env.mission) == missions[-1]
-    with pytest.raises(UserError, match=r"no mission of 1,000 in the level 'OpenRedDoor' .*--config.env.babyai.pairs"):
-        make_world({"world": "babyai", "babyai": {"level": "OpenRedDoor", "pairs": "held_out"}}).check()
 
 
 def test_a_shuffled_mission_changes_what_players_read_and_not_the_game():

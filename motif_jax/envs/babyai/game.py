@@ -21,14 +21,12 @@ from motif_jax.envs.babyai.words import shuffle_words
 from motif_jax.envs.gym_games import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import EndStatus, EpisodeInfo
 
 NOTHING = 6  # MiniGrid's action that does nothing: the effect of any action beyond the first six
 AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) by MiniGrid's direction
 OUTSIDE = bytes((OBJECT_TO_IDX["wall"], COLOR_TO_IDX["grey"], 0))  # cells beyond the grid
 FREE = bytes((OBJECT_TO_IDX["empty"], 0, 0))
-MOST_DRAWS = 1000  # of a level, until its mission may be played
-BETWEEN_SEEDS = 2 * 1_000_003  # even: the lowest bit separates training from evaluation
 FAILED = "the mission has failed"  # in levels that allow no mistakes
 
 
@@ -63,8 +61,11 @@ class BabyAIGame:
         self._family = random.Random(seed).randrange(len(self._envs))
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        family = random.Random(seed.core).randrange(len(self._envs)) if self._family is None else self._family
+        self.env, self._drawn, self._seed = self._envs[family], family, seed.core
         self._bot_steps: int | None = None
-        observation = self._begin(seed.core)
+        with quiet():  # rejected rooms are printed
+            observation, _ = self.env.reset(seed=seed.core % SEEDS)
         if self.env.carrying:  # some levels hand the player an object after the observation was made
             observation = self.env.gen_obs()
         self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
@@ -75,20 +76,6 @@ class BabyAIGame:
             self.mission = shuffle_words(self.mission, random.Random(seed.core + 1))  # not as the family is drawn
         self._look(None, NOTHING, observation["image"])
         self._prompt.begin(self._settings.goal(self.mission), self._sentences)
-
-    def _begin(self, seed: int) -> Any:
-        """Begins the level with the seed, or with the first of some further ones whose mission may be played."""
-        for self._seed in range(seed, seed + MOST_DRAWS * BETWEEN_SEEDS, BETWEEN_SEEDS):
-            family = random.Random(self._seed).randrange(len(self._envs)) if self._family is None else self._family
-            self.env, self._drawn = self._envs[family], family
-            with quiet():  # rejected rooms are printed
-                observation, _ = self.env.reset(seed=self._seed % SEEDS)
-            if self._settings.may_play(str(self.env.mission)):
-                return observation
-        raise UserError(
-            f"no mission of {MOST_DRAWS:,} in the level {self._settings.level!r} is one of those that "
-            f"{self._settings.pairs!r} allows (--config.env.babyai.pairs)"
-        )
 
     def step(self, action: int) -> float:
         observation, given, terminated, truncated, _ = self.env.step(min(int(action), NOTHING))

@@ -9,7 +9,6 @@ from typing import Any
 from motif_jax.config.table import Flag, Text, Whole, table_of, value
 from motif_jax.envs.babyai.words import (
     FRENCH,
-    HELD_OUT,
     LANGUAGES,
     PUBLISHED_FRENCH,
     REWORDING_FLAG,
@@ -62,12 +61,6 @@ class BabyAISettings:
         "the mission that players read; shuffled: with random colours and kinds, a control",
         decides=True,
     )
-    pairs: str = value(
-        "all",
-        Text(("all", "known", "held_out")),
-        f"missions: all; known: those that name no {', '.join(HELD_OUT[:-1])} or {HELD_OUT[-1]}; held_out: the others",
-        decides=True,
-    )
     window: int = value(3, Whole(1, 64), "observations in a prompt", decides=True)
     prompt_bytes: int = value(0, Whole(0, 2**16), "room for a prompt, in bytes; 0: enough for the window", decides=True)
     faithful_walls: bool = value(False, Flag(), "name walls also where things lie before them", decides=True)
@@ -103,10 +96,6 @@ class BabyAISettings:
         """Whether sentences are French."""
         name = short_name(self.level)
         return self.language == "french" or (self.language == "auto" and name in FRENCH_LEVELS)
-
-    def may_play(self, mission: str) -> bool:
-        """Whether `pairs` allows an English mission."""
-        return self.pairs == "all" or (self.pairs == "held_out") == any(pair in mission for pair in HELD_OUT)
 
     def goal(self, mission: str) -> str:
         """Returns a mission in the language of prompts."""

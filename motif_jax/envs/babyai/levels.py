@@ -37,11 +37,11 @@ from minigrid.envs.babyai.core.verifier import (
 )
 
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, short_name
+from motif_jax.envs.babyai.words import HELD_OUT
 from motif_jax.structs import UserError
 
 LEVEL_FLAG = "--config.env.babyai.level"
 NEEDED = {"goto": 1, "pickup": 1, "open": 0, "putnext": 2, "sequence": 2, "pickups": 2}  # objects, without a key
-HELD_OUT = ("yellow box", "red key", "green ball", "red door", "grey door")
 DOOR_COLOURS = {"train": ("yellow", "green", "blue", "purple"), "test": ("red", "grey")}
 ORDERS = ("before", "after")
 

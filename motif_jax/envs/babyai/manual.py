@@ -91,7 +91,7 @@ def make_examples(lessons: Sequence[Lesson], window: int, unknown: Sequence[str]
     """Yields the examples of all lessons.
 
     `window`: most observations in a prompt; those before the last come from unrelated lessons. `unknown`: things, such
-    as "red ball", that no lesson is about.
+    as "red ball" or "red door", that no lesson is about.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
@@ -121,7 +121,7 @@ def _draw_words(rng: random.Random, unknown: Sequence[str]) -> dict[str, str]:
     some, some2 = (rng.randint(1, MOST_STEPS // 2) for _ in range(2))
     words |= {"the": rng.choice(("the", "a")), "side": rng.choice((ENGLISH.left, ENGLISH.right))}
     words |= {"near": _steps(1), "far": _steps(far), "far2": _steps(far2), "some": _steps(some), "some2": _steps(some2)}
-    return words | {"colour": rng.choice(COLOURS)}
+    return words | {"colour": rng.choice([colour for colour in COLOURS if f"{colour} door" not in unknown])}
 
 
 def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> list[str]:

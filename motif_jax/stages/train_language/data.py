@@ -7,7 +7,7 @@ game is played by the rules of the world, with a single word that can be hidden.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from motif_jax.console import print_line
 from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
-from motif_jax.envs.babyai.words import HELD_OUT, all_words
+from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
@@ -58,10 +58,7 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
         if section.import_format == MANUAL:
             files, window = [manual_of(name) for name in names], config.env.babyai.window
             provenance["window"] = window
-            unknown = HELD_OUT if config.env.babyai.pairs == "known" else ()
-            if unknown:
-                provenance["unknown"] = list(unknown)
-            episodes = manual_episodes(files, window, unknown)
+            episodes = manual_episodes(files, window)
         else:
             files = [Path(name).expanduser() for name in names]
             if section.import_format == TWEETS:
@@ -107,15 +104,15 @@ def manual_of(name: str) -> Path:
     return file
 
 
-def manual_episodes(files: list[Path], window: int, unknown: Sequence[str]) -> Iterator[Episode]:
+def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
     """The examples of BabyAI-Text manuals, or exercises with them, after all words of the world."""
     yield from vocabulary(all_words())
     manuals = [file for file in files if file != Path(exercises.NAME)]
     lessons = [lesson for file in manuals for lesson in read_manual(file)]
     if len(manuals) < len(files):
-        yield from exercises.make_exercises(lessons, window, unknown)
+        yield from exercises.make_exercises(lessons, window)
         return
-    for example in make_examples(lessons, window, unknown):
+    for example in make_examples(lessons, window):
         yield moment(example.prompt, example.action)
 
 
