@@ -5,8 +5,8 @@
 A policy that plays must look up what its prompt says about the thing that its goal names. From a manual alone, a new
 network hardly learns to, since a lesson is of use only to one that can look things up. Exercises come in three kinds,
 in this order: a word and what followed it, among random words; two words, of which each also begins other statements;
-and the lessons of manuals, each with questions about what it sees. No lesson is about a pair of colour and kind that is held
-out, so that MixedTestLocal asks for things that training never named.
+and the lessons of manuals, each with questions about what it sees. No lesson is about a pair of colour and kind that is
+held out, so that MixedTestLocal asks for things that training never named.
 """
 
 from __future__ import annotations
