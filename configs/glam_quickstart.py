@@ -4,7 +4,7 @@
 
 The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does not replace it. The argument is a level,
 optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
-exercises in reading with the manual, ten minutes more, for rooms where the goal must be read (`goto_local,exercises`);
+exercises in reading with the manual, twenty minutes more, for rooms where the goal must be read (`goto_local,exercises`);
 `demonstrations` for the bot's recorded games instead of the manual; or a baseline: `symbolic`, a network that sees the
 grid, or `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the small room of the default, episodes
 are short: fifty thousand steps are five thousand episodes.
@@ -58,8 +58,9 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
         config.transcripts.import_from = "exercises," + config.transcripts.import_from
         config.train_language.in_order = True  # each kind of exercise builds on the one before
         config.train_language.packed = False  # faster
-        config.train_language.max_length = 320  # a lesson with eight questions
-        config.train_language.batch_size = 32  # chosen in trials with one seed
+        config.train_language.max_length = 320  # a prompt of eight things with three questions
+        config.train_language.batch_size = 32
+        config.train_language.learning_rate_end = 0.25  # lessons are learnt last, and need most of it
 
     # ---- playing
     policy = config.policy

@@ -83,7 +83,7 @@ def test_exercises_ask_for_what_was_said_and_for_the_lesson_s_action(tmp_path, m
             assert action.text in CANONICAL[:2]
         assert [turn.is_action for turn in turns] == [False, True] * (len(turns) // 2)
         begun, completed = turns[::2], turns[1::2]
-        assert len(begun) == exercises.QUESTIONS // (2 if lesson else 1)
+        assert len(begun) == (exercises.LESSON_QUESTIONS if lesson else exercises.QUESTIONS)
         view = told.text.rsplit(" Observation ", 1)[-1] if lesson else f" {told.text} "
         for beginning, rest in zip(begun, completed, strict=True):
             assert view.count(beginning.text) == 1  # so that the answer is clear

@@ -21,9 +21,9 @@ from motif_jax.structs import Episode, Turn
 
 NAME = "exercises"  # in place of a manual's file
 WORDS, PAIRS = 64_000, 16_000  # exercises of each kind
-LESSONS = 6  # examples of a lesson, for each that the manual asks for
+LESSONS = 12  # examples of a lesson, for each that the manual asks for
 MOST_STATEMENTS = 8
-QUESTIONS = 16  # of an exercise; half as many of a lesson
+QUESTIONS, LESSON_QUESTIONS = 16, 3  # of an exercise, and of a lesson
 SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
 
 Statements = Sequence[tuple[str, str]]  # the beginning, and what completes it
@@ -56,7 +56,7 @@ def _lesson(example: Example, rng: random.Random) -> Episode:
     names = [name for name, _ in seen]
     clear = [(name, place) for name, place in seen if names.count(name) == 1]
     turns = (Turn(example.prompt), Turn(example.action, 0.0))
-    return Episode((*turns, *(_questions(clear, QUESTIONS // 2, rng) if clear else ())), terminal=True)
+    return Episode((*turns, *(_questions(clear, LESSON_QUESTIONS, rng) if clear else ())), terminal=True)
 
 
 def _questions(statements: Statements, count: int, rng: random.Random) -> Iterator[Turn]:
