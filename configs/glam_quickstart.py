@@ -5,8 +5,8 @@
 The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does not replace it. The argument is a level,
 optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
 exercises in reading with the manual, twenty minutes more, for rooms in which the goal must be read, as in
-`goto_local,exercises`; `demonstrations` for the bot's recorded games instead of the manual; or a baseline: `symbolic`, a
-network that sees the grid, or `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the small room of
+`goto_local,exercises`; `demonstrations` for the bot's recorded games instead of the manual; or a baseline: `symbolic`,
+a network that sees the grid, or `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the small room of
 the default, episodes are short: fifty thousand steps are five thousand episodes.
 """
 
