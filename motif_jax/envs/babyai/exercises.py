@@ -22,6 +22,7 @@ from motif_jax.structs import Episode, Turn
 NAME = "exercises"  # in place of a manual's file
 WORDS, PAIRS = 64_000, 16_000  # exercises of each kind
 LESSONS = 12  # examples of a lesson, for each that the manual asks for
+REVIEW = 8  # lessons between two exercises of the other kinds
 MOST_STATEMENTS = 8
 QUESTIONS, LESSON_QUESTIONS = 16, 3  # of an exercise, and of a lesson
 SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
@@ -40,8 +41,10 @@ def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
     more = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
     examples = list(make_examples(more, window, HELD_OUT))
     rng.shuffle(examples)
-    for example in examples:
+    for number, example in enumerate(examples):
         yield _lesson(example, rng)
+        if not number % REVIEW:  # or the network forgets what it can do with words that lessons do not use
+            yield _exercise(rng.choice((_about_words, _about_pairs))(rng, words), rng)
 
 
 def _exercise(statements: Statements, rng: random.Random) -> Episode:
