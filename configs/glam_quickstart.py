@@ -4,7 +4,7 @@
 
 The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does not replace it. The argument is a level,
 optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
-exercises in reading with the manual, twenty minutes more, for rooms in which the goal must be read, as in
+exercises in reading with the manual, twenty minutes more on one core, for rooms in which the goal must be read, as in
 `goto_local,exercises`; `demonstrations` for the bot's recorded games instead of the manual; or a baseline: `symbolic`,
 a network that sees the grid, or `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the small room of
 the default, episodes are short: fifty thousand steps are five thousand episodes.
@@ -19,6 +19,7 @@ from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS
 from motif_jax.structs import UserError
 
 UNREAD, EXERCISES, DEMONSTRATIONS = "unread", "exercises", "demonstrations"
+ALONE = {UNREAD, EXERCISES, DEMONSTRATIONS, "symbolic", "drrn"}  # words that exclude each other
 REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
 
 
@@ -28,8 +29,8 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     given = ",".join([level, *(word for word in words if word not in (UNREAD, EXERCISES, DEMONSTRATIONS))])
     config = runpy.run_path(str(Path(__file__).with_name("glam.py")))["get_config"](given)
     reads = not {UNREAD, "symbolic", "drrn"} & {*words}
-    if len({UNREAD, EXERCISES, DEMONSTRATIONS, "symbolic", "drrn"} & {*words}) > 1:
-        raise UserError(f"{argument!r} says in two ways what the network learns from: choose one word (--config)")
+    if len(ALONE & {*words}) > 1:
+        raise UserError(f"{argument!r} names two of {', '.join(sorted(ALONE))}: choose one (--config)")
     config.stages = ("train_language",) * reads + ("train_policy", "evaluate", "report")
     config.env.babyai.window = 1  # one observation per prompt: short prompts are faster
 
@@ -60,7 +61,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
         config.train_language.packed = False  # faster
         config.train_language.max_length = 320  # a prompt of eight things with three questions
         config.train_language.batch_size = 32
-        config.train_language.learning_rate_end = 0.25  # lessons are learnt last, and need most of it
+        config.train_language.learning_rate_end = 0.25  # high to the end, where lessons come
 
     # ---- playing
     policy = config.policy

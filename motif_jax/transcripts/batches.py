@@ -19,7 +19,7 @@ from motif_jax.transcripts.render import Renderer, Rows
 
 ROUND = 16  # widths are multiples of this
 OPEN_ROWS = 64  # rows that are filled at the same time
-BATCHES_OF_A_PART = 64  # whose episodes are shuffled, where an epoch goes in order
+PART = 256  # times the rows of a batch: episodes that are shuffled together, where an epoch goes in order
 
 
 class EpochPlan(NamedTuple):
@@ -129,7 +129,7 @@ def planner(
       packed: whether a row holds several episodes.
       max_length: tokens of a row, and so of an episode.
       batch_rows, seed: see `plan_buckets`.
-      in_order: whether early episodes come in early batches; only those of about 64 batches are shuffled.
+      in_order: whether early episodes come in early batches; then only PART * `batch_rows` at a time are shuffled.
     """
     lengths = renderer.lengths
     widths = bucket_widths(lengths[episodes], max_length)
@@ -140,7 +140,7 @@ def planner(
         return plan_buckets(part, lengths, widths, batch_rows, seed, epoch)
 
     def plan_in_order(epoch: int) -> EpochPlan:
-        size = BATCHES_OF_A_PART * batch_rows
+        size = PART * batch_rows
         parts = [plan(episodes[start : start + size], epoch) for start in range(0, len(episodes), size)]
         return EpochPlan(
             [row for part in parts for row in part.rows], [width for part in parts for width in part.widths]

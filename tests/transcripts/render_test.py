@@ -168,14 +168,14 @@ def test_every_episode_is_seen_once_per_epoch_in_an_order_of_its_own(renderer, p
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_in_order_early_episodes_come_in_early_batches(renderer, packed, monkeypatch):
-    monkeypatch.setattr(batches, "BATCHES_OF_A_PART", 5)
+    monkeypatch.setattr(batches, "PART", 5)
     episodes = np.arange(0, 100, 2)
     layout = {"packed": packed, "max_length": 48, "batch_rows": 4, "seed": 3}
     plans = planner(renderer, episodes, **layout, in_order=True)
     met = [episode for batch in plans(0).rows for row in batch for episode in row]
     assert sorted(met) == episodes.tolist()
     assert met != sorted(met)
-    for part in range(0, 50, 20):  # five batches of four
+    for part in range(0, 50, 20):  # five times four
         assert sorted(met[part : part + 20]) == episodes[part : part + 20].tolist()
     widest = bucket_widths(renderer.lengths[episodes], 48)
     assert packed or {*plans(0).widths} <= {*widest}  # no shape for a part alone: each is compiled

@@ -13,12 +13,13 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
+from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.offline.offline_settings import Learning, Running, check_num_parts
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.offline import declare
-from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, manual_of, wordle_of
+from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_prompts, check_template, find_manuals, wordle_of
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
@@ -92,9 +93,10 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"
         )
-    if config.transcripts.import_format == MANUAL:
-        for name in filter(None, config.transcripts.import_from.split(",")):
-            manual_of(name)
+    if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
+        check_prompts(config.transcripts.template)
+        for file in find_manuals(config.transcripts.import_from.split(",")):
+            read_manual(file)
     if config.transcripts.import_format == TWEETS and config.transcripts.import_from:
         wordle_of(config.env)
     find_meeting(config.distributed)  # raises UserError for bad values

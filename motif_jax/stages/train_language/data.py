@@ -56,9 +56,11 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
         names = section.import_from.split(",")
         provenance: dict[str, Any] = {"format": section.import_format}
         if section.import_format == MANUAL:
-            files, window = [manual_of(name) for name in names], config.env.babyai.window
+            files, window = find_manuals(names), config.env.babyai.window
             provenance["window"] = window
-            episodes = manual_episodes(files, window)
+            if exercises.NAME in names:
+                provenance[exercises.NAME] = True
+            episodes = manual_episodes(files, window, exercises.NAME in names)
         else:
             files = [Path(name).expanduser() for name in names]
             if section.import_format == TWEETS:
@@ -95,21 +97,16 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
         yield from read(file)
 
 
-def manual_of(name: str) -> Path:
-    """Returns the file of a manual, or the name of the exercises, which have none; raises UserError for others."""
-    if name == exercises.NAME:
-        return Path(name)
-    file = find_manual(name)
-    read_manual(file)
-    return file
+def find_manuals(names: list[str]) -> list[Path]:
+    """Returns the files of manuals, given their names without that of the exercises, or with it."""
+    return [find_manual(name) for name in names if name != exercises.NAME]
 
 
-def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
-    """The examples of BabyAI-Text manuals, or exercises with them, after all words of the world."""
+def manual_episodes(files: list[Path], window: int, exercised: bool) -> Iterator[Episode]:
+    """The examples of BabyAI-Text manuals after all words of the world; `exercised`: with exercises in reading."""
     yield from vocabulary(all_words())
-    manuals = [file for file in files if file != Path(exercises.NAME)]
-    lessons = [lesson for file in manuals for lesson in read_manual(file)]
-    if len(manuals) < len(files):
+    lessons = [lesson for file in files for lesson in read_manual(file)]
+    if exercised:
         yield from exercises.make_exercises(lessons, window)
         return
     for example in make_examples(lessons, window):
@@ -119,14 +116,20 @@ def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
-    if template != "none" and (are_moments(transcripts) or made.get("format") == MANUAL):
+    if are_moments(transcripts) or made.get("format") == MANUAL:
+        check_prompts(template)
+    check_words(tokeniser, template)
+    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount)
+
+
+def check_prompts(template: str) -> None:
+    """Raises UserError for a template that does not suit prompts and names of actions."""
+    if template != "none":
         raise UserError(
             f"a policy that plays reads the name of an action right after the prompt, but the template {template!r} "
             f"puts a mark between them: choose none ({TEMPLATE_FLAG}), in another --workdir if training has begun in "
             "this one"
         )
-    check_words(tokeniser, template)
-    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount)
 
 
 def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
