@@ -11,7 +11,9 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 from motif_jax import load_policy
 from motif_jax.annotation.rules import NO_RULES
 from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.devices.mesh import make_mesh
 from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.language.hub import write_language_model
@@ -24,11 +26,13 @@ from motif_jax.stages.evaluate.contenders import with_variations
 from motif_jax.stages.evaluate.replays import WORDS as CHOSEN
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
-from motif_jax.stages.train_language.data import open_transcripts
+from motif_jax.stages.offline.job import make_batches
+from motif_jax.stages.train_language.data import make_renderer, open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines, write_json
 from motif_jax.tokens import WordTokeniser, write_tokeniser
+from motif_jax.transcripts import batches
 from motif_jax.transcripts.store import Transcripts
 
 WORDS = WordTokeniser.from_texts(all_words())
@@ -227,6 +231,33 @@ def test_a_manual_is_imported_with_all_words_of_the_world(tmp_path):
     assert WordTokeniser.from_texts(texts).text == WordTokeniser.from_texts([*texts, *all_words()]).text
     config.transcripts.import_from = "nowhere.toml"
     with pytest.raises(UserError, match=r"there is no manual 'nowhere.toml'.*--config.transcripts.import_from"):
+        train_language.check(config)
+
+
+def test_exercises_come_before_a_manual_and_are_learnt_in_order(tmp_path, monkeypatch):
+    for name, count in {"WORDS": 400, "PAIRS": 40, "LESSONS": 1}.items():
+        monkeypatch.setattr(exercises, name, count)
+    config = config_of(tmp_path, "goto_local,exercises")
+    train_language.check(config)
+    transcripts = open_transcripts(config, tmp_path, may_import=True)
+    assert transcripts.record["provenance"]["exercises"]
+    tokeniser = WordTokeniser.from_texts(transcripts.texts())
+    renderer = make_renderer(transcripts, tokeniser, "none")
+    config.train_language.update({"batch_size": 16, "max_length": 320})
+    everything, mesh = np.arange(len(transcripts)), make_mesh(1)
+    monkeypatch.setattr(batches, "PART", 2)
+
+    def prompts_in_first_batches(in_order):
+        config.train_language.in_order = in_order
+        made = make_batches(config.train_language, renderer, everything[:-1], everything[-1:], 0, mesh, 0, 1)
+        first = [np.asarray(made.get(0, step).rows.tokens) for step in range(3)]
+        return sum(tokeniser.decode(row).startswith("Possible action") for rows in first for row in rows)
+
+    assert prompts_in_first_batches(False) > prompts_in_first_batches(True) == 0
+    config.transcripts.template = "words"
+    with pytest.raises(
+        UserError, match=r"the template 'words' puts a mark between them.*--config.transcripts.template"
+    ):
         train_language.check(config)
 
 
