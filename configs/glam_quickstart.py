@@ -4,7 +4,7 @@
 
 The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does not replace it. The argument is a level,
 optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
-exercises in reading with the manual, twenty minutes more on one core, for rooms in which the goal must be read, as in
+exercises in reading with the manual, half an hour more on one core, for rooms in which the goal must be read, as in
 `goto_local,exercises`; `demonstrations` for the bot's recorded games instead of the manual; or a baseline: `symbolic`,
 a network that sees the grid, or `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the small room of
 the default, episodes are short: fifty thousand steps are five thousand episodes.
@@ -59,7 +59,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
         config.transcripts.import_from = "exercises," + config.transcripts.import_from
         config.train_language.in_order = True  # each kind of exercise builds on the one before
         config.train_language.packed = False  # faster
-        config.train_language.max_length = 320  # a prompt of eight things with three questions
+        config.train_language.max_length = 320  # a prompt of eight things with eight questions
         config.train_language.batch_size = 32
         config.train_language.learning_rate_end = 0.25  # high to the end, where lessons come
 

@@ -20,11 +20,11 @@ from motif_jax.envs.babyai.words import HELD_OUT, all_words
 from motif_jax.structs import Episode, Turn
 
 NAME = "exercises"  # in place of a manual's file
-WORDS, PAIRS = 64_000, 16_000  # exercises of each kind
+WORDS, PAIRS = 64_000, 32_000  # exercises of each kind
 LESSONS = 12  # examples of a lesson, for each that the manual asks for
 REVIEW = 8  # lessons between two exercises of the other kinds
 MOST_STATEMENTS = 8
-QUESTIONS, LESSON_QUESTIONS = 16, 3  # of an exercise; of a lesson, unless there is nothing to ask
+QUESTIONS, LESSON_QUESTIONS = 16, 8  # of an exercise; of a lesson, unless there is nothing to ask
 SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
 
 Statements = Sequence[tuple[str, str]]  # the beginning, and what completes it
