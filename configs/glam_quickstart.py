@@ -58,7 +58,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     if EXERCISES in words:
         config.transcripts.import_from = "exercises," + config.transcripts.import_from
         config.train_language.in_order = True  # each kind of exercise builds on the one before
-        config.train_language.packed = False  # faster
+        config.train_language.packed = False  # rows of about one length, as in the trials
         config.train_language.max_length = 320  # a prompt of eight things with eight questions
         config.train_language.batch_size = 32
         config.train_language.learning_rate_end = 0.25  # high to the end, where lessons come

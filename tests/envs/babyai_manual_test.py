@@ -87,6 +87,11 @@ def test_exercises_ask_for_what_was_said_and_for_the_lesson_s_action(tmp_path, m
         for beginning, rest in zip(begun, completed, strict=True):
             assert view.count(beginning.text) == 1  # so that the answer is clear
             assert f"{beginning.text}{rest.text} " in view
+    several = list(make_exercises(read_manual(find_manual("mixed")), window=3))[50::40]
+    for told, _, *turns in [one.turns for one in several if one.turns[0].text.endswith(": ")]:
+        for beginning in turns[::2]:
+            assert told.text.count(beginning.text) == 1  # in all observations, not the last alone
+            assert not beginning.text.strip().endswith(HELD_OUT)
     pairs = {tuple(turn.text.split()) for episode in made[20:50] for turn in episode.turns[1:3:2]}
     assert {len(pair) for pair in pairs} == {2}
 

@@ -2,11 +2,11 @@
 
     You see a red ball 2 steps left, You see a blue key 3 steps forward, ... You see a blue key | 3 steps forward,
 
-A policy that plays must look up what its prompt says about the thing that its goal names. From a manual alone, a new
-network hardly learns to, since a lesson is of use only to one that can look things up. Exercises come in three kinds,
-in this order: a word and what followed it, among random words; two words, of which each also begins other statements;
-and the lessons of manuals, with questions about what is seen in them. No goal and no question names a pair of colour
-and kind that is held out, as in MixedTrainLocal.
+A policy that plays must look up what its prompt says about the thing that its goal names. From a manual alone, new
+networks did not learn to (docs/glam.md). Exercises come in three kinds, in this order: statements of random words that
+begin with a word of their own; statements that begin with two words, which only together tell how they go on; and the
+lessons of manuals, with questions about what is seen in them. No goal and no question names a pair of colour and kind
+that is held out, as in MixedTrainLocal.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ LESSONS = 12  # examples of a lesson, for each that the manual asks for
 REVIEW = 8  # lessons between two exercises of the other kinds
 MOST_STATEMENTS = 8
 QUESTIONS, LESSON_QUESTIONS = 16, 8  # of an exercise; of a lesson, unless there is nothing to ask
+WORD = re.compile(r"\w+")  # one token
 SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
 
 Statements = Sequence[tuple[str, str]]  # the beginning, and what completes it
@@ -33,9 +34,7 @@ Statements = Sequence[tuple[str, str]]  # the beginning, and what completes it
 def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
     """Yields all exercises; what completes a statement is the agent's turn. `window`: see `make_examples`."""
     rng = random.Random(0)
-    words = sorted(
-        {word for text in all_words() for word in text.split() if re.fullmatch(r"\w+", word)}
-    )  # a token each
+    words = sorted({word for text in all_words() for word in text.split() if WORD.fullmatch(word)})
     for _ in range(WORDS):
         yield _exercise(_about_words(rng, words), rng)
     for _ in range(PAIRS):

@@ -98,15 +98,15 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
 
 
 def find_manuals(names: list[str]) -> list[Path]:
-    """Returns the files of manuals, given their names without that of the exercises, or with it."""
+    """Returns the files of the manuals among the names; the exercises have no file."""
     return [find_manual(name) for name in names if name != exercises.NAME]
 
 
-def manual_episodes(files: list[Path], window: int, exercised: bool) -> Iterator[Episode]:
-    """The examples of BabyAI-Text manuals after all words of the world; `exercised`: with exercises in reading."""
+def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Iterator[Episode]:
+    """All words of the world, then the examples of BabyAI-Text manuals, or exercises in reading made of them."""
     yield from vocabulary(all_words())
     lessons = [lesson for file in files for lesson in read_manual(file)]
-    if exercised:
+    if with_exercises:
         yield from exercises.make_exercises(lessons, window)
         return
     for example in make_examples(lessons, window):
