@@ -24,7 +24,6 @@ class PairBatches(NamedTuple):
     target: Array  # [S, n, b] float32: P(second is better)
     weight: Array  # [S, n, b] float32: 1, or 0 for padding
     sided: Array  # [S, n, b] float32: 1 where there is a preference
-    drawn: Array | None = None  # [S, n, E, b] float32: each head's weight of each pair (`heads.draw_weights`)
 
 
 def without_padding(messages: np.ndarray) -> np.ndarray:
@@ -47,7 +46,6 @@ def make_batches(
     extra: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
     least_items: int = 0,
     sided: np.ndarray | None = None,
-    drawn: np.ndarray | None = None,
 ) -> PairBatches:
     """Splits rows into batches.
 
@@ -60,7 +58,6 @@ def make_batches(
       extra: functions by name from rows to arrays ([m] -> [m, 2, L, ...]); with these, repeated captions stay separate.
       least_items: minimum of K.
       sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
-      drawn: each head's weight of each pair; None: there is one head, and the weights are 1. [E, N]
     """
     steps = -(-len(rows) // batch_size)
     flat = np.full(steps * batch_size, rows[0], np.int64)  # padded with a row that has a label
@@ -88,5 +85,4 @@ def make_batches(
         target[padded].astype(np.float32),
         weight,
         (target != 0.5 if sided is None else sided)[padded] * weight,
-        None if drawn is None else np.moveaxis(drawn[:, padded], 0, 2),
     )

@@ -17,7 +17,6 @@ from motif_jax.captions import WIDTH, decode, encode
 from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
-from motif_jax.rewards.heads import combine
 from motif_jax.rewards.model import make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics, read_statistics
 from motif_jax.rewards.torch_format import write_experiment
@@ -80,8 +79,8 @@ class Reward:
             part = messages[start : start + size]
             beside = {name: np.asarray(array)[start : start + size][rows] for name, array in more.items()}
             padded = part[np.arange(1 << (size - 1).bit_length()) % size]
-            found = np.asarray(self._value(self.params, padded, np.arange(len(rows)), beside))
-            raw[start : start + size] = combine(found, self.options)[:size]
+            found = self._value(self.params, padded, np.arange(len(rows)), beside)
+            raw[start : start + size] = np.asarray(found)[:size]
         return Values(raw, self.statistics.normalise(raw).astype(np.float32))
 
     def table(self) -> Values:
@@ -125,10 +124,6 @@ def export_reward(reward: Reward, directory: str | Path) -> Path:
     """Writes a reward that reads only messages in the published system's format; returns the checkpoint's path."""
     if reward.options["message"] != "lt_cnn" or not reward.reads_only_messages:
         raise UserError("only a reward of the default network, which reads messages alone, has a place in that format")
-    if (heads := reward.options.get("heads", 1)) > 1:
-        raise UserError(
-            f"a reward of {heads} heads has no place in that format: train one with --config.reward.heads=1"
-        )
     arrays = {key: np.asarray(array) for key, array in leaves_by_path(reward.params).items()}
     statistics = reward.statistics._asdict() | {"mean": reward.statistics.zero}  # that format has no anchor
     return write_experiment(Path(directory), arrays, reward.facts["epoch"], statistics)

@@ -18,7 +18,7 @@ import optax
 from motif_jax.devices.mesh import total
 from motif_jax.rewards.batches import PairBatches
 
-Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, moments -> [K]; with several heads [E, K]
+Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, moments -> [K]
 
 
 class Sums(NamedTuple):
@@ -45,15 +45,15 @@ def zero_sums() -> Sums:
 
 
 def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
-    """Cross-entropy loss of each pair. [B] or [E, B]
+    """Cross-entropy loss of each pair. [B]
 
     Args:
-      rewards: reward of each step of both moments. [B, 2, L]; with several heads [E, B, 2, L]
+      rewards: reward of each step of both moments. [B, 2, L]
       target: P(second is better). [B]
     """
-    chex.assert_rank([rewards, target], [{3, 4}, 1])
+    chex.assert_rank([rewards, target], [3, 1])
     log_p = jax.nn.log_softmax(rewards.mean(-1), -1)
-    return -(1 - target) * log_p[..., 0] - target * log_p[..., 1]
+    return -(1 - target) * log_p[:, 0] - target * log_p[:, 1]
 
 
 def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callable[..., TrainState]:
@@ -70,11 +70,9 @@ def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) ->
         pairs = total(batch.weight.sum())
 
         def loss_of(params: Any) -> tuple[jax.Array, jax.Array]:
-            rewards = apply(params, moments)[..., batch.shows]  # [b, 2, L] or [E, b, 2, L]
+            rewards = apply(params, moments)[batch.shows]  # [b, 2, L]
             losses = pair_loss(rewards, batch.target) * batch.weight
-            if batch.drawn is None:
-                return losses.sum() / pairs, rewards.mean(-1)
-            return (losses * batch.drawn).mean(0).sum() / pairs, rewards.mean((0, -1))
+            return losses.sum() / pairs, rewards.mean(-1)
 
         (loss, rewards), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
         right = batch.sided * ((rewards[:, 1] > rewards[:, 0]) == (batch.target > 0.5))

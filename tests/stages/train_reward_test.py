@@ -18,7 +18,6 @@ from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.experiment import check_artefacts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.rewards.learnt import Reward, export_reward
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import first_screen
@@ -212,25 +211,6 @@ def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
             facts = run(workdir, num_epochs=number)
         assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3, 4]
     assert_equal_to_the_bit(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
-
-
-def test_several_heads_go_on_to_the_bit_and_say_how_much_they_disagree(tmp_path):
-    for name, epochs in (("whole", (2,)), ("parts", (1, 2))):
-        workdir = tmp_path / name
-        write_dataset(workdir / "dataset", random_pairs(300, events=("", *MANY)))
-        annotate.run(settings(), workdir)
-        for number in epochs:
-            facts = run(workdir, num_epochs=number, heads=3, caution=0.5)
-    assert_equal_to_the_bit(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
-    assert facts["heads"]["number"] == 3
-    assert "Disagreement of the heads" in (workdir / "reward/reward.html").read_text()
-    reward = load_reward(workdir)
-    highest = facts["heads"]["highest"][0]
-    found = reward([highest["caption"], ""])
-    assert found.normalised[0] == pytest.approx(highest["reward"], abs=1e-4)
-    assert found.raw[1] == pytest.approx(0, abs=1e-5)  # all heads agree about the neutral moment
-    with pytest.raises(UserError, match="a reward of 3 heads has no place in that format"):
-        export_reward(Reward(reward.options | {"message": "lt_cnn"}, None, reward.statistics, None, None, {}), tmp_path)
 
 
 @pytest.mark.filterwarnings(ORBAX)
@@ -443,9 +423,6 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     for values, sentence in (
         ({"message": "none"}, "reads nothing learns nothing"),
         ({"glyphs": True}, "has no data/glyphs.npy, which this reward reads"),
-        ({"heads": 5, "blstats": True}, "only a reward that is trained on messages alone can have 5 heads"),
-        ({"heads": 5, "import_from": "/nowhere.pth"}, "only a reward that is trained .* can have 5 heads"),
-        ({"caution": 0.5}, "caution 0.5 is about the disagreement of several heads"),
         ({"import_from": "/nowhere.pth"}, "there is no file '/nowhere.pth'|PyTorch checkpoints need PyTorch"),
     ):
         with pytest.raises(UserError, match=sentence):

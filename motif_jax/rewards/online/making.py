@@ -111,8 +111,6 @@ def starting_opinion(config: ConfigDict, kind: OnlineKind) -> Opinion | None:
                 f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
                 f"{section.message!r} ({SECTION}.message, .init_from)"
             )
-        if (heads := reward.options.get("heads", 1)) > 1:
-            raise UserError(f"the reward in {section.init_from!r} has {heads} heads, not one ({SECTION}.init_from)")
         kind.start_from(reward.params, HostMoments(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     return _labels(reward, config.policy.threshold_quantile)

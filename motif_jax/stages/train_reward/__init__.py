@@ -14,7 +14,6 @@ from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, chec
 from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.rewards.heads import MOST_HEADS
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import AUTO, CHOSEN, chosen, label_checksums, learnt_from
@@ -51,15 +50,6 @@ class TrainReward:
     blstats: bool = value(False, Flag(), "also read the bottom line", decides=True)
     crop: bool = value(False, Flag(), "also read the map around the hero", decides=True)
     glyphs: bool = value(False, Flag(), "also read the whole map", decides=True)
-    heads: int = value(
-        1,
-        Whole(1, MOST_HEADS),
-        "networks with a common encoder, which disagree where there is little data; the reward is their mean",
-        decides=True,
-    )
-    caution: float = value(
-        0.0, Number(0, 1000), "reward: mean of the heads - this * their standard deviation", decides=True
-    )
     learning_rate: float = value(
         1e-4,
         Number(0, above=True),
@@ -131,17 +121,6 @@ def check(config: ConfigDict) -> None:
     if section.message == "none" and not (section.blstats or section.crop or section.glyphs):
         raise UserError(
             "a reward that reads nothing learns nothing (--config.reward.message, .blstats, .crop, .glyphs)"
-        )
-    heads = section.heads
-    if heads > 1 and (section.blstats or section.crop or section.glyphs or section.import_from):
-        raise UserError(
-            f"only a reward that is trained on messages alone can have {heads} heads (--config.reward.heads, .blstats, "
-            ".crop, .glyphs, .import_from)"
-        )
-    if section.caution and heads == 1:
-        raise UserError(
-            f"caution {section.caution:g} is about the disagreement of several heads, and the reward has one "
-            "(--config.reward.caution, .heads)"
         )
 
 

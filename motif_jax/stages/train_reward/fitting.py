@@ -25,8 +25,7 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import epoch_order, make_batches
-from motif_jax.rewards.heads import combine, disagreement, draw_weights, zeros_of
-from motif_jax.rewards.model import centre, make_reward_model, make_value, value_captions
+from motif_jax.rewards.model import make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
@@ -91,10 +90,6 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
             f"batch_size {section.batch_size} cannot be split among {mesh.size} devices (--config.reward.batch_size)"
         )
     options = {name: section[name] for name in ("message", "blstats", "crop", "glyphs")}
-    several = section.heads > 1
-    options |= {"heads": section.heads, "caution": section.caution} if several else {}
-    silent = np.asarray(~data.table.messages.any(1))
-    drawn = draw_weights(data.ids, section.heads, config.seed) if several else None
     apply, params = make_reward_model(options, config.seed)
     value = make_value(apply)
     optimizer = optax.adam(section.learning_rate)
@@ -122,12 +117,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
     progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
     fresh, started = found is None, time.monotonic()
     while True:
-        of_heads = None if extra else value_captions(value, state.params, table)
-        if of_heads is not None and several and fresh:
-            zeros = zeros_of(of_heads, counts, silent & (section.anchor == "neutral"))
-            state = state._replace(params=replicate(centre(state.params, zeros), mesh))
-            of_heads = value_captions(value, state.params, table)
-        values = None if of_heads is None else combine(of_heads, options)
+        values = None if extra else value_captions(value, state.params, table)
         rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
         check_values(rewards, folder, epoch)
         if fresh:
@@ -148,9 +138,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         stretch = STEPS * section.batch_size if extra else len(order)  # observations beside messages are large
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]
-            batches = make_batches(
-                rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided, drawn
-            )
+            batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
             items = batches.captions.shape[-1]  # the next batches keep it: no recompilation, equal sums if resumed
             placed = shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
@@ -173,8 +161,6 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         held_out[data.ids[split.validation]] = True
         summary["worth"] = compare_with_worth(values, worth, counts, held_out, neutral)
     statistics = RewardStatistics(**facts["statistics"])
-    if of_heads is not None and values is not None and several:
-        summary["heads"] = disagreement(of_heads, values, counts, data.table.messages, statistics)
     last, chosen = history[-1], split.validation
     page = write_page(folder, summary, statistics, values, data.table.messages, counts,
                       rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip

@@ -90,8 +90,6 @@ def write_page(
         captions = of_captions(statistics, statistics.normalise(values), messages, counts)
         write_json(folder / "captions.json", captions)
         body += _captions(captions)
-    if "heads" in facts:
-        body += _heads(facts["heads"])
     body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
     path = folder / "reward.html"
     text = page("The reward", body)
@@ -156,21 +154,6 @@ def _captions(captions: dict[str, Any]) -> list[str]:
         rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in captions[name]]
         body += [f"<h2>{title}</h2>", table(("reward", "caption", "times"), rows, numbers=(0, 2))]
     return body
-
-
-def _heads(heads: Mapping[str, Any]) -> list[str]:
-    """HTML blocks: how much the heads disagree (`heads.disagreement`)."""
-    highest = heads["highest"]
-    rows = [[f"{row['deviation']:.2f}", f"{row['reward']:.2f}", quoted(row["caption"])] for row in highest]
-    mean = sum(row["deviation"] for row in highest) / max(len(highest), 1)
-    return [
-        "<h2>Disagreement of the heads</h2>",
-        f'<p class="soft">The standard deviation among {heads["number"]} heads, in units of the normalised reward, is '
-        f"{heads['mean']:.2f} on average over the moments of the training pairs, and {mean:.2f} over the captions with "
-        "the highest rewards. Where it is large, the labels say little about the reward "
-        "(--config.reward.caution).</p>",
-        table(("deviation", "reward", "caption"), rows, numbers=(0, 1)),
-    ]
 
 
 def faithfulness(worth: Mapping[str, Any]) -> str:
