@@ -23,7 +23,12 @@ from motif_jax.system.locks import take
 from motif_jax.system.own_folders import check_no_links
 
 # Values of earlier versions; with these settings, nothing has changed.
-GONE = {"policy.exploration": "entropy", "policy.online.heads": 1, "reward.early_stop": 0}
+GONE = {
+    "policy.exploration": "entropy",
+    "policy.online.heads": 1,
+    "policy.replay.rewarded_share": 0.0,
+    "reward.early_stop": 0,
+}
 
 
 def check(config: ConfigDict, names: list[str]) -> list[Stage]:
