@@ -165,7 +165,7 @@ def dialogue(config: ConfigDict) -> None:
 
 
 def comments(config: ConfigDict) -> None:
-    """Comments on posts, scored by a lexicon, or by a table, a server or a judge (docs/wordle.md)."""
+    """Comments on posts, scored by a lexicon, or by a table or a server (docs/wordle.md)."""
     config.env.world = "comments"
     config.collect.collector = "kind:1,rude:1"  # half of each, so that values can tell them apart
     config.collect.transcripts = 100_000

@@ -26,6 +26,7 @@ from motif_jax.system.own_folders import check_no_links
 GONE = {
     "policy.exploration": "entropy",
     "policy.online.heads": 1,
+    "policy.replay.rewarded_share": 0.0,
     "reward.early_stop": 0,
     "reward.heads": 1,
     "reward.caution": 0.0,

@@ -85,6 +85,7 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
 @pytest.mark.quick
 @pytest.mark.parametrize(("key", "other"), [
     ("policy.online.heads", 5), ("policy.exploration", "symmetric_kl"), ("reward.early_stop", 3), ("reward.heads", 5),
+    ("policy.replay.rewarded_share", 0.25),
 ])  # fmt: skip
 def test_a_value_that_is_gone_locks_nobody_out_who_left_it_as_it_was(tmp_path, key, other):
     config, stage = ConfigDict(WHOLE), STAGES[f"train_{key.partition('.')[0]}"]

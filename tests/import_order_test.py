@@ -20,7 +20,7 @@ ARROWS = {
     "system": set(),
     "config": set(),
     "devices": set(),
-    "envs": {"annotation"},  # a world's rewards may be a judge's
+    "envs": {"annotation"},  # comments keep scores of a server on disk, as annotation keeps answers
     "actors": {"envs"},
     "networks": {"envs"},
     "language": {"devices"},

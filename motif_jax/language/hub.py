@@ -68,7 +68,7 @@ def read_language_model(
         place = places(config)[name]
         array = np.empty(leaf.shape, leaf.dtype)
         parts = array if "{}" in place.name else array[None]
-        for part, (their_name, _) in zip(parts, blocks_of(name, leaf.shape, place), strict=True):
+        for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, place), strict=True):
             whole = tensors[their_name].array
             part[...] = place.ours(whole if adapter is None else adapter.added(their_name, whole))
             if not np.isfinite(part).all():
@@ -163,7 +163,7 @@ def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Ma
     for path, leaf in wanted.items():
         name = ".".join(path)
         place = places(config)[name]
-        for their_name, shape in blocks_of(name, leaf.shape, place):
+        for their_name, shape in blocks_of(leaf.shape, place):
             shapes[their_name] = place.their_shape(shape)
     missing = [name for name in shapes if name not in tensors]
     unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
@@ -197,7 +197,7 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
         name, array = ".".join(path), np.asarray(leaf)
         place = places(config)[name]
         parts = array if "{}" in place.name else array[None]
-        for part, (their_name, shape) in zip(parts, blocks_of(name, array.shape, place), strict=True):
+        for part, (their_name, shape) in zip(parts, blocks_of(array.shape, place), strict=True):
             whole = tensors.setdefault(their_name, np.empty(place.their_shape(shape), array.dtype))
             place.ours(whole)[...] = part  # a view
     if config.family == "t5" and config.tied and not config.scale_logits:

@@ -117,7 +117,7 @@ def canonical(name: str, config: LanguageConfig) -> str | None:
     return ALIASES.get(config.family, {}).get(name, name)
 
 
-def blocks_of(our_name: str, shape: tuple[int, ...], place: Place) -> Iterator[tuple[str, tuple[int, ...]]]:
+def blocks_of(shape: tuple[int, ...], place: Place) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The names of the tensors that contain one of our arrays, with the shape of our part of each."""
     if "{}" not in place.name:
         yield place.name, shape

@@ -151,7 +151,7 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
 def _by_block(place: Place, module: LowRank) -> Iterator[tuple[str, int, tuple[np.ndarray, np.ndarray]]]:
     """The name of each block's matrix, the third of it that is ours, and our two factors."""
     a, b = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
-    for number, (name, _) in enumerate(blocks_of("", a.shape, place)):
+    for number, (name, _) in enumerate(blocks_of(a.shape, place)):
         yield name.removesuffix(".weight"), -1 if place.third is None else place.third, (a[number], b[number])
 
 

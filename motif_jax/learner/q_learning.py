@@ -94,24 +94,17 @@ def count_steps(replay: ReplayBuffer) -> jax.Array:
     return jnp.minimum(replay.added, batches) * (length * games)
 
 
-def draw(replay: ReplayBuffer, key: jax.Array, count: int, rewarded_share: float = 0.0) -> Transitions:
+def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
     """Draws transitions with replacement; at least one batch must have been added.
 
     Args:
       replay: the buffer.
       key: of the draw.
       count: n, number of transitions.
-      rewarded_share: share of the n transitions that is drawn from steps with a positive reward, if any exist; the rest
-        is drawn from all steps.
     """
     steps, shape = replay.steps, replay.steps.action.shape
-    of_all, of_rewarded = jax.random.split(key)
-    index = jax.random.randint(of_all, (count,), 0, count_steps(replay))
-    if preferred := round(count * rewarded_share):
-        so_far = jnp.cumsum(steps.reward.reshape(-1) > 0)  # rewards are zero in unused places
-        nth = jax.random.randint(of_rewarded, (preferred,), 0, jnp.maximum(so_far[-1], 1)) + 1
-        found = jnp.searchsorted(so_far, nth)  # the place of the nth rewarded step
-        index = index.at[:preferred].set(jnp.where(so_far[-1] > 0, found, index[:preferred]))
+    # The first of two keys: earlier versions used the other one, and resumed runs go on with the same draws.
+    index = jax.random.randint(jax.random.split(key)[0], (count,), 0, count_steps(replay))
     batch, t, game = jnp.unravel_index(index, shape)
     terminated, truncated = steps.terminated[batch, t, game], steps.truncated[batch, t, game]
     after = t + 1 - (truncated & ~terminated)  # the observation after a cut belongs to another episode
@@ -205,7 +198,7 @@ def make_q_update(
         def step(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], Metrics]:
             params, optimizer_state = learnt
             with jax.named_scope("draw"):
-                drawn = draw(kept, key, replay.minibatch_size, replay.rewarded_share)
+                drawn = draw(kept, key, replay.minibatch_size)
             with jax.named_scope("targets"):
                 following = values_of(params, frozen, drawn.following)
                 target = td_targets(following, drawn, settings.discount, settings.bootstrap)

@@ -123,9 +123,6 @@ class ReplaySettings:
     minibatch_size: int = value(
         64, Whole(1, 2**20), "steps per minibatch; an update has num_epochs * num_minibatches", decides=True
     )
-    rewarded_share: float = value(
-        0.0, Number(0, 1), "share of a minibatch that is drawn from steps with a positive reward", decides=True
-    )
 
 
 CHOICES = {name: one.kind.choices for name, one in table_of(Settings).items() if isinstance(one.kind, Text)}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -105,39 +104,28 @@ def _respelt(turns: Sequence[Turn]) -> Iterator[Turn]:
             raise ValueError(f"its answer {shown(turn.text)} is not five colours g, y or b")
 
 
-def read_visdial(
-    file: Path,
-    ranks: Path | None = None,
-    *,
-    penalty: Callable[[str], float] = lambda answer: 0.0,
-    from_ranks: bool = False,
-) -> Iterator[Episode]:
+def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
     """Yields visual dialogues as episodes: a caption, then the agent's questions and the answers.
 
-    By default each question has the reward -1, the last one 0. A dialogue ends early when its rank has risen by half of
-    the possible rise, as in ILQL's environment.
+    Each question has the reward -1, the last one 0. A dialogue ends early when its rank has risen by half of the
+    possible rise, as in ILQL's environment.
 
     Args:
       file: the dialogues.
       ranks: a file with a list of lists: the image's percentile rank after the caption, then its change per answer.
-      penalty: maps an answer to an addition to its question's reward; for answers that are only yes or no.
-      from_ranks: rewards are the changes of the rank instead, and dialogues do not end early.
     """
     dialogues = _read_json_list(file)
     changes = _read_json_list(ranks) if ranks else None
     if changes is not None and len(changes) != len(dialogues):
         raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({FLAG})")
-    if from_ranks and changes is None:
-        raise UserError(f"rewards from ranks need a file of ranks beside {str(file)!r} ({FLAG})")
     for index, dialogue in enumerate(dialogues):
         try:
-            rank = None if changes is None else changes[index]
-            yield _visdial_episode(dialogue, rank, penalty, from_ranks)
+            yield _visdial_episode(dialogue, None if changes is None else changes[index])
         except ValueError as error:
             raise UserError(f"dialogue {index:,} of {str(file)!r} cannot be used: {error} ({FLAG})") from error
 
 
-def _visdial_episode(dialogue: Any, rank: Any, penalty: Callable[[str], float], from_ranks: bool) -> Episode:
+def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
     if not isinstance(dialogue, dict) or not isinstance(dialogue.get("dialog"), list):
         raise ValueError("it is not an object with a dialog")
     rounds = dialogue["dialog"]
@@ -153,7 +141,7 @@ def _visdial_episode(dialogue: Any, rank: Any, penalty: Callable[[str], float], 
         question, answer = (_text(one, name) for name in ("question", "answer"))
         said.append((question if question.endswith("?") else question + "?", answer))
     last = len(said) - 1
-    if rank is not None and not from_ranks:
+    if rank is not None:
         found, left = 0.0, 1.0 - rank[0]
         for index, change in enumerate(rank[1:]):
             found += change
@@ -162,41 +150,15 @@ def _visdial_episode(dialogue: Any, rank: Any, penalty: Callable[[str], float], 
                 break
     turns = [Turn(_text(dialogue, "caption"))]
     for index, (question, answer) in enumerate(said[: last + 1]):
-        plain = rank[index + 1] if from_ranks else (0.0 if index == last else -1.0)
-        turns += [Turn(question, float(plain + penalty(answer))), Turn(answer)]
+        turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
     return Episode(tuple(turns), terminal=True)
 
 
-def read_reddit(
-    files: Sequence[Path],
-    score: Callable[[list[str]], Sequence[float]] | None = None,
-    *,
-    with_parent: bool = True,
-    scale: float = 1.0,
-    shift: float = 0.0,
-    at_a_time: int = 1024,
-) -> Iterator[Episode]:
+def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
     """Yields Reddit comments as episodes of two turns: the parent comment, and the agent's comment.
 
-    Args:
-      files: CSV files, read one after another.
-      score: maps a batch of comments to rewards; None: 1 for comments with a score above 0, otherwise -1.
-      with_parent: whether the parent comment is shown; otherwise its text is empty.
-      scale, shift: of the rewards.
-      at_a_time: comments per call of `score`.
+    The reward is 1 for comments with a score above 0, otherwise -1. `files`: CSV files, read one after another.
     """
-    rows = _reddit_rows(files)
-    while batch := list(itertools.islice(rows, at_a_time)):
-        texts = [text for _, text, _ in batch]
-        rewards = [1.0 if votes > 0 else -1.0 for *_, votes in batch] if score is None else score(texts)
-        if len(rewards) != len(texts):
-            raise ValueError(f"{len(texts)} comments were given {len(rewards)} scores")
-        for (parent, text, votes), reward in zip(batch, rewards, strict=True):
-            turns = Turn(parent if with_parent else ""), Turn(text, float(reward) * scale + shift)
-            yield Episode(turns, terminal=True, info={"score": float(votes)})
-
-
-def _reddit_rows(files: Sequence[Path]) -> Iterator[tuple[str, str, int]]:
     for file in files:
         columns: list[int] = []
         for where, row in csv_rows(file):
@@ -210,7 +172,8 @@ def _reddit_rows(files: Sequence[Path]) -> Iterator[tuple[str, str, int]]:
             text, votes, parent = (row[column] for column in columns)
             if not re.fullmatch(r"-?[0-9]{1,15}", votes):
                 raise UserError(f"{where} has the score {shown(votes)} ({FLAG})")
-            yield parent, text, int(votes)
+            turns = Turn(parent), Turn(text, 1.0 if int(votes) > 0 else -1.0)
+            yield Episode(turns, terminal=True, info={"score": float(votes)})
 
 
 def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Any:

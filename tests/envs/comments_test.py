@@ -177,7 +177,7 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"scores": "judge"}, "lexicon, lexicon:FILE, table:FILE, server:ADDRESS or judge:ADDRESS, not 'judge'"),
+    ({"scores": "judge:http://127.0.0.1:9/v1"}, "lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge:http"),
     ({"scores": "table:"}, "scores come from"),
     ({"scores": "lexicon:"}, "scores come from"),
     ({"scores": "table:/nowhere"}, "cannot read line 0 of the table '/nowhere'"),
@@ -188,6 +188,8 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
     ({"noised": 1}, "noised must be True or False, not 1"),
     ({"posts": "/nowhere"}, "cannot read '/nowhere'"),
     ({"unknown": []}, r"unknown must be a number .* not \[\]"),
+    ({"cache_dir": 5}, "cache_dir must be text, not 5"),
+    ({"goal": "The comment is kind."}, "comments' cannot be made with goal"),
 ])  # fmt: skip
 def test_options_that_cannot_work_are_refused(options, said):
     with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):

@@ -60,7 +60,7 @@ def arrays_of(tree) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
 
 
-@pytest.mark.parametrize("damage", damages_of(""))
+@pytest.mark.parametrize("damage", [*damages_of(""), flip, flip_one])
 def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(whole, workdir, tmp_path, damage):
     folder = "reward/checkpoints"
     with reading(whole / folder) as checkpoints:

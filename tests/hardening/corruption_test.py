@@ -19,6 +19,8 @@ from damages import (
     directory,
     empty,
     every,
+    flip,
+    flip_one,
     make_whole,
     other_shape,
     other_type,
@@ -73,7 +75,7 @@ def test_what_oracles_compare_is_what_was_collected(workdir, tmp_path, name, dam
     assert len(list((workdir / "dataset/preference").glob("*.npy"))) == before
 
 
-@some(("dataset.partial/progress.json", *damages_of("")), *(
+@some(("dataset.partial/progress.json", *damages_of(""), flip, flip_one), *(
     (f"dataset.partial/{name}.npy", truncate, empty, poison, poison_array, archive, other_type, other_shape, directory)
     for name in ("data/message", "info/start")
 ))  # fmt: skip
@@ -113,7 +115,7 @@ def test_merged_labels_are_merged_anew(whole, workdir, tmp_path, name, damage):
                lambda: digest(workdir / CODES, workdir / PROB) == digest(whole / CODES, whole / PROB))  # fmt: skip
 
 
-@every(CODES, PROB, MERGED)
+@some((PROB, *damages_of(PROB), flip, flip_one), *((name, *damages_of(name)) for name in (CODES, MERGED)))
 def test_a_reward_is_learnt_from_the_labels_that_were_merged(workdir, tmp_path, name, damage):
     config = get_config("quickstart.py", "toy")
     config.reward.labels = "soft"

@@ -32,7 +32,7 @@ def config_of(**policy):
         "train_for_seconds": 0.0, "probe_every": 1, "tensorboard": False,
     } | policy)  # fmt: skip
     config.policy.drrn.width = 8
-    config.policy.replay.update({"capacity": 50, "minibatch_size": 8, "rewarded_share": 0.25})
+    config.policy.replay.update({"capacity": 50, "minibatch_size": 8})
     config.evaluate.update({
         "episodes": 2, "num_workers": 0, "beside": "bot", "games_per_worker": 2, "variations": VARIATION,
     })  # fmt: skip

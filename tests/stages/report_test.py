@@ -282,7 +282,7 @@ def trained_by(path, goal="", **settings):
 
 
 ALONE = {"extrinsic_coefficient": 0.0, "intrinsic_coefficient": 0.0, "sources": ""}
-MIXTURES = [mixture for size in range(1, 6) for mixture in itertools.combinations(("game", *SOURCES, "own"), size)]
+MIXTURES = [mixture for size in range(1, 3) for mixture in itertools.combinations(("game", *SOURCES, "own"), size)]
 
 
 @pytest.mark.quick

@@ -123,14 +123,6 @@ def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
     assert whole.episode_return == -9
 
 
-def test_answers_may_cost_and_ranks_may_be_the_rewards(tmp_path):
-    files = visdial(tmp_path, [dialogue(2)], [[0.2, 0.1, -0.05]])
-    (episode,) = read_visdial(*files, penalty=lambda answer: -2.0 * (answer == "yes"))
-    assert [turn.reward for turn in episode.turns if turn.is_action] == [-1.0, -2.0]
-    (episode,) = read_visdial(*files, from_ranks=True)
-    assert [turn.reward for turn in episode.turns if turn.is_action] == [0.1, -0.05]
-
-
 @pytest.mark.parametrize(("dialogues", "ranks"), [
     ({}, None), ([3], None), ([{"caption": "a"}], None), ([{"caption": "a", "dialog": 3}], None),
     ([{"dialog": []}], None), ([dialogue(1)], []), ([dialogue(1)], [[0.1]]), ([dialogue(1)], [[0.1, "x"]]),
@@ -140,10 +132,6 @@ def test_answers_may_cost_and_ranks_may_be_the_rewards(tmp_path):
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
     refusal(lambda: read_visdial(*visdial(tmp_path, dialogues, ranks)))
-
-
-def test_rewards_from_ranks_need_ranks(tmp_path):
-    refusal(lambda: read_visdial(*visdial(tmp_path, [dialogue()]), from_ranks=True), "need a file of ranks")
 
 
 # ---- comments
@@ -156,24 +144,12 @@ def comments(tmp_path, *rows, header=("id", "subreddit", "text", "score", "paren
     return file
 
 
-def test_comments_answer_others_and_are_rewarded_by_votes_or_by_a_judge(tmp_path):
+def test_comments_answer_others_and_are_rewarded_by_votes(tmp_path):
     one = comments(tmp_path, ("1", "a", 'nice,\n"really"', "3", "what?"), ("2", "a", "bad", "0", "why"))
     two = comments(tmp_path, ("3", "a", "worse", "-7", ""), name="two.csv")
     by_votes = list(read_reddit([one, two]))
     assert by_votes[0] == Episode((Turn("what?"), Turn('nice,\n"really"', 1.0)), True, {"score": 3.0})
     assert [episode.turns[1].reward for episode in by_votes] == [1.0, -1.0, -1.0]
-    asked = []
-
-    def judge(texts):
-        asked.append(len(texts))
-        return [len(text) for text in texts]
-
-    judged = list(read_reddit([one, two], judge, scale=-5.0, shift=1.0, with_parent=False, at_a_time=2))
-    assert [episode.turns for episode in judged][1:] == [
-        (Turn(""), Turn("bad", -14.0)),
-        (Turn(""), Turn("worse", -24.0)),
-    ]
-    assert asked == [2, 1]
 
 
 @pytest.mark.parametrize(("rows", "header", "said"), [
@@ -256,7 +232,6 @@ def test_what_is_imported_is_kept_with_where_it_comes_from(tmp_path):
     refusal(lambda: import_episodes(read_lmrl(lines(tmp_path)), tmp_path / "other", {}), "no episode")
 
 
-def test_a_judge_whose_rewards_are_not_finite_is_refused(tmp_path):
-    file = comments(tmp_path, ("1", "a", "text", "3", "what?"))
-    episodes = read_reddit([file], lambda texts: [float("nan")] * len(texts))
+def test_rewards_that_are_not_finite_are_refused(tmp_path):
+    episodes = [Episode((Turn("what?"), Turn("text", float("nan"))), True)]
     refusal(lambda: import_episodes(episodes, tmp_path / "transcripts", {}), "episode 0", "nan")

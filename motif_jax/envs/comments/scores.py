@@ -1,11 +1,10 @@
-"""Scores of comments: `score(texts) -> a number for each`, from a lexicon, a table, a server or a judge.
+"""Scores of comments: `score(texts) -> a number for each`, from a lexicon, a table or a server.
 
 lexicon, lexicon:FILE   the comment's words that are in the list, at most 2; our list, or a file with a word per line
 table:FILE              the score of exactly this text: lines of JSON, {"text": ..., "score": ...}
 server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
-judge:ADDRESS           from 0 to 1: a language model behind an OpenAI-compatible server judges by a goal (judge.py)
 
-Scores of a server or a judge can be cached on disk (annotation/shared_lines.py).
+Scores of a server can be cached on disk (annotation/shared_lines.py).
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ from typing import Any, Protocol
 
 from motif_jax.annotation.annotator import batched
 from motif_jax.annotation.shared_lines import SharedLines, read_entries, slug
-from motif_jax.envs.comments.judge import FLAG, USUAL, JudgeScorer, Judging
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 
+FLAG = "--config.env.options"
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server in memory, without a cache on disk
-JUDGED = "runs/answers"  # default folder of a judge's cache
 AT_ONCE = 64  # texts per request
 MOST = 2  # largest score of a lexicon
 LARGEST = 1e9  # of a score
@@ -128,23 +126,14 @@ def read_scores(folder: Path) -> dict[str, float]:
     return found
 
 
-def make_scorer(
-    source: str,
-    unknown: float | None,
-    timeout_s: float,
-    patience_s: float,
-    judging: Judging = USUAL,
-    cache_dir: str | None = None,
-) -> Scorer:
+def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float, cache_dir: str = "") -> Scorer:
     """Makes a scorer; raises UserError if it cannot be made.
 
     Args:
       source: see the module docstring.
-      unknown: score of texts that are missing from a table, or without a judge's verdict; None: an error.
-      timeout_s, patience_s: of a server or a judge, see `HttpClient`.
-      judging: options of a judge.
-      cache_dir: folder of the cache of a server or a judge; "": not stored; None: `JUDGED` for a judge, not stored for
-        a server, because its address does not identify the model.
+      unknown: score of texts that are missing from a table; None: an error.
+      timeout_s, patience_s: of a server, see `HttpClient`.
+      cache_dir: folder of the cache of a server; "": not stored, because the address does not identify the model.
     """
     kind, colon, place = source.partition(":")
     if kind == "lexicon" and bool(colon) == bool(place):
@@ -154,17 +143,9 @@ def make_scorer(
     if kind == "table" and place:
         return TableScorer(_read_table(place), unknown)
     if kind == "server" and place:
-        return RemoteScorer(HttpClient(place, FLAG, timeout_s, patience_s), _folder(cache_dir or ""))
-    if kind == "judge" and place:
-        cache = _folder(JUDGED if cache_dir is None else cache_dir)
-        return JudgeScorer(place, judging, unknown, timeout_s, patience_s, cache)
-    raise UserError(
-        f"scores come from lexicon, lexicon:FILE, table:FILE, server:ADDRESS or judge:ADDRESS, not {source!r} ({FLAG})"
-    )
-
-
-def _folder(path: str) -> Path | None:
-    return Path(path).expanduser() if path else None
+        cache = Path(cache_dir).expanduser() if cache_dir else None
+        return RemoteScorer(HttpClient(place, FLAG, timeout_s, patience_s), cache)
+    raise UserError(f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({FLAG})")
 
 
 def words_of(text: str) -> list[str]:

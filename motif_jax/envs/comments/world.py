@@ -3,14 +3,13 @@
 Options:
 
     scores             the source of scores, see `scores`
-    unknown            the score of a text that is missing from a table, or without a judge's verdict (null: an error)
-    scale, shift       the reward is score * scale + shift (scale null: -5, and 1 for a judge)
-    noised             a score of 1 becomes 0 or 2 at random; not with a judge
+    unknown            the score of a text that is missing from a table (null: an error)
+    scale, shift       the reward is score * scale + shift
+    noised             a score of 1 becomes 0 or 2 at random
     posts              a file with a post per line ("": ours)
     include_parent     whether the post is shown
     timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
-    goal, model, mode, key_variable    of a judge, see `judge.Judging`
-    cache_dir          folder of the cache of a server or a judge ("": not stored; null: see `make_scorer`)
+    cache_dir          folder of the cache of a server ("": not stored)
 
 Scripted players write a comment from a list, whatever the post is: `kind` a friendly one, `rude` one with insults of
 the lexicon.
@@ -24,15 +23,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
-from motif_jax.envs.comments.judge import USUAL, Judging
 from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.structs import EndStatus, Turn
 
 FIGURES: dict[str, type] = {"score": float}
-BAD, GOOD = -5.0, 1.0  # default scale: of the lexicon's insults, of a judge's goal
 
 
 class Commenter:
@@ -116,35 +113,25 @@ class CommentsWorld(TextWorld):
         max_episode_steps: int = 5000,
         scores: str = "lexicon",
         unknown: float | None = None,
-        scale: float | None = None,
+        scale: float = -5.0,
         shift: float = 0.0,
         noised: bool = False,
         posts: str = "",
         include_parent: bool = True,
         timeout_s: float = 30.0,
         patience_s: float = 60.0,
-        goal: str = USUAL.goal,
-        model: str = USUAL.model,
-        mode: str = USUAL.mode,
-        key_variable: str = USUAL.key_variable,
-        cache_dir: str | None = None,
+        cache_dir: str = "",
     ):
         super().__init__(max_episode_steps)
-        judging = Judging(goal, model, mode, key_variable)
-        given = {"scores": scores, "posts": posts, "cache_dir": cache_dir or "", **judging._asdict()}
-        for name, text in given.items():
+        for name, text in (("scores", scores), ("posts", posts), ("cache_dir", cache_dir)):
             Text(longest=4000).check(name, FLAG, text)
-        judged = scores.startswith("judge:")
-        if judged and noised:
-            raise UserError(f"noised needs scores of 0, 1 and 2, which a judge does not give ({FLAG})")
-        scale = (GOOD if judged else BAD) if scale is None else scale
         for name, number in (("scale", scale), ("shift", shift), ("unknown", 0.0 if unknown is None else unknown)):
             Number(-1e6, 1e6).check(name, FLAG, number)
         for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
             Number(0.001, 1e6).check(name, FLAG, seconds)
         for name, flag in (("noised", noised), ("include_parent", include_parent)):
             Flag().check(name, FLAG, flag)
-        self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, judging, cache_dir)
+        self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, cache_dir)
         self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
         self.scale, self.shift, self.noised = float(scale), float(shift), noised
 
