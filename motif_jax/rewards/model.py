@@ -24,8 +24,8 @@ def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any
     """
     if "heads" in options:
         raise UserError(
-            f"a reward with {options['heads']} heads, which this version no longer has: train it again "
-            "(--stage=train_reward, in another --workdir), or use the version that made it"
+            f"this reward has {options['heads']} heads, and this version of motif_jax reads rewards with one: train it "
+            "again in another --workdir (--stage=train_reward), or use the version that made it"
         )
     graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
 

@@ -12,6 +12,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.preference import TrainState, make_reward_update, pair_loss, zero_sums
+from motif_jax.structs import UserError
 
 RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
@@ -141,3 +142,9 @@ def test_the_first_step_that_is_no_number_is_remembered():
     state = train(make_batches(np.arange(300), ids, target, 64, 1), table)
     assert state.sums.broken == 3
     assert train(make_batches(np.arange(128), ids, target, 64, 1), table).sums.broken == 0
+
+
+@pytest.mark.quick
+def test_a_reward_with_several_heads_is_refused():
+    with pytest.raises(UserError, match="this reward has 5 heads, .* train it again in another --workdir"):
+        make_reward_model({"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False, "heads": 5}, 0)
