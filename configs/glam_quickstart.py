@@ -4,7 +4,7 @@
 
 The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does not replace it. The argument is a level,
 optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
-exercises in reading with the manual, half an hour more on one core, for rooms in which the goal must be read, as in
+exercises in reading with the manual, 40 minutes more on one core, for rooms in which the goal must be read, as in
 `goto_local,exercises`; `demonstrations` for the bot's recorded games instead of the manual; or a baseline: `symbolic`,
 a network that sees the grid, or `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the small room of
 the default, episodes are short: fifty thousand steps are five thousand episodes.
@@ -62,13 +62,14 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
         config.train_language.max_length = 320  # a prompt of eight things with eight questions
         config.train_language.batch_size = 32
         config.train_language.learning_rate_end = 0.25  # high to the end, where lessons come
+        config.language.layers = 6  # with four, two of four networks did not come to use their goal
 
     # ---- playing
     policy = config.policy
     policy.language.model = "trained" if reads else ""
     policy.language.family = "llama"  # without reading, a new network of the same size
     policy.language.width = 32
-    policy.language.layers = 4
+    policy.language.layers = config.language.layers
     policy.language.heads = 2
     policy.language.hidden = 64  # units of the value's layers
     policy.language.max_tokens = 248  # with the longest name of an action, at most max_length
@@ -89,7 +90,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
         policy.rollout_length = 32
         policy.batch_size = 1024
         policy.num_epochs = 1
-        policy.num_minibatches = 4
+        policy.num_minibatches = 16 if EXERCISES in words else 4
     policy.save_every_s = 60.0  # of four minutes
     policy.save_every_steps = 10_000  # of 49,152
     policy.milestone_every_steps = 0  # a short run needs only the last checkpoints

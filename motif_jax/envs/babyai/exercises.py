@@ -3,10 +3,10 @@
     You see a red ball 2 steps left, You see a blue key 3 steps forward, ... You see a blue key | 3 steps forward,
 
 A policy that plays must look up what its prompt says about the thing that its goal names. From a manual alone, new
-networks did not learn to (docs/glam.md). Exercises come in three kinds, in this order: statements of random words that
-begin with a word of their own; statements that begin with two words, which only together tell how they go on; and the
-lessons of manuals, with questions about what is seen in them. No goal and no question names a pair of colour and kind
-that is held out, as in MixedTrainLocal.
+networks did not learn to (docs/glam.md). Exercises come in four kinds, in this order: statements of random words that
+begin with a word of their own; statements that begin with two words, which only together tell how they go on; views of
+such statements, with the goal in front, as in a prompt; and the lessons of manuals, with questions about what is seen
+in them. No goal and no question names a pair of colour and kind that is held out, as in MixedTrainLocal.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from motif_jax.envs.babyai.manual import Example, Lesson, make_examples
-from motif_jax.envs.babyai.words import HELD_OUT, all_words
+from motif_jax.envs.babyai.words import ENGLISH, HELD_OUT, all_words
 from motif_jax.structs import Episode, Turn
 
 NAME = "exercises"  # in place of a manual's file
-WORDS, PAIRS = 64_000, 32_000  # exercises of each kind
+WORDS, PAIRS, GOALS = 64_000, 32_000, 32_000  # exercises of each kind
 LESSONS = 12  # examples of a lesson, for each that the manual asks for
 REVIEW = 8  # lessons between two exercises of the other kinds
 MOST_STATEMENTS = 8
-QUESTIONS, LESSON_QUESTIONS = 16, 8  # of an exercise; of a lesson, unless there is nothing to ask
+QUESTIONS, GOAL_QUESTIONS, LESSON_QUESTIONS = 16, 4, 2  # of an exercise, one with a goal, and a lesson with a view
 WORD = re.compile(r"\w+")  # one token
 SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
 
@@ -39,18 +39,36 @@ def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
         yield _exercise(_about_words(rng, words), rng)
     for _ in range(PAIRS):
         yield _exercise(_about_pairs(rng, words), rng)
+    for _ in range(GOALS):
+        yield _with_goal(rng, words)
     more = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
     examples = list(make_examples(more, window, HELD_OUT))
     rng.shuffle(examples)
     for number, example in enumerate(examples):
         yield _lesson(example, rng)
         if not number % REVIEW:  # or the network forgets what it can do with words that lessons do not use
-            yield _exercise(rng.choice((_about_words, _about_pairs))(rng, words), rng)
+            yield _review(rng, words)
 
 
 def _exercise(statements: Statements, rng: random.Random) -> Episode:
     told = Turn(" ".join(f"{beginning} {rest}" for beginning, rest in statements))
     return Episode((told, *_questions(statements, QUESTIONS, rng)), terminal=True)
+
+
+def _with_goal(rng: random.Random, words: Sequence[str]) -> Episode:
+    """A prompt of random words: the goal names a statement's beginning, and the answer is what completes it."""
+    statements = rng.choice((_about_words, _about_pairs))(rng, words)
+    named, answer = rng.choice(statements)
+    asked = " ".join(rng.sample(words, rng.randint(1, 3)))
+    seen = [(f"You see a {beginning}", rest) for beginning, rest in statements]
+    view = "".join(f"{beginning} {rest}, " for beginning, rest in seen)
+    prompt = f"{ENGLISH.goal} {asked} the {named} \n {ENGLISH.observation} 0: {view}\n {ENGLISH.action} 0: "
+    return Episode((Turn(prompt), Turn(answer, 0.0), *_questions(seen, GOAL_QUESTIONS, rng)), terminal=True)
+
+
+def _review(rng: random.Random, words: Sequence[str]) -> Episode:
+    kind = rng.choice((_about_words, _about_pairs, None))
+    return _exercise(kind(rng, words), rng) if kind else _with_goal(rng, words)
 
 
 def _lesson(example: Example, rng: random.Random) -> Episode:
