@@ -69,26 +69,36 @@ def test_our_manuals_teach_all_that_is_needed_and_no_more():
 
 
 def test_exercises_ask_for_what_was_said_and_for_the_lesson_s_action(tmp_path, monkeypatch):
-    monkeypatch.setattr(exercises, "WORDS", 20)
-    monkeypatch.setattr(exercises, "PAIRS", 30)
+    for name, count in (("WORDS", 20), ("PAIRS", 30), ("GOALS", 40)):
+        monkeypatch.setattr(exercises, name, count)
     made = list(make_exercises(read_manual(manual(tmp_path, ONE)), window=1))
-    assert len(made) == 20 + 30 + 3 * exercises.LESSONS + 5  # every eighth of 36 lessons is followed by an exercise
+    assert len(made) == 90 + 3 * exercises.LESSONS + 5  # every eighth of 36 lessons is followed by an exercise
     assert made == list(make_exercises(read_manual(manual(tmp_path, ONE)), window=1))  # the same every time
+    kinds = collections.Counter()
     for number, episode in enumerate(made):
         told, *turns = episode.turns
-        lesson = number >= 50 and told.text.endswith("Action 0: ")
-        if lesson:
-            action, *turns = turns
-            assert action.text in CANONICAL[:2]
+        kind = "plain"
+        if told.text.endswith("Action 0: "):
+            kind = "lesson" if told.text.startswith("Possible action") else "goal"
+            answer, *turns = turns
+            if kind == "lesson":
+                assert answer.text in CANONICAL[:2]
+            else:
+                goal = told.text.split(" \n")[0]
+                assert any(f"You see a {goal[at:]} {answer.text}, " in told.text for at in range(len(goal)))
+        kinds[kind] += 1
+        assert (kind != "plain") == (number >= 50) or number >= 90
         assert [turn.is_action for turn in turns] == [False, True] * (len(turns) // 2)
         begun, completed = turns[::2], turns[1::2]
-        assert len(begun) == (exercises.LESSON_QUESTIONS if lesson else exercises.QUESTIONS)
-        view = told.text.rsplit(" Observation ", 1)[-1] if lesson else f" {told.text} "
+        counts = {"plain": exercises.QUESTIONS, "goal": exercises.GOAL_QUESTIONS, "lesson": exercises.LESSON_QUESTIONS}
+        assert len(begun) == counts[kind]
+        view = f" {told.text} " if kind == "plain" else told.text.split("\n Observation", 1)[1].replace(", ", " , ")
         for beginning, rest in zip(begun, completed, strict=True):
             assert view.count(beginning.text) == 1  # so that the answer is clear
-            assert f"{beginning.text}{rest.text} " in view
-    several = list(make_exercises(read_manual(find_manual("mixed")), window=3))[50::40]
-    for told, _, *turns in [one.turns for one in several if one.turns[0].text.endswith(": ")]:
+            assert f"{beginning.text}{rest.text.removesuffix(',')} " in view
+    assert kinds["lesson"] == 36
+    several = list(make_exercises(read_manual(find_manual("mixed")), window=3))[90::40]
+    for told, _, *turns in [one.turns for one in several if one.turns[0].text.startswith("Possible action")]:
         for beginning in turns[::2]:
             assert told.text.count(beginning.text) == 1  # in all observations, not the last alone
             assert not beginning.text.strip().endswith(HELD_OUT)

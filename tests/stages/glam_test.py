@@ -235,7 +235,7 @@ def test_a_manual_is_imported_with_all_words_of_the_world(tmp_path):
 
 
 def test_exercises_come_before_a_manual_and_are_learnt_in_order(tmp_path, monkeypatch):
-    for name, count in {"WORDS": 400, "PAIRS": 40, "LESSONS": 1}.items():
+    for name, count in {"WORDS": 400, "PAIRS": 40, "GOALS": 40, "LESSONS": 1}.items():
         monkeypatch.setattr(exercises, name, count)
     config = config_of(tmp_path, "goto_local,exercises")
     train_language.check(config)
