@@ -4,9 +4,9 @@
 
 A policy that plays must look up what its prompt says about the thing that its goal names. From a manual alone, new
 networks did not learn to (docs/glam.md). Exercises come in four kinds, in this order: statements of random words that
-begin with a word of their own; statements that begin with two words, which only together tell how they go on; views of
-such statements, with the goal in front, as in a prompt; and the lessons of manuals, with questions about what is seen
-in them. No goal and no question names a pair of colour and kind that is held out, as in MixedTrainLocal.
+begin with a word of their own; statements that begin with two words, most of which occur in other statements, too;
+prompts of random words, with a goal before the statements; and the lessons of manuals, with questions about what is
+seen in them. No goal and no question names a pair of colour and kind that is held out, as in MixedTrainLocal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ WORDS, PAIRS, GOALS = 64_000, 32_000, 32_000  # exercises of each kind
 LESSONS = 12  # examples of a lesson, for each that the manual asks for
 REVIEW = 8  # lessons between two exercises of the other kinds
 MOST_STATEMENTS = 8
-QUESTIONS, GOAL_QUESTIONS, LESSON_QUESTIONS = 16, 4, 2  # of an exercise, one with a goal, and a lesson with a view
+QUESTIONS = 16  # about the statements of an exercise of the first two kinds
+GOAL_QUESTIONS, LESSON_QUESTIONS = 4, 2  # about what a prompt with a goal shows, and a lesson, if there is anything
 WORD = re.compile(r"\w+")  # one token
 SEEN = re.compile(r"(You see a (?!wall)[\w ]*?) (\d+ steps? [\w ]*,)")
 
@@ -56,10 +57,12 @@ def _exercise(statements: Statements, rng: random.Random) -> Episode:
 
 
 def _with_goal(rng: random.Random, words: Sequence[str]) -> Episode:
-    """A prompt of random words: the goal names a statement's beginning, and the answer is what completes it."""
+    """A prompt of random words: the goal ends with the beginning of a statement, and the answer is the rest of it."""
     statements = rng.choice((_about_words, _about_pairs))(rng, words)
     named, answer = rng.choice(statements)
     asked = " ".join(rng.sample(words, rng.randint(1, 3)))
+    if any(pair in asked for pair in HELD_OUT):
+        asked = " ".join(reversed(asked.split()))
     seen = [(f"You see a {beginning}", rest) for beginning, rest in statements]
     view = "".join(f"{beginning} {rest}, " for beginning, rest in seen)
     prompt = f"{ENGLISH.goal} {asked} the {named} \n {ENGLISH.observation} 0: {view}\n {ENGLISH.action} 0: "
@@ -67,6 +70,7 @@ def _with_goal(rng: random.Random, words: Sequence[str]) -> Episode:
 
 
 def _review(rng: random.Random, words: Sequence[str]) -> Episode:
+    """An exercise of one of the first three kinds."""
     kind = rng.choice((_about_words, _about_pairs, None))
     return _exercise(kind(rng, words), rng) if kind else _with_goal(rng, words)
 
@@ -96,7 +100,7 @@ def _about_words(rng: random.Random, words: Sequence[str]) -> Statements:
 
 
 def _about_pairs(rng: random.Random, words: Sequence[str]) -> Statements:
-    """Statements that begin with two of six words, so that only both together tell how one goes on."""
+    """Statements that begin with two of six words; most of these words occur in several statements."""
     drawn = rng.sample(words, 6 + 3 * MOST_STATEMENTS)
     pairs = [f"{first} {second}" for first in drawn[:3] for second in drawn[3:6]]
     pairs = [pair for pair in pairs if pair not in HELD_OUT]
