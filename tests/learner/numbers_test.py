@@ -117,8 +117,11 @@ def test_two_choices_learn_as_one_choice_among_all_their_pairs(settings):
 
 def test_numbers_learn_towards_what_was_rewarded():
     space = ActionSpace((), (-2.0,), (2.0,))
-    action = RNG.uniform(-2, 2, (5, 16, 1)).astype(np.float32)
+    action = np.random.default_rng(0).uniform(-2, 2, (5, 16, 1)).astype(np.float32)
+    seen = make_rollouts().observations["x"]
+    seen[..., 0] = 1.0  # as the policy is linear, its mean output follows this alone
     rollouts = make_rollouts(
+        observations={"x": seen},
         action=action, logits=np.zeros((5, 16, 2), np.float32), reward=action[..., 0],
         terminated=np.ones((5, 16), bool), moments={"m": np.zeros((5, 16), np.float32)},
     )  # fmt: skip
