@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import numpy as np
@@ -26,6 +27,7 @@ from motif_jax.actors.recorded import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
+from motif_jax.language import generation
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.batch import TranscriptBatch
@@ -38,7 +40,7 @@ from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.batches import make_batch, planner
+from motif_jax.transcripts.batches import make_batch, plan_buckets, planner
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import turns_of
@@ -51,10 +53,13 @@ EPISODES = 2000
 ROWS = 24  # of a batch, packed
 AT_ONCE = 64  # conversations that are continued together
 SAID = 6  # tokens of a guess
+LONG = 40  # tokens of a reply of any length, at most
 RATIOS = {  # what is compared with what
     "offline.update_over_torch": ("offline.update", "offline.torch"),
     "generation.batched_over_one": ("generation.tokens", "generation.tokens.one_at_a_time"),
     "generation.cached_over_full": ("generation.tokens", "generation.tokens.without_cache"),
+    "generation.packed_over_padded": ("generation.ragged", "generation.ragged.padded"),
+    "offline.packed_over_padded": ("offline.update", "offline.update.padded"),
     "transcripts.render_over_copy": ("transcripts.render", "transcripts.copy"),
 }
 
@@ -68,9 +73,12 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         "transcripts.render": subject.render,
         "transcripts.copy": subject.copy,
         "offline.update": subject.update,
+        "offline.update.padded": partial(subject.update, False),
         "generation.tokens": partial(subject.generate, AT_ONCE),
         "generation.tokens.one_at_a_time": partial(subject.generate, 1),
         "generation.tokens.without_cache": subject.generate_in_full,
+        "generation.ragged": partial(subject.generate_ragged, True),
+        "generation.ragged.padded": partial(subject.generate_ragged, False),
     }
     if importlib.util.find_spec("torch") and not is_accelerated():
         counted["offline.torch"] = torch_update(subject.renderer, ROWS * 2, subject.model.config.vocabulary)
@@ -110,6 +118,7 @@ class Subject:
         self.plan = planner(
             self.renderer, np.arange(EPISODES), packed=True, max_length=LONGEST, batch_rows=ROWS, seed=0
         )(0)
+        self.padded = plan_buckets(np.arange(EPISODES), self.renderer.lengths, [LONGEST], ROWS, seed=0, epoch=0)
 
         # ---- the model and the update
         language_config = make_config("gpt2", tokeniser.size, WIDTH, LAYERS, HEADS, n_positions=2 * LONGEST)
@@ -142,15 +151,17 @@ class Subject:
             if len(turns) == 4 and len(episode.turns) > 4 and len(self.contexts) < AT_ONCE:
                 self.contexts.append(tokens)
         self.writer = ValueWriter(self.model)
+        self.writers = {packed: ValueWriter(self.model) for packed in (True, False)}
         self._full = jax.jit(self._choose_next)
 
-    def batch(self, step: int) -> TranscriptBatch:
-        """One batch on the devices."""
-        return shard(TranscriptBatch(make_batch(self.renderer, self.plan, step)), self.mesh)
+    def batch(self, step: int, packed: bool = True) -> TranscriptBatch:
+        """One batch on the devices, packed or with one episode per row."""
+        plan = self.plan if packed else self.padded
+        return shard(TranscriptBatch(make_batch(self.renderer, plan, step)), self.mesh)
 
-    def update(self) -> int:
+    def update(self, packed: bool = True) -> int:
         """Makes a batch, and one update; returns how many of the agent's tokens are in the batch."""
-        batch = self.batch(next(self._steps))
+        batch = self.batch(next(self._steps), packed)
         self._state, metrics = self._update(self._state, self._given, batch)
         jax.block_until_ready(metrics)
         return int(np.asarray(batch.rows.is_action).sum())
@@ -174,6 +185,13 @@ class Subject:
         decoding = Decoding("sample", beta=4.0, max_tokens=SAID, batch_size=at_once)
         self.writer.write(self.contexts, decoding, jax.random.key(0), range(AT_ONCE))
         return SAID * AT_ONCE
+
+    def generate_ragged(self, packed: bool) -> int:
+        """Continues all conversations until each has drawn the end mark; returns how many tokens were chosen."""
+        decoding = Decoding("sample", beta=0.0, max_tokens=LONG, batch_size=AT_ONCE)
+        with patch.object(generation, "PACK_FROM", generation.PACK_FROM if packed else AT_ONCE + 1):  # read in tracing
+            replies = self.writers[packed].write(self.contexts, decoding, jax.random.key(0), range(AT_ONCE))
+        return sum(len(reply.tokens) for reply in replies)
 
     def generate_in_full(self) -> int:
         """The same, with whole texts read again for every token."""

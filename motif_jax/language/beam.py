@@ -66,9 +66,7 @@ def search(
         return (now.step < length) & ~now.done.all()
 
     def step(now: _Search) -> _Search:
-        logits, carry = next_logits(
-            model, now.hidden, now.token, limits._replace(allowed=allowed), shift, arguments, now.carry
-        )
+        logits, carry = next_logits(model, now.hidden, now.token, allowed, shift, arguments, now.carry)
         odds = jax.nn.log_softmax(logits).reshape(num_rows, width, vocabulary)
         possible = odds
         if limits.forced.shape[1]:  # only the forced token is possible; it keeps its own log-probability
@@ -103,5 +101,4 @@ def search(
     best = value.argmax(1)
     rows = jnp.arange(num_rows)
     tokens = last.tokens[rows, best]
-    carry = take_rows(last.carry, rows * width + best)
-    return Generated(tokens, row_lengths(tokens, limits), last.log_probs[rows, best], carry)
+    return Generated(tokens, row_lengths(tokens, limits), last.log_probs[rows, best])

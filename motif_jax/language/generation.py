@@ -1,7 +1,8 @@
 """Generation of text: one compiled loop that reads a token and chooses the next one, until all rows have ended.
 
 Keys and values are in a cache of fixed size, so no shape depends on the text so far. One program serves every
-temperature, top-k, top-p, set of allowed tokens and forced token.
+temperature, top-k, top-p, set of allowed tokens and forced token. Rows end at different times: when three quarters of
+them have ended, the others continue as a smaller batch.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, repeat_rows
+from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, repeat_rows, take_rows
 
 NEVER = -jnp.inf
+PACK_FROM = 32  # rows; compiling the second loop costs more than it saves for fewer
 
 
 class TokenSampling(NamedTuple):
@@ -77,18 +79,27 @@ class Generated(NamedTuple):
     tokens: jax.Array  # up to and including the token that ended a row, then padding. [B, length]
     lengths: jax.Array  # tokens before the padding. [B]
     log_probs: jax.Array  # of each token among the allowed ones, shift included, at temperature 1. [B, length]
-    carry: Any  # final state of the shift
 
 
 class _Loop(NamedTuple):
+    """The state of the rows that continue, R of B."""
+
     step: jax.Array
+    row: jax.Array  # number of each row among the B. [R]
     reading: PrefixState
     hidden: jax.Array
     token: jax.Array  # read last
     carry: Any
     done: jax.Array
-    tokens: jax.Array
+    tokens: jax.Array  # of all rows. [B, length]
     log_probs: jax.Array
+
+    def only(self, index: jax.Array) -> _Loop:
+        """Continues with some of the rows."""
+        row, hidden, token, carry, done = take_rows((self.row, self.hidden, self.token, self.carry, self.done), index)
+        return self._replace(
+            row=row, reading=self.reading.rows(index), hidden=hidden, token=token, carry=carry, done=done
+        )
 
 
 def no_limits(vocabulary: int, num_rows: int, ends: tuple[int, ...] = ()) -> TokenLimits:
@@ -114,33 +125,35 @@ def generate(
     reading, hidden = model.begin(tokens, segments, length)
     hidden, token = repeat_rows((hidden, last_token(model, tokens, segments)), repeats)
     num_rows = len(token)
-    empty = jnp.zeros((num_rows, length))
-    first = _Loop(
-        jnp.int32(0), reading.repeated(repeats), hidden, token, carry, jnp.zeros(num_rows, bool),
-        jnp.full((num_rows, length), limits.pad, jnp.int32), empty,
+    of_rows = [jnp.broadcast_to(value, num_rows) for value in sampling]
+    loop = _Loop(
+        jnp.int32(0), jnp.arange(num_rows), reading.repeated(repeats), hidden, token, carry, jnp.zeros(num_rows, bool),
+        jnp.full((num_rows, length), limits.pad, jnp.int32), jnp.zeros((num_rows, length)),
     )  # fmt: skip
 
-    def is_running(loop: _Loop) -> jax.Array:
-        return (loop.step < length) & ~loop.done.all()
-
     def step(loop: _Loop) -> _Loop:
-        logits, carry = next_logits(model, loop.hidden, loop.token, limits, shift, arguments, loop.carry)
-        step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, loop.step)
-        drawn = draw(logits, step_keys, sampling)
-        token = jnp.where(loop.done, limits.pad, impose(drawn, limits.forced, loop.step))
+        allowed = limits.allowed if limits.allowed.ndim == 1 else limits.allowed[loop.row]
+        logits, carry = next_logits(model, loop.hidden, loop.token, allowed, shift, arguments, loop.carry)
+        step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys[loop.row], loop.step)
+        drawn = draw(logits, step_keys, TokenSampling(*(value[loop.row] for value in of_rows)))
+        token = jnp.where(loop.done, limits.pad, impose(drawn, limits.forced[loop.row], loop.step))
         odds = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], 1)[:, 0]
-        tokens = loop.tokens.at[:, loop.step].set(token)
-        log_probs = loop.log_probs.at[:, loop.step].set(jnp.where(loop.done, 0, odds))
+        tokens = loop.tokens.at[loop.row, loop.step].set(token)
+        log_probs = loop.log_probs.at[loop.row, loop.step].set(jnp.where(loop.done, 0, odds))
         reading, hidden = model.read(loop.reading, token)
         done = loop.done | limits.stops[token]
-        return _Loop(loop.step + 1, reading, hidden, token, carry, done, tokens, log_probs)
+        return _Loop(loop.step + 1, loop.row, reading, hidden, token, carry, done, tokens, log_probs)
 
-    last = jax.lax.while_loop(is_running, step, first)
-    return Generated(last.tokens, row_lengths(last.tokens, limits), last.log_probs, last.carry)
+    if num_rows >= PACK_FROM:
+        few = num_rows // 4
+        loop = jax.lax.while_loop(lambda loop: (loop.step < length) & ((~loop.done).sum() > few), step, loop)
+        loop = loop.only(jnp.argsort(loop.done, stable=True)[:few])
+    loop = jax.lax.while_loop(lambda loop: (loop.step < length) & ~loop.done.all(), step, loop)
+    return Generated(loop.tokens, row_lengths(loop.tokens, limits), loop.log_probs)
 
 
 def next_logits(
-    model: Decoder | EncoderDecoder, hidden: jax.Array, token: jax.Array, limits: TokenLimits,
+    model: Decoder | EncoderDecoder, hidden: jax.Array, token: jax.Array, allowed: jax.Array,
     shift: Shift | None, arguments: Any, carry: Any,
 ) -> tuple[jax.Array, Any]:  # fmt: skip
     """Logits of the next token, shift included; minus infinity where tokens are not allowed. [B, V]"""
@@ -148,7 +161,7 @@ def next_logits(
     if shift is not None:
         added, carry = shift(arguments, carry, token, hidden)
         logits = logits + added
-    return jnp.where(limits.allowed, logits, NEVER), carry
+    return jnp.where(allowed, logits, NEVER), carry
 
 
 def impose(drawn: jax.Array, forced: jax.Array, step: jax.Array) -> jax.Array:

@@ -11,7 +11,7 @@ from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language.beam import search
-from motif_jax.language.generation import FREE, TokenSampling, draw, generate, no_limits
+from motif_jax.language.generation import FREE, PACK_FROM, TokenLimits, TokenSampling, draw, generate, no_limits
 
 CONTEXTS, LENGTHS = some_tokens(), np.array([11, 6, 8])
 LEFT = np.arange(11) >= 11 - LENGTHS[:, None]  # padded on the left
@@ -21,9 +21,10 @@ ROOM = 12
 
 
 def shift(arguments, carry, token, hidden):
-    """Adds a multiple of the embedding of the token before, and counts steps."""
+    """Adds a multiple of the token's row in a table; `carry` is the sum of the tokens, and turns the row."""
     table, factor = arguments
-    return factor * table[token], carry + 1
+    turned = jax.vmap(jnp.roll)(table[token], carry)
+    return factor * turned, carry + token
 
 
 @functools.cache
@@ -119,6 +120,32 @@ def test_rows_end_early_and_the_loop_with_them():
     assert all(np.array_equal(a[:n], b[:n]) for a, b, n in zip(found.tokens, wanted, found.lengths, strict=True))
 
 
+def test_packing_the_rows_that_continue_changes_nothing():
+    """Two of 40 rows at a time, which are not packed, get the same tokens."""
+    num, rng = PACK_FROM + 8, np.random.default_rng(0)
+    tokens, valid = rng.integers(2, VOCABULARY, (num, 6)), np.ones((num, 6), int)
+    keys = jax.random.split(jax.random.key(2), num)
+    forced = np.where(rng.random((num, 4)) < 0.1, 40, FREE)
+    forced[:2] = 40  # these two go on when others have ended
+    stops, allowed = jnp.arange(VOCABULARY) < 12, jnp.array(rng.random((num, VOCABULARY)) < 0.8)
+    table = jax.random.normal(jax.random.key(5), (VOCABULARY, VOCABULARY))
+    program, params = make_program("gpt2", 16, shifted=True), make_small("gpt2").params
+    temperature = jnp.linspace(0.5, 2.0, num)
+
+    def of_rows(rows):
+        sampling = TokenSampling(temperature[rows], jnp.zeros(len(rows), int), jnp.ones(len(rows)))
+        limits = TokenLimits(allowed[rows], stops, jnp.array(forced[rows]), 60)
+        arguments = (table, jnp.float32(1)), jnp.arange(num)[rows]
+        return program(params, tokens[rows], valid[rows], keys[rows], sampling, limits, *arguments)
+
+    found, wanted = of_rows(np.arange(num)), [of_rows(np.arange(row, row + 2)) for row in range(0, num, 2)]
+    wanted = jax.tree.map(lambda *parts: np.concatenate(parts), *wanted)
+    assert np.array_equal(found.tokens, wanted.tokens)
+    assert np.array_equal(found.lengths, wanted.lengths)
+    np.testing.assert_allclose(found.log_probs, wanted.log_probs, atol=2e-5)
+    assert np.partition(wanted.lengths, -num // 4)[-num // 4] + 2 < wanted.lengths.max()  # rows went on after packing
+
+
 def test_forced_tokens_are_read_as_if_drawn():
     forced = np.full((3, 5), FREE)
     forced[0, :3], forced[1, 1:4] = [7, 8, 9], [3, 4, 5]
@@ -147,16 +174,15 @@ def test_a_shift_adds_to_the_logits(name):
     only_best = TokenSampling(2.0, 1, 1.0)  # of the sums
     for factor, sampling in ((0.0, GREEDY), (1.0, GREEDY), (1.0, only_best)):
         sampling = jax.tree.map(jnp.asarray, sampling)
-        arguments = (table, jnp.float32(factor)), jnp.zeros((1, 3))
+        arguments = (table, jnp.float32(factor)), jnp.zeros(3, int)
         found = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
-        assert (found.carry == ROOM).all()
-        tokens = slow_greedy(name, lambda last, factor=factor: factor * np.asarray(table)[last])
+        tokens = slow_greedy(name, factor * np.asarray(table))
         assert found.tokens[:, :5].tolist() == tokens.tolist()
     assert program._cache_size() == 1
 
 
-def slow_greedy(name, added, steps=5):
-    length = CONTEXTS.shape[1]
+def slow_greedy(name, table, steps=5):
+    length, carry = CONTEXTS.shape[1], np.zeros(3, int)
     if make_small(name).is_encoder_decoder:
         length, tokens = 1, np.zeros((3, 1 + steps), int)
         valid = np.zeros((3, 1 + steps), int)
@@ -165,8 +191,10 @@ def slow_greedy(name, added, steps=5):
     valid[:, 0] |= length == 1
     for end in range(length, length + steps):
         more = (CONTEXTS, LEFT) if length == 1 else ()
-        logits = logits_of(name, *more, tokens, valid)[:, end - 1] + added(tokens[:, end - 1])
-        tokens[:, end], valid[:, end] = logits.argmax(-1), 1
+        last = tokens[:, end - 1]
+        added = np.array([np.roll(row, by) for row, by in zip(table[last], carry, strict=True)])
+        tokens[:, end] = (logits_of(name, *more, tokens, valid)[:, end - 1] + added).argmax(-1)
+        valid[:, end], carry = 1, carry + last
     return tokens[:, length:]
 
 
