@@ -43,7 +43,7 @@ def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
     for _ in range(GOALS):
         yield _with_goal(rng, words)
     more = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
-    examples = list(make_examples(more, window, HELD_OUT))
+    examples = list(make_examples(more, window))
     rng.shuffle(examples)
     for number, example in enumerate(examples):
         yield _lesson(example, rng)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.envs.babyai.prompt import Prompt
-from motif_jax.envs.babyai.words import BALL, BOX, CANONICAL, COLOURS, ENGLISH, KEY
+from motif_jax.envs.babyai.words import BALL, BOX, CANONICAL, COLOURS, ENGLISH, HELD_OUT, KEY
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import LIMIT, read_bytes
 
@@ -87,17 +87,17 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
         yield Lesson(tuple(asked), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
 
 
-def make_examples(lessons: Sequence[Lesson], window: int, unknown: Sequence[str] = ()) -> Iterator[Example]:
+def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
     """Yields the examples of all lessons.
 
-    `window`: most observations in a prompt; those before the last come from unrelated lessons. `unknown`: things, such
-    as "red ball" or "red door", that no lesson is about.
+    No lesson is about a pair of colour and kind that is held out, as in MixedTrainLocal. `window`: most observations in
+    a prompt; those before the last come from unrelated lessons.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
     for lesson in lessons:
         for _ in range(lesson.examples):
-            words = _draw_words(rng, unknown)
+            words = _draw_words(rng)
             goal, action = (_fill(rng.choice(texts), words) for texts in (lesson.goals, lesson.do))
             before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
             moments = [*before, lesson]
@@ -113,15 +113,15 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
     return re.sub(r"{(\w*)}", lambda found: words[found[1]], text)
 
 
-def _draw_words(rng: random.Random, unknown: Sequence[str]) -> dict[str, str]:
+def _draw_words(rng: random.Random) -> dict[str, str]:
     """Draws the values of the placeholders in one example."""
-    things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS if f"{colour} {kind}" not in unknown]
+    things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS if f"{colour} {kind}" not in HELD_OUT]
     words = dict(zip(("thing", "second", "other"), rng.sample(things, 3), strict=True))
     far, far2 = (rng.randint(2, MOST_STEPS) for _ in range(2))
     some, some2 = (rng.randint(1, MOST_STEPS // 2) for _ in range(2))
     words |= {"the": rng.choice(("the", "a")), "side": rng.choice((ENGLISH.left, ENGLISH.right))}
     words |= {"near": _steps(1), "far": _steps(far), "far2": _steps(far2), "some": _steps(some), "some2": _steps(some2)}
-    return words | {"colour": rng.choice([colour for colour in COLOURS if f"{colour} door" not in unknown])}
+    return words | {"colour": rng.choice([colour for colour in COLOURS if f"{colour} door" not in HELD_OUT])}
 
 
 def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> list[str]:
