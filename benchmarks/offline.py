@@ -2,7 +2,8 @@
 
 The model and the games are those of configs/ilql_quickstart.py. A figure's twin is measured in the same run: updates
 beside plain PyTorch and beside the largest matrix product, generation beside one conversation at a time and beside a
-decoder without a cache, rendering beside copies of arrays of the same sizes.
+decoder without a cache, rendering beside copies of arrays of the same sizes. Updates and generation of texts of
+different lengths are also measured without packing.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ EPISODES = 2000
 ROWS = 24  # of a batch, packed
 AT_ONCE = 64  # conversations that are continued together
 SAID = 6  # tokens of a guess
-LONG = 40  # tokens of a reply of any length, at most
+LONG = 100  # tokens of a text of any length, at most
 RATIOS = {  # what is compared with what
     "offline.update_over_torch": ("offline.update", "offline.torch"),
     "generation.batched_over_one": ("generation.tokens", "generation.tokens.one_at_a_time"),
@@ -187,9 +188,9 @@ class Subject:
         return SAID * AT_ONCE
 
     def generate_ragged(self, packed: bool) -> int:
-        """Continues all conversations until each has drawn the end mark; returns how many tokens were chosen."""
+        """Continues all conversations up to the end mark, or LONG tokens; returns how many tokens were chosen."""
         decoding = Decoding("sample", beta=0.0, max_tokens=LONG, batch_size=AT_ONCE)
-        with patch.object(generation, "PACK_FROM", generation.PACK_FROM if packed else AT_ONCE + 1):  # read in tracing
+        with patch.object(generation, "PACK_ROWS", AT_ONCE if packed else AT_ONCE + 1):  # read in tracing
             replies = self.writers[packed].write(self.contexts, decoding, jax.random.key(0), range(AT_ONCE))
         return sum(len(reply.tokens) for reply in replies)
 

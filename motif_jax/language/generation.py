@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, repeat_rows, take_rows
 
 NEVER = -jnp.inf
-PACK_FROM = 32  # rows; compiling the second loop costs more than it saves for fewer
+PACK_ROWS, PACK_LENGTH = 32, 16  # fewer rows, or shorter texts, are not worth compiling a second loop
 
 
 class TokenSampling(NamedTuple):
@@ -59,7 +59,8 @@ def _keep_probable(logits: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax
 
 # (arguments, carry, token [B], hidden [B, width]) -> (addition to the logits [B, V], carry). `arguments` are constant
 # over steps: weights, factors. `carry` is the state of each row, such as the cache of another model, with the rows on
-# axis 0 of its arrays. `token` was just read; `hidden` is the language model's hidden state for it.
+# axis 0 of its arrays. `token` was just read; `hidden` is the language model's hidden state for it. B is the number of
+# rows that continue.
 Shift = Callable[[Any, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 FREE = -1  # in place of a forced token: the model chooses
 
@@ -81,25 +82,28 @@ class Generated(NamedTuple):
     log_probs: jax.Array  # of each token among the allowed ones, shift included, at temperature 1. [B, length]
 
 
-class _Loop(NamedTuple):
-    """The state of the rows that continue, R of B."""
+class _Rows(NamedTuple):
+    """What decides about each row, the same at every step."""
 
+    keys: jax.Array
+    sampling: TokenSampling  # [B] each
+    allowed: jax.Array
+    forced: jax.Array
+
+
+class _Loop(NamedTuple):
     step: jax.Array
-    row: jax.Array  # number of each row among the B. [R]
     reading: PrefixState
     hidden: jax.Array
     token: jax.Array  # read last
     carry: Any
     done: jax.Array
-    tokens: jax.Array  # of all rows. [B, length]
+    tokens: jax.Array
     log_probs: jax.Array
 
-    def only(self, index: jax.Array) -> _Loop:
-        """Continues with some of the rows."""
-        row, hidden, token, carry, done = take_rows((self.row, self.hidden, self.token, self.carry, self.done), index)
-        return self._replace(
-            row=row, reading=self.reading.rows(index), hidden=hidden, token=token, carry=carry, done=done
-        )
+    def rows(self, index: jax.Array) -> _Loop:
+        """Selects rows."""
+        return _Loop(self.step, self.reading.rows(index), *take_rows(tuple(self[2:]), index))
 
 
 def no_limits(vocabulary: int, num_rows: int, ends: tuple[int, ...] = ()) -> TokenLimits:
@@ -125,31 +129,42 @@ def generate(
     reading, hidden = model.begin(tokens, segments, length)
     hidden, token = repeat_rows((hidden, last_token(model, tokens, segments)), repeats)
     num_rows = len(token)
-    of_rows = [jnp.broadcast_to(value, num_rows) for value in sampling]
-    loop = _Loop(
-        jnp.int32(0), jnp.arange(num_rows), reading.repeated(repeats), hidden, token, carry, jnp.zeros(num_rows, bool),
+    first = _Loop(
+        jnp.int32(0), reading.repeated(repeats), hidden, token, carry, jnp.zeros(num_rows, bool),
         jnp.full((num_rows, length), limits.pad, jnp.int32), jnp.zeros((num_rows, length)),
     )  # fmt: skip
+    of_rows = TokenSampling(*(jnp.broadcast_to(value, num_rows) for value in sampling))
+    allowed = jnp.broadcast_to(limits.allowed, (num_rows, model.config.vocabulary))
 
-    def step(loop: _Loop) -> _Loop:
-        allowed = limits.allowed if limits.allowed.ndim == 1 else limits.allowed[loop.row]
-        logits, carry = next_logits(model, loop.hidden, loop.token, allowed, shift, arguments, loop.carry)
-        step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys[loop.row], loop.step)
-        drawn = draw(logits, step_keys, TokenSampling(*(value[loop.row] for value in of_rows)))
-        token = jnp.where(loop.done, limits.pad, impose(drawn, limits.forced[loop.row], loop.step))
-        odds = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], 1)[:, 0]
-        tokens = loop.tokens.at[loop.row, loop.step].set(token)
-        log_probs = loop.log_probs.at[loop.row, loop.step].set(jnp.where(loop.done, 0, odds))
-        reading, hidden = model.read(loop.reading, token)
-        done = loop.done | limits.stops[token]
-        return _Loop(loop.step + 1, loop.row, reading, hidden, token, carry, done, tokens, log_probs)
+    def run(loop: _Loop, rows: _Rows, most: int) -> _Loop:
+        """Continues until at most so many rows have not ended."""
 
-    if num_rows >= PACK_FROM:
-        few = num_rows // 4
-        loop = jax.lax.while_loop(lambda loop: (loop.step < length) & ((~loop.done).sum() > few), step, loop)
-        loop = loop.only(jnp.argsort(loop.done, stable=True)[:few])
-    loop = jax.lax.while_loop(lambda loop: (loop.step < length) & ~loop.done.all(), step, loop)
-    return Generated(loop.tokens, row_lengths(loop.tokens, limits), loop.log_probs)
+        def is_running(loop: _Loop) -> jax.Array:
+            return (loop.step < length) & ((~loop.done).sum() > most)
+
+        def step(loop: _Loop) -> _Loop:
+            logits, carry = next_logits(model, loop.hidden, loop.token, rows.allowed, shift, arguments, loop.carry)
+            step_keys = jax.vmap(jax.random.fold_in, (0, None))(rows.keys, loop.step)
+            drawn = draw(logits, step_keys, rows.sampling)
+            token = jnp.where(loop.done, limits.pad, impose(drawn, rows.forced, loop.step))
+            odds = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], 1)[:, 0]
+            tokens = loop.tokens.at[:, loop.step].set(token)
+            log_probs = loop.log_probs.at[:, loop.step].set(jnp.where(loop.done, 0, odds))
+            reading, hidden = model.read(loop.reading, token)
+            done = loop.done | limits.stops[token]
+            return _Loop(loop.step + 1, reading, hidden, token, carry, done, tokens, log_probs)
+
+        return jax.lax.while_loop(is_running, step, loop)
+
+    rows = _Rows(keys, of_rows, allowed, limits.forced)
+    few = num_rows // 4 if num_rows >= PACK_ROWS and length >= PACK_LENGTH else 0
+    last = run(first, rows, few)
+    tokens, log_probs = last.tokens, last.log_probs
+    if few:
+        index = jnp.argsort(last.done, stable=True)[:few]
+        rest = run(last.rows(index), take_rows(rows, index), 0)
+        tokens, log_probs = tokens.at[index].set(rest.tokens), log_probs.at[index].set(rest.log_probs)
+    return Generated(tokens, row_lengths(tokens, limits), log_probs)
 
 
 def next_logits(

@@ -104,7 +104,7 @@ class Language:
           allowed: tokens that may be generated; by default all.
           begin: texts with which the continuations begin, one per context.
           shift: a JAX function (shift_arguments, token just read [B], its hidden state [B, width]) -> addition to the
-            logits [B, vocabulary].
+            logits [B, vocabulary]. B is the number of texts that continue.
           shift_arguments: arrays; other values of the same shape do not compile another program.
           seed: for sampling. The samples of a context depend on its place in the list, not on the other contexts.
           special_tokens: put the tokeniser's special tokens around contexts; by default only for encoder-decoders.

@@ -28,7 +28,7 @@ class Reader(NamedTuple):
 class ShiftArguments(NamedTuple):
     """Arguments of a shift; only a change of the bounds compiles a new program."""
 
-    beta: jax.Array  # one number, or one per row
+    beta: jax.Array
     clip: jax.Array
     target: Params  # "trunk", "q"
     online: Params  # "trunk", "v"
@@ -55,12 +55,11 @@ def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, 
     def shift(shifting: ShiftArguments, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
         target, hidden = reader.read(shifting.target["trunk"], memory["target"], token)
         q = target_q(shifting, hidden)  # [B, V]
-        beta = jnp.broadcast_to(shifting.beta, token.shape)[:, None]
         if not clipped:
-            return beta * q, {"target": target}
+            return shifting.beta * q, {"target": target}
         online, hidden = reader.read(shifting.online["trunk"], memory["online"], token)
         advantage = q - apply_head(shifting.online["v"], hidden)
-        return jnp.minimum(beta * advantage, shifting.clip), {"target": target, "online": online}
+        return jnp.minimum(shifting.beta * advantage, shifting.clip), {"target": target, "online": online}
 
     return shift
 

@@ -11,7 +11,16 @@ from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language.beam import search
-from motif_jax.language.generation import FREE, PACK_FROM, TokenLimits, TokenSampling, draw, generate, no_limits
+from motif_jax.language.generation import (
+    FREE,
+    PACK_LENGTH,
+    PACK_ROWS,
+    TokenLimits,
+    TokenSampling,
+    draw,
+    generate,
+    no_limits,
+)
 
 CONTEXTS, LENGTHS = some_tokens(), np.array([11, 6, 8])
 LEFT = np.arange(11) >= 11 - LENGTHS[:, None]  # padded on the left
@@ -120,16 +129,17 @@ def test_rows_end_early_and_the_loop_with_them():
     assert all(np.array_equal(a[:n], b[:n]) for a, b, n in zip(found.tokens, wanted, found.lengths, strict=True))
 
 
-def test_packing_the_rows_that_continue_changes_nothing():
+@pytest.mark.parametrize("name", FEW)
+def test_packing_the_rows_that_continue_changes_nothing(name):
     """Two of 40 rows at a time, which are not packed, get the same tokens."""
-    num, rng = PACK_FROM + 8, np.random.default_rng(0)
+    num, rng = PACK_ROWS + 8, np.random.default_rng(0)
     tokens, valid = rng.integers(2, VOCABULARY, (num, 6)), np.ones((num, 6), int)
     keys = jax.random.split(jax.random.key(2), num)
     forced = np.where(rng.random((num, 4)) < 0.1, 40, FREE)
     forced[:2] = 40  # these two go on when others have ended
     stops, allowed = jnp.arange(VOCABULARY) < 12, jnp.array(rng.random((num, VOCABULARY)) < 0.8)
     table = jax.random.normal(jax.random.key(5), (VOCABULARY, VOCABULARY))
-    program, params = make_program("gpt2", 16, shifted=True), make_small("gpt2").params
+    program, params = make_program(name, PACK_LENGTH, shifted=True), make_small(name).params
     temperature = jnp.linspace(0.5, 2.0, num)
 
     def of_rows(rows):
@@ -142,7 +152,7 @@ def test_packing_the_rows_that_continue_changes_nothing():
     wanted = jax.tree.map(lambda *parts: np.concatenate(parts), *wanted)
     assert np.array_equal(found.tokens, wanted.tokens)
     assert np.array_equal(found.lengths, wanted.lengths)
-    np.testing.assert_allclose(found.log_probs, wanted.log_probs, atol=2e-5)
+    np.testing.assert_allclose(found.log_probs, wanted.log_probs, atol=1e-4)
     assert np.partition(wanted.lengths, -num // 4)[-num // 4] + 2 < wanted.lengths.max()  # rows went on after packing
 
 

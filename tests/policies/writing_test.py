@@ -344,13 +344,15 @@ def test_a_text_ends_where_the_context_is_full(kind):
 
 
 def write_drawn():
-    """Texts that are drawn, for all conversations at once."""
-    return write(Decoding("sample", 4.0, max_tokens=5, batch_size=4))
+    """Texts that are drawn, for all conversations at once; three have ended after five tokens, the fourth goes on."""
+    return write(Decoding("sample", 4.0, max_tokens=9, batch_size=4), key=jax.random.key(85))
 
 
 ON_TWO_DEVICES = """
 import json, jax, writing_test
+from motif_jax.language import generation
 assert jax.local_device_count() == 2
+generation.PACK_ROWS, generation.PACK_LENGTH = 4, 9  # the fourth is then written alone
 print(json.dumps(writing_test.write_drawn()))
 assert sum(len(mesh.devices.flat) == 2 for mesh in writing_test.writer_of("ilql")._placed) == 1
 """

@@ -3,8 +3,8 @@
     You see a red ball 2 steps left, You see a blue key 3 steps forward, ... You see a blue key | 3 steps forward,
 
 A policy that plays must look up what its prompt says about the thing that its goal names. From a manual alone, new
-networks did not learn to (docs/reading.md). Exercises come in four kinds, in this order: statements of random words that
-begin with a word of their own; statements that begin with two words, most of which occur in other statements, too;
+networks did not learn to (docs/reading.md). Exercises come in four kinds, in this order: statements of random words
+that begin with a word of their own; statements that begin with two words, most of which occur in other statements, too;
 prompts of random words, with a goal before the statements; and the lessons of manuals, with questions about what is
 seen in them. No goal and no question names a pair of colour and kind that is held out, as in MixedTrainLocal.
 """
