@@ -90,8 +90,8 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
 def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
     """Yields the examples of all lessons.
 
-    Placeholders never stand for a pair of colour and kind that is held out, as in MixedTrainLocal. `window`: most observations in
-    a prompt; those before the last come from unrelated lessons.
+    Placeholders never stand for a pair of colour and kind that is held out, as in MixedTrainLocal. `window`: most
+    observations in a prompt; those before the last come from unrelated lessons.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
