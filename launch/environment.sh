@@ -4,8 +4,9 @@
 #   VENV=.venv-3.13     where to build it (default: .venv; an environment that is already active is used as it is)
 #   UNPINNED=1          install the newest versions there are, not those of launch/constraints.txt, in .venv-unpinned
 #
-# Where `nvidia-smi` lists a GPU, JAX's libraries for CUDA are installed as well. The second start takes no time: a stamp
-# tells for which requirements the environment was last installed.
+# Where `nvidia-smi` lists a GPU, JAX's libraries for CUDA are installed as well: CUDA 13 if the driver supports it,
+# otherwise CUDA 12. The second start takes no time: a stamp tells for which requirements the environment was last
+# installed.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -68,10 +69,19 @@ pip_failed() {
   fail "pip could not install $1; all that it said is in $pip_log"
 }
 
-# install EXTRAS: installs the project, with these extras, and `cuda` where there is a GPU, unless that has been done.
+# cuda_extra: `cuda13` if all GPUs can run what CUDA 13 compiles (driver 580, compute capability 7.5), otherwise `cuda`.
+cuda_extra() {
+  { nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>/dev/null || true; } |
+    awk -F', ' '$1 + 0 < 580 || $2 + 0 < 7.5 { old = 1 } END { print NR && !old ? "cuda13" : "cuda" }'
+}
+
+# install EXTRAS: installs the project, with these extras, and `cuda_extra` where there is a GPU, unless that has been
+# done.
 install() {
   local stamp wanted gpus extras=$1 versions=(-c launch/constraints.txt)
-  if gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) && [ "$gpus" ]; then extras=$extras,cuda; fi
+  if gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) && [ "$gpus" ]; then
+    extras=$extras,$(cuda_extra)
+  fi
   stamp="$VIRTUAL_ENV/.motif_jax"
   wanted="$extras $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"
   if [ "${UNPINNED:-}" ]; then

@@ -8,11 +8,15 @@ import pytest
 from conftest import ROOT
 
 pytestmark = pytest.mark.quick
-GPUS = {  # what nvidia-smi does: whether JAX's libraries for CUDA are wanted
-    "echo 'NVIDIA H200'; echo 'NVIDIA H200'": True,
-    "exit 0": False,
-    "echo 'No devices were found'; exit 6": False,
-    "echo 'has failed because it could not communicate with the driver' >&2; exit 9": False,
+GPUS = {  # what nvidia-smi does when it is asked for drivers and compute capabilities: the extra that is wanted
+    "echo 580.159.04, 9.0; echo 580.159.04, 9.0": "cuda13",
+    "echo 1000.1, 12.1": "cuda13",
+    "echo 575.57.08, 9.0": "cuda",  # an older driver
+    "echo 580.65.06, 9.0; echo 580.65.06, 7.0": "cuda",  # one of the GPUs is a V100
+    "case $1 in *compute_cap*) echo unknown field; exit 2;; esac; echo Tesla": "cuda",  # drivers of 2021
+    "exit 0": None,
+    "echo 'No devices were found'; exit 6": None,
+    "echo 'has failed because it could not communicate with the driver' >&2; exit 9": None,
 }
 PYTHON = """#!/usr/bin/env bash
 cd {folder}
@@ -46,12 +50,12 @@ def calls(tmp_path) -> list[str]:
 def test_what_a_gpu_needs_is_installed_where_there_is_one(tmp_path, smi):
     command = ["bash", "-c", f"source {ROOT}/launch/environment.sh && install dev"]
     subprocess.run(command, env=environment(tmp_path, smi), check=True)
-    extras = "dev,cuda" if GPUS[smi] else "dev"
+    extras = f"dev,{GPUS[smi]}" if GPUS[smi] else "dev"
     assert [call.split()[-2:] for call in calls(tmp_path)] == [["-e", f".[{extras}]"]]
     subprocess.run(command, env=environment(tmp_path, smi), check=True)
     assert len(calls(tmp_path)) == 1  # that is done
-    subprocess.run(command, env=environment(tmp_path, "echo 'a new GPU'"), check=True)
-    assert (len(calls(tmp_path)) == 2) == (extras == "dev")
+    subprocess.run(command, env=environment(tmp_path, "echo 545.0, 8.0"), check=True)  # another machine
+    assert (len(calls(tmp_path)) == 2) == (GPUS[smi] != "cuda")
 
 
 def test_an_environment_of_ours_that_was_made_for_the_cpu_is_not_refused(tmp_path):
@@ -59,9 +63,9 @@ def test_an_environment_of_ours_that_was_made_for_the_cpu_is_not_refused(tmp_pat
     shutil.copytree(ROOT / "launch", tmp_path / "launch")
     for name in ("setup.cfg", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    variables = environment(tmp_path, "echo 'NVIDIA H200'", ".venv") | {"VENV": ".venv"}
+    variables = environment(tmp_path, "echo 580.159.04, 9.0", ".venv") | {"VENV": ".venv"}
     done = subprocess.run(["bash", tmp_path / "launch/gpu.sh"], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     installed, ran = calls(tmp_path)
-    assert installed.endswith("-e .[dev,cuda]")
+    assert installed.endswith("-e .[dev,cuda13]")
     assert "--config=configs/gpu.py --workdir" in ran

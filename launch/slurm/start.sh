@@ -21,7 +21,7 @@ require_cuda() {
   if [[ ${JAX_PLATFORMS:-} != cpu ]] && nvidia-smi >/dev/null 2>&1 && ! python -c '
 import importlib.util, sys
 sys.exit(not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)))'; then
-    echo "$job: the environment (VENV) lacks JAX's libraries for CUDA: pip install -c launch/constraints.txt -e '.[cuda]' there" >&2
+    echo "$job: the environment (VENV) lacks JAX's libraries for CUDA: pip install -c launch/constraints.txt -e '.[cuda13]' there" >&2
     exit 2
   fi
 }

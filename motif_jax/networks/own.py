@@ -49,7 +49,7 @@ class OwnEncoder(nnx.Module):
                 "use nnx.LayerNorm"
             )
         graph, state = nnx.split(self.encoder)
-        more = {name: jax.ShapeDtypeStruct((ROWS + 1, *spec.shape), spec.dtype) for name, spec in specs.items()}
+        more = {name: jax.ShapeDtypeStruct((ROWS + 1, *x.shape[1:]), x.dtype) for name, x in seen.items()}
         with calls(path):  # as training compiles it, and with another number of rows
             features = jax.eval_shape(lambda state, seen: nnx.merge(graph, state)(seen), state, more)
         self._check(features, ROWS + 1)

@@ -58,7 +58,7 @@ def test_no_job_trains_on_the_cpu_beside_a_gpu(tmp_path, job):
     assert status == 2
     assert errors == (
         f"{job.name}: the environment (VENV) lacks JAX's libraries for CUDA: "
-        "pip install -c launch/constraints.txt -e '.[cuda]' there\n"
+        "pip install -c launch/constraints.txt -e '.[cuda13]' there\n"
     )
     assert not any("motif_jax.launch" in call for call in lines_of(folder, "ran"))
 
