@@ -14,12 +14,12 @@ from ml_collections import ConfigDict
 from motif_jax.config.file import default_config
 from motif_jax.config.table import Tables, check_values, flatten, keys, shown
 from motif_jax.console import clean, print_line
+from motif_jax.files import take
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.files import check_layout, read_json, record, write_config
 from motif_jax.system.jax_start import check_jax_starts, divide_cpu
-from motif_jax.system.locks import take
 from motif_jax.system.own_folders import check_no_links
 
 # Values of earlier versions; with these settings, nothing has changed.

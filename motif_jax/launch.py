@@ -20,6 +20,7 @@ effect of that switch). Complete stages are skipped, unfinished ones are resumed
 
 from __future__ import annotations
 
+from motif_jax.files import going_without
 from motif_jax.system import startup
 
 if __name__ == "__main__":
@@ -52,7 +53,6 @@ from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.files import record
 from motif_jax.system.jax_start import keep_compiled_programs
-from motif_jax.system.locks import going_without
 from motif_jax.system.runs import Run, arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.system.startup import STOPPED, say
 

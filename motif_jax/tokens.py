@@ -31,8 +31,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from motif_jax.files import write_whole
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_whole
 from motif_jax.system.foreign import read_bytes
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"

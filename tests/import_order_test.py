@@ -60,7 +60,11 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
 }
-ROOT_OF_ALL = {"motif_jax.structs", "motif_jax.console"}  # what the rooms below all others import from the root
+ROOT_OF_ALL = {
+    "motif_jax.structs",
+    "motif_jax.console",
+    "motif_jax.files",
+}  # what the rooms below all others import from the root
 ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages
 
 

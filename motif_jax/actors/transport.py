@@ -27,8 +27,9 @@ from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.worker import Worker
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
+from motif_jax.files import NoLocks, try_lock
 from motif_jax.structs import UserCodeError, UserError
-from motif_jax.system.locks import NoLocks, open_in_place, try_lock
+from motif_jax.system.locks import open_in_place
 
 Message = tuple[int, int, int]  # Op, group, slot
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from motif_jax.files import write_whole
 from motif_jax.structs import UserError
-from motif_jax.system.files import parse_json, read_json, record, write_json, write_whole
+from motif_jax.system.files import parse_json, read_json, record, write_json
 from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"

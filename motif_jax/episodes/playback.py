@@ -21,10 +21,11 @@ from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import Game, is_text, to_text
 from motif_jax.envs.worlds import make_world, title
+from motif_jax.files import write_whole
 from motif_jax.replays.replay import Replay
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
-from motif_jax.system.files import LARGEST_ARRAY, read_arrays, write_whole
+from motif_jax.system.files import LARGEST_ARRAY, read_arrays
 
 
 class Track(NamedTuple):

@@ -25,6 +25,7 @@ from flax import nnx
 from safetensors.numpy import save
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.files import write_whole
 from motif_jax.language import peft
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
@@ -33,7 +34,6 @@ from motif_jax.language.model import Decoder, EncoderDecoder, make_language_mode
 from motif_jax.language.names import blocks_of, canonical, places
 from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json, same
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_whole
 from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
 
 CONFIG, GENERATION = "config.json", "generation_config.json"

@@ -23,11 +23,11 @@ import numpy as np
 from flax import nnx
 from safetensors.numpy import save
 
+from motif_jax.files import write_whole
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.names import Place, blocks_of, places
 from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_whole
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 MODEL = "config.json"  # of a directory with a whole model

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from motif_jax.files import write_whole
 from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.scene import MESSAGES, View, compose, needed
 from motif_jax.replays.story import Story
 from motif_jax.screens import BACKGROUND, PALETTE, printable
-from motif_jax.system.files import write_whole
 
 FASTEST = 50.0  # sheets per second; faster films skip steps
 LAST_S = 2.0  # shortest duration of the last frame

@@ -14,13 +14,13 @@ from typing import IO, BinaryIO
 
 import numpy as np
 
+from motif_jax.files import write_whole
 from motif_jax.replays.bitmaps import paste
 from motif_jax.replays.film import film, sheets_per_second, with_room_for_pictures
 from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
 from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_whole
 
 SLOWEST = 10.0  # pictures per second; some video players cannot play fewer
 

@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import GifImagePlugin, Image
 
+from motif_jax.files import write_whole
 from motif_jax.replays.bitmaps import paste
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.film import film, with_room_for_pictures
 from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
 from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
-from motif_jax.system.files import write_whole
 
 TABLE_BITS = 7  # log2 of the size of the global table of colours
 OWN_COLOURS = 128  # size of the local table of a sheet with a picture of the game

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.devices.parameters import check_parameters
+from motif_jax.files import write_whole
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_whole
 from motif_jax.system.foreign import read_text
 
 FLAG = "--config.reward.import_from"

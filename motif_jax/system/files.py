@@ -1,34 +1,32 @@
-"""Reads and writes files atomically, and JSON with checksums.
+"""Reads and writes JSON with checksums, and arrays, for the stages that do not use `motif_jax.files` yet.
 
-Every JSON object in a file or a line ends with a checksum of its contents. Reading raises ValueError if the checksum is
-missing, or if a disk, a copy or an editor has changed the object.
+Every JSON object in a file or a line ends with a checksum of its contents. Reading raises ValueError if a disk, a copy
+or an editor has changed the object; objects of `motif_jax.files` have no checksum.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import math
 import os
-import secrets
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from motif_jax.console import clean
+from motif_jax.files import write_whole
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import check_head, lines_of, open_regular, read_bytes
-from motif_jax.system.locks import NoLocks, open_in_place, try_lock
+from motif_jax.system.locks import open_in_place
 
-LONGEST = 255  # bytes of a name, the limit of file systems
 LAYOUT = 1  # version of the files in a workdir; raise it with every change by which older files would be misread
 LAYOUT_KEY = "layout"  # its key in each config.json and in the facts of checkpoints
 CHECKSUM = "checksum"  # the last key of an object
@@ -36,62 +34,6 @@ LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousan
 LARGEST_ARRAY = 2**34  # bytes of an array that is not mapped
 # NumPy's exceptions for a damaged header.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
-
-
-def short_name(text: str, longest: int = LONGEST) -> str:
-    """A name of a file: the text itself; a longer one is cut and ends with a hash of all of it."""
-    data = os.fsencode(text)
-    if len(data) <= longest:
-        return text
-    return f"{data[: longest - 17].decode(errors='ignore')}-{hashlib.sha256(data).hexdigest()[:16]}"
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Calls `write` with a temporary file beside `path` and renames it, so that `path` is always complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_torn(path)
-    temporary, file = _open_beside(path)
-    try:
-        with file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, path)
-    except IsADirectoryError as error:
-        raise UserError(f"{str(path)!r} is a directory, where a file is due: move it away (--workdir)") from error
-    except OSError as error:
-        error.filename = error.filename or str(path)  # errors about open files do not name them
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
-    """Makes a temporary file beside `path`, locked as long as its writer runs."""
-    while True:
-        temporary = path.with_name(f"{_start(path)}{secrets.token_hex(6)}.tmp")  # unique even on a shared disk
-        file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
-        with contextlib.suppress(NoLocks):  # others cannot lock it either, and so do not remove it
-            try_lock(file, wait=True)
-        if os.fstat(file.fileno()).st_nlink:
-            return temporary, file
-        file.close()  # another process removed it before it was locked
-
-
-def _start(path: Path) -> str:
-    """The start of the names of temporary files of `path`."""
-    return f".{short_name(path.name, LONGEST - 18)}."
-
-
-def remove_torn(path: Path) -> None:
-    """Deletes the temporary files of `path` whose writers were killed."""
-    for other in path.parent.iterdir():
-        if not (other.name.startswith(_start(path)) and other.name.endswith(".tmp")):
-            continue
-        # OSError: its writer has just renamed it. UserError: it is not a regular file.
-        with contextlib.suppress(OSError, UserError, NoLocks), open_in_place(other, "r+b") as file:
-            if try_lock(file):
-                other.unlink()
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -125,11 +67,11 @@ def parse_json(text: bytes) -> dict[str, Any]:
     content = parse_foreign_json(text)
     checksum = content.pop(CHECKSUM, None)
     try:
-        if checksum == _checksum(content):
+        if checksum in (None, _checksum(content)):
             return content
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    raise ValueError(f"its checksum {'differs' if checksum else 'is missing'}: it is not what was written there")
+    raise ValueError("its checksum differs: it is not what was written there")
 
 
 def parse_foreign_json(text: bytes) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motif_jax.console import clean, print_line
+from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
-from motif_jax.system.files import LONGEST
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import whole_number

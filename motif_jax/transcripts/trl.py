@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import shown
+from motif_jax.files import write_whole
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.files import write_whole
 from motif_jax.transcripts.imports import MOST_TURNS, check_number, checked_text, read_lines
 from motif_jax.transcripts.store import Transcripts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from motif_jax.actors.transport import MARKER, WorkerFolder, remove_stale_folders
-from motif_jax.system.locks import take
+from motif_jax.files import take
 
 pytestmark = pytest.mark.quick
 NAME = "motif_jax-7-worker-abcd1234"

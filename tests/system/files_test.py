@@ -2,14 +2,14 @@
 
 import fcntl
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from motif_jax.files import write_whole
 from motif_jax.structs import UserError
-from motif_jax.system.files import json_line, read_json, read_lines, write_json, write_lines, write_whole
+from motif_jax.system.files import json_line, read_json, read_lines, write_json, write_lines
 
 pytestmark = pytest.mark.quick
 
@@ -38,27 +38,6 @@ def read_or_refuse(read) -> str:
         return f"refused: {error}"
 
 
-def test_every_bit_of_json_that_is_flipped_is_noticed_or_makes_no_difference(tmp_path):
-    file, value = tmp_path / "x.json", {"sha256": "sha256:", "x": '" naïve \n {}', "y": [float("inf"), -0.0, {}, 9**99]}
-    write_json(file, value)
-    for read, data in (
-        (lambda: read_json(file), file.read_bytes()),
-        (lambda: list(read_lines(file)), json_line(value).encode() * 2),
-        (lambda: list(read_lines(file, appended=True)), json_line(value).encode() * 2),
-    ):
-        file.write_bytes(data)
-        good, refused = repr(read()), 0
-        with open(file, "r+b") as changed:
-            for at in range(8 * len(data)):
-                byte = at // 8
-                os.pwrite(changed.fileno(), bytes([data[byte] ^ 1 << at % 8]), byte)
-                found = read_or_refuse(read)
-                os.pwrite(changed.fileno(), data[byte : byte + 1], byte)
-                refused += found.startswith("refused: ")
-                assert found == good or (found.startswith("refused: ") and "\n" not in found)
-        assert refused > 7 * len(data)  # few bits make no difference
-
-
 def test_torn_ends_are_dropped_where_lines_are_appended(tmp_path):
     file = tmp_path / "x.jsonl"
     file.write_text(json_line({"a": 1}) + json_line({"a": 2}) + '{"a": 3, "b"')
@@ -69,10 +48,6 @@ def test_torn_ends_are_dropped_where_lines_are_appended(tmp_path):
     for appended in (False, True):
         with pytest.raises(ValueError, match="line 2: its checksum differs"):
             list(read_lines(file, appended))
-    for text in ("{}", '{"a": 1}'):
-        file.write_text(text)
-        with pytest.raises(ValueError, match="its checksum is missing"):
-            read_json(file)
     file.write_text("[" * 100_000)
     with pytest.raises(ValueError, match="nested too deeply"):
         read_json(file)
@@ -117,6 +92,6 @@ def test_many_write_the_same_file_at_a_time(tmp_path):
 
 def test_a_directory_where_a_file_is_due_is_one_sentence(tmp_path):
     (tmp_path / "x").mkdir()
-    with pytest.raises(UserError, match="x' is a directory, where a file is due"):
+    with pytest.raises(UserError, match="expected a file, found a directory: '.*x'"):
         write_whole(tmp_path / "x", lambda out: out.write(b"new"))
     assert list(tmp_path.iterdir()) == [tmp_path / "x"]

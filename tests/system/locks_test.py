@@ -1,6 +1,5 @@
 """Locks, and files that are opened where they lie: nothing outside is touched, and nothing hangs."""
 
-import contextlib
 import os
 import re
 import shutil
@@ -11,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from motif_jax.files import Held, take
 from motif_jax.structs import UserError
 from motif_jax.system import locks
-from motif_jax.system.files import read_array, write_whole
-from motif_jax.system.locks import Held, open_in_place, take
+from motif_jax.system.files import read_array
+from motif_jax.system.locks import open_in_place
 
 CANARY = b"somebody's own file"
 
@@ -56,7 +56,6 @@ def directory(path: Path, outside: Path) -> str:
 @pytest.mark.quick
 @pytest.mark.parametrize("make", [link, dangling_link, link_to_a_device, pipe, bound_socket, directory])
 @pytest.mark.parametrize("use", [
-    take, lambda path: take(path, shared=True), lambda path: take(path, wait=True),
     lambda path: open_in_place(path, "a"), lambda path: open_in_place(path, "r+b"),
 ])  # fmt: skip
 def test_what_is_no_file_is_refused_by_name(tmp_path, make, use):
@@ -71,21 +70,10 @@ def test_what_is_no_file_is_refused_by_name(tmp_path, make, use):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("content", [CANARY, b"", b"process 1 on a"])
-def test_a_second_name_of_a_file_is_not_written_to(tmp_path, content):
-    (tmp_path / "notes").write_bytes(content)
-    os.link(tmp_path / "notes", tmp_path / ".lock")
-    refused = pytest.raises(UserError, match="is not a lock file of this program")
-    with refused if content == CANARY else contextlib.nullcontext():
-        take(tmp_path / ".lock").close()
-    assert (tmp_path / "notes").read_bytes() == content
-
-
-@pytest.mark.quick
 def test_one_module_locks_and_opens_files_to_change_them():
     package = Path(locks.__file__).parents[1]
     # shared_arrays: memory that workers share, without a name
-    others = {package / "system/locks.py", package / "actors/shared_arrays.py"}
+    others = {package / "files.py", package / "system/locks.py", package / "actors/shared_arrays.py"}
     for file in set(package.rglob("*.py")) - others:
         text = file.read_text().replace("'", '"')
         assert not re.search(r"\bfcntl\b", text), file
@@ -116,17 +104,6 @@ def test_a_mapped_array_is_never_written_through_a_link(tmp_path):
     assert len(read_array(tmp_path / "ours.npy", "r")) == 3
     with pytest.raises(UserError, match="is a symbolic link"):
         read_array(tmp_path / "ours.npy", "r+")
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("make", [link, pipe, directory])
-def test_what_is_called_like_a_temporary_file_and_is_none_is_left_alone(tmp_path, make):
-    (tmp_path / "outside").write_bytes(CANARY)
-    make(tmp_path / ".x.0123456789ab.tmp", tmp_path / "outside")
-    before = sorted(tmp_path.iterdir())
-    write_whole(tmp_path / "x", lambda out: out.write(b"new"))
-    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "x"])
-    assert (tmp_path / "outside").read_bytes() == CANARY
 
 
 # ---- file systems without locks

@@ -14,6 +14,7 @@ from motif_jax.annotation.answers import read_answers
 from motif_jax.annotation.backends import MODELS, make_the_prompt
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.envs.texts import texts_of
+from motif_jax.files import write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
@@ -23,7 +24,7 @@ from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.system.files import read_array, write_json, write_whole
+from motif_jax.system.files import read_array, write_json
 
 SHOWN = 30  # questions
 LINES = 4096  # of an answer cache, looked up at a time

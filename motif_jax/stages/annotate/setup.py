@@ -30,13 +30,13 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.envs.texts import texts_of
+from motif_jax.files import LONGEST, short_name
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
-from motif_jax.system.files import LONGEST, short_name
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)

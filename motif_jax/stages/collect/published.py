@@ -15,11 +15,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import clean, print_line
+from motif_jax.files import write_whole
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset
 from motif_jax.preferences.writer import OWN
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_array, write_config, write_json, write_whole
+from motif_jax.system.files import write_array, write_config, write_json
 from motif_jax.system.foreign import LIMIT, leads_out, read_bytes
 from motif_jax.system.own_folders import make_anew
 

@@ -23,6 +23,7 @@ from motif_jax.envs.protocols import (
 )
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, make_world
+from motif_jax.files import short_name
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.rewards.choice import LEARNT
@@ -30,7 +31,7 @@ from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.mixtures import Weights, find_behaviour
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record, short_name
+from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record
 from motif_jax.system.foreign import read_bytes
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing

@@ -24,9 +24,10 @@ from motif_jax.devices.host_arrays import from_first_host, same_on_every_host
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.files import take
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import json_line, write_config
-from motif_jax.system.locks import open_in_place, take
+from motif_jax.system.locks import open_in_place
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress, drop_rows_after
 from motif_jax.system.signals import StopAsked

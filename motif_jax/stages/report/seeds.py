@@ -17,6 +17,7 @@ import numpy as np
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.episodes.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
+from motif_jax.files import write_whole
 from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
@@ -27,7 +28,6 @@ from motif_jax.stages.report.head import duration, machine_line, versions_line
 from motif_jax.stages.report.policy import curve
 from motif_jax.stages.report.variants import CHANCE, Variant, by_rules, columns, gather, without_constant
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_whole
 from motif_jax.system.own_folders import check_no_links
 from motif_jax.system.runs import Run
 

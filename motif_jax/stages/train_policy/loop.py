@@ -25,6 +25,7 @@ from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
+from motif_jax.files import write_whole
 from motif_jax.learner.update import LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.episode_player import EpisodePlayer
@@ -37,7 +38,7 @@ from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, Rescue, start_or_resume, whole_state, write_rescued
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.files import write_config, write_json, write_whole
+from motif_jax.system.files import write_config, write_json
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import drop_rows_after

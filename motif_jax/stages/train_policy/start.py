@@ -36,6 +36,7 @@ from motif_jax.devices.host_arrays import (
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.files import take, write_whole
 from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.mixtures import behaviours_of
@@ -43,8 +44,7 @@ from motif_jax.rewards.sources import saved_sources, trusted_classes
 from motif_jax.stages.train_policy.section import RESCUED
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_arrays, record, write_whole
-from motif_jax.system.locks import take
+from motif_jax.system.files import read_arrays, record
 
 FACTS, SOURCES = "facts", "sources"  # in a rescued state
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}

@@ -16,6 +16,7 @@ from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import write_whole
 from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
@@ -35,7 +36,7 @@ from motif_jax.stages.write_reward.names import RECORD, SCRIPTED, STAGE_NAME
 from motif_jax.stages.write_reward.training import describe, train
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_config, write_json, write_whole
+from motif_jax.system.files import write_config, write_json
 from motif_jax.system.foreign import read_bytes
 from motif_jax.system.http import HttpClient
 

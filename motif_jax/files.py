@@ -1,0 +1,248 @@
+"""Files of a workdir: written whole, appended to line by line, and locked. Does not load JAX; workers import it.
+
+What this program wrote is trusted: it is read with json, and fails with json's error. Only kills leave traces: a file
+is written under a temporary name and renamed, and a torn last line is cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import math
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+
+from motif_jax.console import clean
+from motif_jax.structs import UserError
+
+LONGEST = 255  # bytes of a name, the limit of file systems
+CHECKSUM = "checksum"  # a key of objects that version 0.1 wrote
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
+HOLDER_BYTES = 300  # fits any host name
+_required = True  # False with --nolocks; global, because all threads and stages take locks
+
+
+# ---- whole files
+
+
+def short_name(text: str, longest: int = LONGEST) -> str:
+    """A name of a file: the text itself; a longer one is cut and ends with a hash of all of it."""
+    data = os.fsencode(text)
+    if len(data) <= longest:
+        return text
+    return f"{data[: longest - 17].decode(errors='ignore')}-{hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Calls `write` with a temporary file beside `path` and renames it, so that `path` is always complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_torn(path)
+    temporary, file = _open_beside(path)
+    try:
+        with file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, path)
+    except IsADirectoryError as error:
+        raise UserError(f"expected a file, found a directory: {str(path)!r}; move it away (--workdir)") from error
+    except OSError as error:
+        error.filename = error.filename or str(path)  # errors about open files do not name them
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
+    """Makes a temporary file beside `path`, locked as long as its writer runs."""
+    while True:
+        temporary = path.with_name(f"{_start(path)}{secrets.token_hex(6)}.tmp")  # unique even on a shared disk
+        file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
+        with contextlib.suppress(NoLocks):  # others cannot lock it either, and so do not remove it
+            try_lock(file, wait=True)
+        if os.fstat(file.fileno()).st_nlink:
+            return temporary, file
+        file.close()  # another process removed it before it was locked
+
+
+def _start(path: Path) -> str:
+    """The start of the names of temporary files of `path`."""
+    return f".{short_name(path.name, LONGEST - 18)}."
+
+
+def remove_torn(path: Path) -> None:
+    """Deletes the temporary files of `path` whose writers were killed."""
+    for other in path.parent.iterdir():
+        if other.name.startswith(_start(path)) and other.name.endswith(".tmp"):
+            # OSError: its writer has just renamed it.
+            with contextlib.suppress(OSError, NoLocks), open(other, "r+b") as file:
+                if try_lock(file):
+                    other.unlink()
+
+
+# ---- JSON
+
+
+def to_plain(value: Any) -> Any:
+    """A value as JSON has it: dataclasses and named tuples as objects; infinite numbers as text, NaN as null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(item) for name, item in value.items()}
+    if hasattr(value, "_asdict"):
+        return to_plain(value._asdict())
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return to_plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value of `to_plain` as indented JSON."""
+    text = json.dumps(to_plain(value), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads an object."""
+    return _parse(path.read_bytes())
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    found.pop(CHECKSUM, None)
+    return found
+
+
+class LineFile:
+    """A file of JSON lines that one process appends to."""
+
+    def __init__(self, path: Path):
+        """Opens or creates the file, and cuts the torn line of a killed writer."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "ab+")  # noqa: SIM115  (until close)
+        self._file.truncate(_whole_bytes(self._file))
+
+    def add(self, rows: Iterable[Mapping[str, Any]], sync: bool = False) -> None:
+        """Appends rows, which another process can read when this returns; with `sync`, they are on the disk."""
+        self._file.write("".join(json.dumps(to_plain(row), allow_nan=False) + "\n" for row in rows).encode())
+        self._file.flush()
+        if sync:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _whole_bytes(file: BinaryIO) -> int:
+    """The number of bytes up to the last newline."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(end - 2**16, 0)
+        file.seek(start)
+        if (found := file.read(end - start).rfind(b"\n")) >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file of JSON lines; a torn last line, whose writer runs or was killed, is left out."""
+    with open(path, "rb") as lines:
+        yield from (_parse(line) for line in lines if line.endswith(b"\n"))
+
+
+def keep_lines(path: Path, key: str, last: float) -> None:
+    """Removes the rows whose `key` exceeds `last`: those after the checkpoint from which training resumes."""
+    if path.exists():
+        kept = "".join(json.dumps(row) + "\n" for row in read_lines(path) if row[key] <= last)
+        write_whole(path, lambda file: file.write(kept.encode()))
+
+
+# ---- the lock
+
+
+class Held(UserError):
+    """Another process, described by `holder`, holds a lock in a folder."""
+
+    def __init__(self, folder: Path, holder: str):
+        super().__init__(f"another run ({holder}) is using {str(folder)!r} (--workdir)")
+        self.holder = holder
+
+
+class NoLocks(Exception):
+    """The file system does not support locks; the message is the operating system's."""
+
+
+def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
+    """Locks an open file until it is closed; the system also releases the lock when the process ends.
+
+    `shared`: take a shared lock, which several processes can hold. `wait`: wait until the lock is free.
+
+    Returns:
+      True if the lock was taken, False if another process holds it. Raises NoLocks if locks are not supported.
+    """
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            raise NoLocks(error.strerror) from error
+        raise
+    return True
+
+
+def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
+    """Opens and locks a lock file, and writes process and host into it; closing the file releases the lock.
+
+    Returns:
+      The open file. Raises Held if another process holds the lock.
+    """
+    lock = open(path, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))  # noqa: SIM115
+    try:
+        try:
+            taken = try_lock(lock, shared, wait)
+        except NoLocks as error:
+            if _required:
+                raise UserError(
+                    f"the file system of {str(path.parent)!r} has no locks ({error}), so that two runs cannot be kept "
+                    "apart: choose another --workdir, or give --nolocks and see to it yourself that no second run "
+                    "works there"
+                ) from error
+            taken = True
+        if not taken:
+            before = os.pread(lock.fileno(), HOLDER_BYTES, 0).decode(errors="replace")
+            raise Held(path.parent, clean(before.strip("\0"), 80) or "another process")
+        # By the same descriptor: closing another one would release the lock on NFS. Holders of a shared lock write at
+        # the same time, so the file must never be empty in between.
+        holder = f"process {os.getpid()} on {socket.gethostname()}".encode()
+        os.ftruncate(lock.fileno(), os.pwrite(lock.fileno(), holder, 0))
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+@contextlib.contextmanager
+def going_without(allowed: bool) -> Iterator[None]:
+    """Inside this context, if `allowed`, file systems without locks are accepted."""
+    global _required
+    before, _required = _required, not allowed
+    try:
+        yield
+    finally:
+        _required = before
