@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 import sys
@@ -12,13 +11,14 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config.file import default_config
-from motif_jax.config.table import Tables, check_values, flatten, keys, shown
-from motif_jax.console import clean, print_line
-from motif_jax.files import take
+from motif_jax.config.table import Tables, check_values, flatten, keys
+from motif_jax.console import print_line
+from motif_jax.files import to_plain
+from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.files import check_layout, read_json, record, write_config
+from motif_jax.system.files import write_config
 from motif_jax.system.jax_start import check_jax_starts, divide_cpu
 from motif_jax.system.own_folders import check_no_links
 
@@ -33,7 +33,7 @@ GONE = {
 }
 
 
-def check(config: ConfigDict, names: list[str]) -> list[Stage]:
+def check(config: ConfigDict, names: list[str]) -> list[Stage[Any]]:
     """Refuses unknown stages and values that cannot work; returns the stages."""
     check_values(config, EXPERIMENT)
     for name in names:
@@ -42,10 +42,10 @@ def check(config: ConfigDict, names: list[str]) -> list[Stage]:
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}"
             raise UserError(f"unknown stage {name!r} (--stage): {hint}")
     stages = [find_stage(name) for name in names]
-    if any(stage.loads_jax(config) for stage in stages):
+    if any(stage.loads_jax(stage.view(config)) for stage in stages):
         divide_cpu(config.cpu_devices)  # now, as the user's code, which the checks import, may load JAX
     for stage in stages:
-        stage.check(config)
+        stage.check(stage.view(config))
     return stages
 
 
@@ -58,22 +58,21 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
-    sharing = {stage.shared(config) for stage in stages}
-    with contextlib.nullcontext() if sharing == {None} else take(workdir / ".lock", shared=False not in sharing):
+    with Run(workdir).lock(stage.lock(stage.view(config)) for stage in stages):
         for stage in stages:  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)
-            if not stage.is_complete(config, workdir):
+            if not stage.is_complete(stage.view(config), workdir):
                 check_no_links(workdir, stage.makes)
         for name, stage in zip(names, stages, strict=True):
             with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
                 if not config.distributed.process_id:  # of several hosts, only the first writes
                     write_config(workdir, config)
-                if stage.is_complete(config, workdir):
+                if stage.is_complete(stage.view(config), workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
                     check_no_links(workdir, stage.makes)  # again: an earlier stage may have made this one due
-                    stage.run(config, workdir)
+                    stage.run(stage.view(config), workdir)
 
 
 def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
@@ -83,8 +82,9 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     check_start(config, workdir, stages)
     for name, stage in zip(names, stages, strict=True):
         check_artefacts(config, workdir, stage)
-        begun = stage.artefacts(workdir) or stage.begun(config, workdir)
-        if stage.is_complete(config, workdir):
+        view = stage.view(config)
+        begun = stage.artefacts(workdir) or stage.begun(view, workdir)
+        if stage.is_complete(view, workdir):
             print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
             continue
         check_no_links(workdir, stage.makes)
@@ -94,18 +94,19 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
             print_line(f"{name}: would run")
 
 
-def check_start(config: ConfigDict, workdir: Path, stages: list[Stage]) -> None:
+def check_start(config: ConfigDict, workdir: Path, stages: list[Stage[Any]]) -> None:
     """Raises UserError if JAX is needed and cannot start, or if stages cannot work in this workdir."""
-    _read_record(workdir / "config.json")
-    if any(stage.loads_jax(config) for stage in stages):
+    if (workdir / CONFIG).exists():
+        read_record(workdir / CONFIG)
+    if any(stage.loads_jax(stage.view(config)) for stage in stages):
         check_name(workdir)
         check_jax_starts()
 
 
-def check_artefacts(config: ConfigDict, workdir: Path, stage: Stage) -> None:
+def check_artefacts(config: ConfigDict, workdir: Path, stage: Stage[Any]) -> None:
     """Raises UserError if what the stage has made in the workdir belongs to another experiment."""
     for made in stage.artefacts(workdir):
-        check_same_experiment(config, workdir, made / "config.json", stage)
+        check_same_experiment(config, workdir, made / CONFIG, stage)
 
 
 def check_name(workdir: Path) -> None:
@@ -133,43 +134,25 @@ def defaults() -> ConfigDict:
     return default_config(tables())
 
 
-def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Stage) -> None:
-    """Raises UserError if a value that decides the result differs from the one in `recorded`, an earlier config.json.
+def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
+    """Raises UserError if a value that decides the result differs from that in `recorded`, an earlier config.json."""
+    check_identity(recorded, identity_of(config, stage), workdir)
 
-    A value that the record lacks has its default, or the declared value of the time before it existed. A value in the
-    record that exists no longer must be one of GONE.
+
+def identity_of(config: ConfigDict, stage: Stage[Any]) -> Identity:
+    """The values that decide the stage's results.
+
+    A record that lacks a value has its default, or the declared value of the time before it existed.
     """
-    if (found := _read_record(recorded)) is None:
-        return
-    before = flatten(found)
-    now = flatten(record(config.to_dict()))
-    known = keys({section: stage.reads[section] for section in stage.identity})
+    known, values = keys({name: stage.reads[name] for name in stage.identity}), keys(stage.reads)
+    view = stage.view(config)
     deciding = {key: value for key, value in known.items() if value.decides}
-    values, unused = keys(stage.reads), set(stage.unused(config))
-    deciding |= {key: values[key] for key in stage.more_identity(config)}
-    deciding = {key: value for key, value in deciding.items() if key not in unused}
-    for key, value in sorted(deciding.items()):
-        old = before.get(key, record(value.default if value.before is None else value.before))
-        if old != now[key]:
-            raise UserError(
-                f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(now[key])}: "
-                f"choose another --workdir, or --config.{key}={clean(old)}"
-            )
-    for key in sorted(before.keys() - known.keys()):
-        if key.partition(".")[0] in stage.identity and not (key in GONE and before[key] == GONE[key]):
-            raise UserError(
-                f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
-                "that this version does not know: use the version that made it, or choose another --workdir"
-            )
-
-
-def _read_record(file: Path) -> dict[str, Any] | None:
-    """The content of a config.json; None if it does not exist. Raises UserError for damage and another layout."""
-    try:
-        found = read_json(file)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(file)!r} is damaged ({error}): restore it, or choose another --workdir") from error
-    check_layout(found, file.parent)
-    return found
+    deciding |= {key: values[key] for key in stage.more_identity(view)}
+    for key in stage.unused(view):
+        deciding.pop(key, None)
+    now = flatten(to_plain(config.to_dict()))
+    return Identity(
+        {key: now[key] for key in deciding},
+        {key: to_plain(value.default if value.before is None else value.before) for key, value in deciding.items()},
+        stage.identity, frozenset(known), GONE,
+    )  # fmt: skip

@@ -169,7 +169,7 @@ READERS = {  # files that read such things, how often, and which of the doors ea
     "rewards/online/words.py": 1,  # word_vectors
     "rewards/torch_format.py": 1,  # torch_checkpoint
     "devices/checkpoints.py": 1,  # behind policy and reward
-    "stages/offline/epochs.py": 2,  # own_checkpoint, as are the next four
+    "stages/offline.py": 2,  # own_checkpoint, as are the next four
     "stages/train_language/model.py": 1,
     "stages/train_policy/start.py": 4,
     "stages/train_reward/fitting.py": 1,

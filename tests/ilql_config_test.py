@@ -1,12 +1,14 @@
 """`configs/ilql.py:WORLD,RECIPE,reference` against the hyperparameters of the published configs."""
 
+from types import SimpleNamespace
+
 import pytest
 from conftest import get_config
 
+from motif_jax import experiment
 from motif_jax.config.table import flatten
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.policies.decoding import decodings_of, describe_unused
-from motif_jax.stages import train_values
 from motif_jax.stages.train_values import TABLES, unused_values
 from motif_jax.structs import UserError
 
@@ -50,7 +52,7 @@ def test_reference_has_the_published_values(world, recipe):
     values = {"weight_decay": 0.0, "discount": 0.99, "polyak": 0.005, "double_q": True, "q_weight": 1.0,
               "v_weight": 1.0, "policy_weight": 1.0, "margin_weight": 0.0} | SAME | values  # fmt: skip
     section = {key.removeprefix("train_values."): value for key, value in config.items()}
-    unused = unused_values(recipe_of(recipe), section)
+    unused = unused_values(recipe_of(recipe), SimpleNamespace(**section))
     assert_has(config, "train_values", {name: value for name, value in values.items() if name not in unused})
 
 
@@ -97,7 +99,7 @@ def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
 @pytest.mark.parametrize("world", [*WORLDS, "maze"])
 def test_every_recipe_can_begin_in_every_world(file, world):
     for name in names():
-        train_values.check(get_config(file, f"{world},{name}"))
+        experiment.check(get_config(file, f"{world},{name}"), ["train_values"])
 
 
 def test_a_world_without_published_configs_has_no_reference():

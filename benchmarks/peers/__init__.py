@@ -46,7 +46,7 @@ from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.train_values.by_playing import as_batch
+from motif_jax.stages.train_values.learning import as_batch
 from motif_jax.structs import ArraySpec
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer

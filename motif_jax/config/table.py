@@ -10,17 +10,19 @@ Defaults, checks, the identity of an experiment in its workdir, `--help` and doc
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
 from ml_collections import ConfigDict
 
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 
+Config = TypeVar("Config")
 LARGEST = 3e38  # just below the largest float32
 MOST = 2**31 - 1  # the largest int32
 MANY_SECONDS = 1e8  # three years; clocks, locks and sockets take no more than about 1e9
@@ -231,9 +233,49 @@ def value(
 
 def table_of(section: type, inner: str = "") -> Table:
     """The values that a dataclass declares; `inner` is the name of their nested section, if they have one."""
-    group = (section.__doc__ or "").partition("\n")[0]
     declared = {one.name: one.metadata["value"] for one in fields(section) if "value" in one.metadata}
-    return {f"{inner}.{name}".lstrip("."): replace(one, group=group) for name, one in declared.items()}
+    return {f"{inner}.{name}".lstrip("."): replace(one, group=_group(section, name)) for name, one in declared.items()}
+
+
+def _group(section: type, name: str) -> str:
+    """The first line about the class, itself or a base, that declares the field."""
+    owner = next(one for one in section.__mro__ if name in inspect.get_annotations(one))
+    return (owner.__doc__ or "").partition("\n")[0]
+
+
+def section(table: Table) -> Any:
+    """Declares a section that stays a mapping, as records of it come from other workdirs: a field of a dataclass."""
+    return field(default_factory=dict, metadata={"table": table})
+
+
+def tables_of(config: type) -> Tables:
+    """The tables of a dataclass whose fields are values or, as dataclasses or mappings, sections."""
+    found: Tables = {"": table_of(config)} if table_of(config) else {}
+    for name, (kind, table) in _sections(config).items():
+        if table is None:
+            table = table_of(kind)
+            for part, values in tables_of(kind).items():
+                table |= {f"{part}.{key}": one for key, one in values.items() if part}
+        found[name] = table
+    return found
+
+
+def typed(config: type[Config], values: Mapping[str, Any]) -> Config:
+    """The dataclass with these values, which `check_values` has passed; others are left out."""
+    found = {one.name: values[one.name] for one in fields(config) if "value" in one.metadata}  # type: ignore[arg-type]
+    for name, (kind, table) in _sections(config).items():
+        found[name] = dict(values[name]) if table is not None else typed(kind, values[name])
+    return config(**found)
+
+
+def _sections(config: type) -> dict[str, tuple[Any, Table | None]]:
+    """Type and, of a mapping, the table of each field that is a section."""
+    hints = get_type_hints(config)
+    return {
+        one.name: (hints[one.name], one.metadata.get("table"))
+        for one in fields(config)
+        if "table" in one.metadata or is_dataclass(hints[one.name])
+    }
 
 
 def keys(tables: Tables) -> dict[str, Value]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
-from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, table_of, value
+from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, value
 from motif_jax.structs import UserError
 
 # `when` takes a recipe and the section train_values.
@@ -15,16 +13,14 @@ VALUES = Use("recipes that learn values", lambda recipe, _: bool(recipe.values))
 HEADS = Use("values per token or text", lambda recipe, _: recipe.values in ("token", "utterance"))
 EXPECTILE = Use("V by expectiles", lambda recipe, section: HEADS.when(recipe, section) and not recipe.expectile)
 TOKEN = Use("values per token", lambda recipe, _: recipe.values == "token")
-MARGIN = Use(
-    "a positive margin_weight", lambda recipe, section: recipe.values == "token" and section["margin_weight"] > 0
-)
-SOFT = Use("hard_update_every 0", lambda recipe, section: bool(recipe.values) and not section["hard_update_every"])
+MARGIN = Use("a positive margin_weight", lambda recipe, section: recipe.values == "token" and section.margin_weight > 0)
+SOFT = Use("hard_update_every 0", lambda recipe, section: bool(recipe.values) and not section.hard_update_every)
 CONSERVATIVE = Use("recipes with CQL's term", lambda recipe, _: recipe.conservative)
 BY_TOKEN = Use("CQL's term per token", lambda recipe, _: recipe.conservative and recipe.values == "token")
 WEIGHTED = Use("awac", lambda recipe, _: recipe.policy == "advantage")
 UNSIGNED = Use(
     "awac without advantage_sign",
-    lambda recipe, section: WEIGHTED.when(recipe, section) and not section["advantage_sign"],
+    lambda recipe, section: WEIGHTED.when(recipe, section) and not section.advantage_sign,
 )
 SCALED = Use("recipes that use rewards", lambda recipe, _: bool(recipe.values) or recipe.conditioned)
 SELECTIVE = Use("filtered_bc", lambda recipe, _: recipe.selective)
@@ -177,19 +173,25 @@ class Running:
     evaluate_every: int = value(0, Whole(0), "updates between evaluations; 0: before the first epoch and after each")
     save_every_s: float = value(300.0, Number(0, MANY_SECONDS, above=True), "most seconds of work that a kill can cost")
     keep_checkpoints: int = value(2, Whole(1), "checkpoints to keep beside the best")
+    tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
+    wandb: str = value("", Text(longest=128), "project of Weights & Biases, which must be installed; empty: none")
 
 
-def settings_of(section: Mapping[str, Any], total_steps: int) -> OfflineSettings:
+@dataclass(frozen=True)
+class OfflineSection(Learning, Running):
+    """What the sections train_language and train_values have in common, beside the recipe."""
+
+
+def settings_of(section: OfflineSection, total_steps: int) -> OfflineSettings:
     """The settings of the update, from the section train_language or train_values."""
-    return OfflineSettings(
-        **{name: section[name] for name in table_of(OfflineSettings) if name in section}, total_steps=total_steps
-    )
+    names = [one.name for one in fields(OfflineSettings) if hasattr(section, one.name)]
+    return OfflineSettings(**{name: getattr(section, name) for name in names}, total_steps=total_steps)
 
 
-def check_num_parts(section: Mapping[str, Any], stage: str) -> None:
+def check_num_parts(section: OfflineSection, stage: str) -> None:
     """Raises UserError if the rows of a batch cannot be cut into `num_parts`; `stage` is the section's name."""
-    if section["batch_size"] % section["num_parts"]:
+    if section.batch_size % section.num_parts:
         raise UserError(
-            f"batch_size {section['batch_size']} cannot be cut into {section['num_parts']} parts "
+            f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
             f"(--config.{stage}.batch_size, .num_parts)"
         )

@@ -76,8 +76,13 @@ class Decoding:
         return f"beta{self.beta:g}{kind}{'' if self.include_logits else '-without-logits'}"
 
 
+@dataclass(frozen=True)
+class DecodingSection(Decoding, Sweep):
+    """The section."""
+
+
 SHARED = table_of(Decoding)  # values that all decodings of an evaluation share
-TABLE: Table = table_of(Sweep) | SHARED
+TABLE: Table = table_of(DecodingSection)
 
 
 def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
@@ -109,10 +114,10 @@ def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
     return list(dict.fromkeys(Decoding(kind, beta, **rest) for kind in kinds for beta in betas))
 
 
-def decoding_in_training(recipe: Recipe, section: Mapping[str, Any], beta: float) -> Decoding:
+def decoding_in_training(recipe: Recipe, section: DecodingSection, beta: float) -> Decoding:
     """The decoding of games during training: by the recipe's values if it has any, with this beta."""
     kind = "rerank" if recipe.decoding == "rerank" else "sample"
-    rest = {name: section[name] for name in SHARED}
+    rest = {name: getattr(section, name) for name in SHARED}
     return Decoding(kind, beta if recipe.decoding == "shift" else 0.0, **rest)
 
 

@@ -1,6 +1,7 @@
 """The stages. Each is a sub-package with a declaration, `STAGE`, whose `run(config, workdir)` connects the rooms.
 
-Importing a declaration is quick and does not load JAX.
+Importing a declaration is quick and does not load JAX. A stage takes a frozen dataclass of all values that it reads
+(`Stage.config`); those that take the whole ConfigDict are to follow.
 """
 
 from __future__ import annotations
@@ -9,36 +10,50 @@ import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import List, Tables, Text, Whole, table_of, value
+from motif_jax.config.table import List, Tables, Text, Whole, check_values, tables_of, typed, value
+from motif_jax.files import read_json
+from motif_jax.run import Lock
 from motif_jax.system.files import checkpoint_steps
 from motif_jax.system.meeting import find_meeting
 
+Config = TypeVar("Config")
+
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class Stage(Generic[Config]):
     """The declaration of a stage, for the command line and the experiment. Messages name the flags."""
 
+    config: type[Config] = ConfigDict  # of all values that it reads
     tables: Tables  # the values of its own sections
     reads: Tables  # the values of all sections that it reads
     identity: tuple[str, ...] = ()  # sections whose decisive values may not change once there is a result
-    more_identity: Callable[[ConfigDict], Iterable[str]] = lambda config: ()  # decisive values of other sections
-    unused: Callable[[ConfigDict], Iterable[str]] = lambda config: ()  # values that this config does not use
-    check: Callable[[ConfigDict], None]  # raises UserError for bad values before anything starts
-    is_complete: Callable[[ConfigDict, Path], bool]
-    run: Callable[[ConfigDict, Path], None]
+    more_identity: Callable[[Config], Iterable[str]] = lambda config: ()  # decisive values of other sections
+    unused: Callable[[Config], Iterable[str]] = lambda config: ()  # values that this config does not use
+    check: Callable[[Config], None]  # raises UserError for bad values before anything starts
+    is_complete: Callable[[Config, Path], bool]
+    run: Callable[[Config, Path], None]
     artefacts: Callable[[Path], list[Path]] = lambda workdir: []  # directories with results and their config.json
-    begun: Callable[[ConfigDict, Path], list[Path]] = lambda config, workdir: []  # other signs that it has begun
+    begun: Callable[[Config, Path], list[Path]] = lambda config, workdir: []  # other signs that it has begun
     makes: tuple[str, ...]  # directories that it writes to; until it is complete, links in them are refused
-    shared: Callable[[ConfigDict], bool | None] = lambda config: False  # whether the lock is shared; None: no lock
-    loads_jax: Callable[[ConfigDict], bool] = lambda config: True
+    lock: Callable[[Config], Lock] = lambda config: Lock.EXCLUSIVE  # of the workdir
+    loads_jax: Callable[[Config], bool] = lambda config: True
     writes: str  # flags that decide how much it writes, and where
     memory: str  # flags that decide how much memory and how many processes and files it uses
     device_memory: str = ""  # flags that decide how much GPU memory it uses
 
+    def view(self, config: ConfigDict) -> Config:
+        """The config as the functions of this stage take it; raises UserError for a value that is not of its kind."""
+        if self.config is ConfigDict:
+            return config
+        check_values(config, self.reads)
+        return typed(self.config, config.to_dict())
 
+
+SUMMARY = "summary.json"  # the last file of a training
 NAMES = (
     "collect",
     "annotate",
@@ -57,6 +72,17 @@ NAMES = (
 
 
 @dataclass(frozen=True)
+class Distributed:
+    """Several hosts that run the same command."""
+
+    coordinator: str = value(
+        "auto", Text(longest=300), "host:port of process 0; auto: from SLURM, if it has several tasks"
+    )
+    num_processes: int = value(1, Whole(1, 100_000), "number of hosts")
+    process_id: int = value(0, Whole(0, 100_000), "index of this host, from 0")
+
+
+@dataclass(frozen=True)
 class Experiment:
     """The experiment."""
 
@@ -71,20 +97,10 @@ class Experiment:
     )
     seeds_at_once: int = value(1, Whole(1, 1000), "runs at the same time, each on its share of the cores")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
+    distributed: Distributed = Distributed()
 
 
-@dataclass(frozen=True)
-class Distributed:
-    """Several hosts that run the same command."""
-
-    coordinator: str = value(
-        "auto", Text(longest=300), "host:port of process 0; auto: from SLURM, if it has several tasks"
-    )
-    num_processes: int = value(1, Whole(1, 100_000), "number of hosts")
-    process_id: int = value(0, Whole(0, 100_000), "index of this host, from 0")
-
-
-EXPERIMENT: Tables = {"": table_of(Experiment), "distributed": table_of(Distributed)}  # read by every stage
+EXPERIMENT: Tables = tables_of(Experiment)
 
 
 def with_result(folder: Path, *names: str) -> list[Path]:
@@ -93,16 +109,51 @@ def with_result(folder: Path, *names: str) -> list[Path]:
     return [folder] if found else []
 
 
-def find_stage(name: str) -> Stage:
+def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type[Config], **own: Any) -> Stage[Config]:
+    """A stage with the section `name` that learns from transcripts; it is complete when there is a `result` as well."""
+
+    def is_complete(config: Any, workdir: Path) -> bool:
+        """Whether it was trained for as many epochs as the config asks."""
+        if not all((workdir / folder / one).is_file() for one in (SUMMARY, result)):
+            return False
+        return bool(read_json(workdir / folder / SUMMARY)["epoch"] >= getattr(config, name).num_epochs)
+
+    return Stage(
+        config=config,
+        reads=tables_of(config),
+        identity=("", "transcripts", "language", name),
+        is_complete=is_complete,
+        makes=(folder,),
+        writes=f"--config.{name}.keep_checkpoints",
+        memory=f"--config.{name}.batch_size, .max_length",
+        device_memory=f"--config.{name}.num_parts, .chunk, .max_length, .batch_size",
+        artefacts=lambda workdir: with_result(workdir / folder, SUMMARY),
+        lock=lock_of_hosts,  # type: ignore[arg-type]  # each such config is an `Experiment`
+        **own,
+    )
+
+
+def find_stage(name: str) -> Stage[Any]:
     """The declaration of a stage."""
-    found: Stage = importlib.import_module(f"motif_jax.stages.{name}").STAGE
+    found: Stage[Any] = importlib.import_module(f"motif_jax.stages.{name}").STAGE
     return found
 
 
-def is_distributed(config: ConfigDict) -> bool:
-    """Whether other hosts take part; they share the workdir."""
-    return find_meeting(config.distributed) is not None
+def later(path: str) -> Callable[[Any, Path], None]:
+    """The function `module:name`, whose module is imported when it is called: it may load JAX."""
+    module, _, name = path.partition(":")
+
+    def run(config: Any, workdir: Path) -> None:
+        getattr(importlib.import_module(module), name)(config, workdir)
+
+    return run
 
 
-def without_lock(config: ConfigDict) -> None:
-    """`shared` of stages that need no lock: they only read other stages' files, also during training."""
+def lock_of_hosts(config: Experiment) -> Lock:
+    """The lock of a stage in which other hosts may take part; they share the workdir."""
+    return Lock.SHARED if find_meeting(config.distributed) else Lock.EXCLUSIVE
+
+
+def without_lock(config: Any) -> Lock:
+    """The lock of stages that only read other stages' files, also during training."""
+    return Lock.NONE

@@ -15,7 +15,7 @@ from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
 from motif_jax.offline.offline_settings import GroupLearning
 from motif_jax.offline.played import group_objective
 from motif_jax.offline.values import ModelFunctions
-from motif_jax.stages.train_values.by_playing import weights
+from motif_jax.stages.train_values.learning import weights
 from motif_jax.transcripts.render import Rows
 
 ROWS, LENGTH, VOCABULARY, LIMIT = 6, 9, 5, 16

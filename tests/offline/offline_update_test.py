@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ from motif_jax.offline.update import (
     zero_sums,
 )
 from motif_jax.offline.values import ModelFunctions
-from motif_jax.stages.train_values import unused_values
+from motif_jax.stages.train_values import ValuesSection, unused_values
 
 RECORDED = [name for name in names() if not recipe_of(name).plays]  # played_test.py has the others
 SETTINGS = OfflineSettings(
@@ -302,7 +303,7 @@ def written_out(recipe, settings):
 def test_every_value_changes_the_update_or_is_listed_as_unused(name):
     assert OTHER.keys() == table_of(ValueTerms).keys() | {"mean_over_all_tokens"}
     recipe, before = recipe_of(name), written_out(recipe_of(name), SETTINGS)
-    unused = {*unused_values(recipe, asdict(SETTINGS) | {"games": 0})} & {*OTHER}
+    unused = {*unused_values(recipe, SimpleNamespace(**asdict(SETTINGS), games=0))} & {*OTHER}
     assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one] for one in unused})) == before
     for one in OTHER.keys() - unused:
         assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one]})) != before, one
@@ -310,13 +311,13 @@ def test_every_value_changes_the_update_or_is_listed_as_unused(name):
 
 @pytest.mark.quick
 def test_values_that_others_make_useless_are_unused():
-    section = asdict(OfflineSettings()) | {"games": 8}
+    section = ValuesSection(games=8)
     assert "margin" in unused_values(recipe_of("ilql"), section)
-    assert "margin" not in unused_values(recipe_of("ilql"), section | {"margin_weight": 1.0})
-    assert "polyak" in unused_values(recipe_of("ilql"), section | {"hard_update_every": 5})
-    assert "advantage_weight" in unused_values(recipe_of("awac"), section | {"advantage_sign": True})
+    assert "margin" not in unused_values(recipe_of("ilql"), replace(section, margin_weight=1.0))
+    assert "polyak" in unused_values(recipe_of("ilql"), replace(section, hard_update_every=5))
+    assert "advantage_weight" in unused_values(recipe_of("awac"), replace(section, advantage_sign=True))
     assert "games_beta" not in unused_values(recipe_of("ilql"), section)
-    assert "games_beta" in unused_values(recipe_of("ilql"), section | {"games": 0})
+    assert "games_beta" in unused_values(recipe_of("ilql"), replace(section, games=0))
     for name in names():
         unused = unused_values(recipe_of(name), section)
         assert ("best_share" in unused) == (name != "filtered_bc")

@@ -22,7 +22,7 @@ from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_tokens
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.train_values.by_playing import advantages, as_batch, weights
+from motif_jax.stages.train_values.learning import advantages, as_batch, weights
 from motif_jax.structs import Episode, Turn
 
 ALLOWED = np.arange(VOCABULARY) % 3 != 1

@@ -9,10 +9,10 @@ from tiny_decoder import hidden_states, logits, new_params
 from motif_jax.devices.mesh import make_mesh, map_update, replicate
 from motif_jax.offline.batch import TranscriptBatch
 from motif_jax.offline.offline_settings import OfflineSettings
+from motif_jax.offline.rankings import Chosen, chosen_values, last_values, rank_shares, top_advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.offline.values import ModelFunctions
-from motif_jax.stages.train_values.found import Chosen, chosen_values, last_values, rank_shares, top_advantages
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import turns_of
@@ -44,7 +44,7 @@ def test_values_of_the_last_tokens_of_an_utterance():
     "ilql",
     there="the best texts have the highest sum of Q - V, without the end mark",
     here="the best texts have the highest mean, with the end mark",
-    where="motif_jax/stages/train_values/found.py",
+    where="motif_jax/offline/rankings.py",
 )
 @pytest.mark.quick
 def test_top_advantages_are_means_over_the_tokens_of_an_utterance():

@@ -10,7 +10,7 @@ from train_values_test import config_for, refusal
 
 from motif_jax import experiment
 from motif_jax.stages import train_values
-from motif_jax.stages.train_values import by_playing
+from motif_jax.stages.train_values import learning
 
 GROUPS = {
     "train_values__recipe": "grpo", "train_values__batch_size": 16, "train_values__group_size": 8,
@@ -21,19 +21,19 @@ GROUPS = {
 
 @pytest.mark.journey
 def test_texts_that_pay_are_written_more_often_and_the_policy_plays(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(by_playing, "play_tokens", graded)
+    monkeypatch.setattr(learning, "play_tokens", graded)
     config = config_for(tmp_path, **GROUPS)
     experiment.run(config, tmp_path / "run", ["collect", "train_language", "train_values", "evaluate"])
     told = [row for row in rows(tmp_path / "run/values") if "groups_that_differ" in row]
     assert told[-1]["return"] > told[0]["return"] + 2  # an `a` more in each text, at least
-    assert all(row["first_ratio_deviation"] < by_playing.EXACT for row in told)
+    assert all(row["first_ratio_deviation"] < learning.EXACT for row in told)
     assert "ratios do not begin at 1" not in capsys.readouterr().out
     summary = json.loads((tmp_path / "run/evaluate/sweep.json").read_text())
     assert summary
 
 
 def test_a_run_says_that_its_numbers_are_too_coarse_for_ratios_of_1(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(by_playing, "EXACT", 0.0)  # as if: a network as small as this one hardly rounds
+    monkeypatch.setattr(learning, "EXACT", 0.0)  # as if: a network as small as this one hardly rounds
     more = {"train_values__rounds": 1, "train_values__num_epochs": 1, "train_values__games": 2}
     experiment.run(
         config_for(tmp_path, **GROUPS | more), tmp_path / "run", ["collect", "train_language", "train_values"]
@@ -53,7 +53,7 @@ def test_a_run_says_that_its_numbers_are_too_coarse_for_ratios_of_1(tmp_path, mo
     ({"train_values__divide_by": "zero"}, "divide_by"),
 ])  # fmt: skip
 def test_groups_that_cannot_be_played_are_refused(tmp_path, changes, said):
-    assert said in refusal(train_values.check, config_for(tmp_path, **GROUPS | changes))
+    assert said in refusal(experiment.check, config_for(tmp_path, **GROUPS | changes), ["train_values"])
 
 
 @pytest.mark.quick

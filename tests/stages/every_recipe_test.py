@@ -16,9 +16,9 @@ from motif_jax.devices.mesh import map_update
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.policies.conversations import play_tokens
 from motif_jax.policies.values import list_values, read_values
-from motif_jax.stages.offline import epochs, job
+from motif_jax.stages import offline
 from motif_jax.stages.train_language.model import make_parts, write_model
-from motif_jax.stages.train_values import by_playing
+from motif_jax.stages.train_values import learning
 from motif_jax.structs import Stopped, Turn
 from motif_jax.system.files import read_json
 from motif_jax.transcripts.store import Transcripts
@@ -66,14 +66,14 @@ def programs(monkeypatch):
             made[key] = QuickProgram(map_update(function, *how, **more))
         return made[key]
 
-    for module in (job, by_playing):
+    for module in (offline, learning):
         monkeypatch.setattr(module, "map_update", functools.partial(mapped, module))
     return made
 
 
 def trained(config, workdir, monkeypatch, stopped=False):
     """Runs the stage; what it has come to. It is `stopped` by a signal during the first update of the second epoch."""
-    outcomes, train = [], epochs.train
+    outcomes, train = [], offline.train
 
     def watched(job, *more):
         updates = []
@@ -88,7 +88,7 @@ def trained(config, workdir, monkeypatch, stopped=False):
         return outcomes[0]
 
     with monkeypatch.context() as patch:
-        patch.setattr(epochs, "train", watched)
+        patch.setattr(learning, "train_offline", watched)
         experiment.run(config, workdir, ["train_values"])
     return jax.device_get(outcomes[0].state)
 
@@ -122,13 +122,13 @@ def assert_same_bits(one, other):
     "ilql",
     there="a restart begins the data anew",
     here="a resumed run ends with the same bits and rows, in every recipe",
-    where="motif_jax/stages/offline/epochs.py",
+    where="motif_jax/stages/offline.py",
 )
 @pytest.mark.parametrize("recipe", [*RECIPES, "ilql+joint"])
 def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_path, monkeypatch, recipe):
     config = start.copy_and_resolve_references()
     config.train_values.update({"recipe": recipe, **MORE.get(recipe, {})})
-    monkeypatch.setattr(by_playing, "play_tokens", graded)
+    monkeypatch.setattr(learning, "play_tokens", graded)
     whole = trained(config, tmp_path / "whole", monkeypatch)
     with pytest.raises(Stopped, match="stopped by SIGTERM after"):
         trained(config, tmp_path / "stopped", monkeypatch, stopped=True)

@@ -26,7 +26,7 @@ from motif_jax.stages.evaluate.contenders import with_variations
 from motif_jax.stages.evaluate.replays import WORDS as CHOSEN
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
-from motif_jax.stages.offline.job import make_batches
+from motif_jax.stages.offline import make_batches
 from motif_jax.stages.train_language.data import make_renderer, open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
@@ -223,23 +223,23 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
 
 def test_a_manual_is_imported_with_all_words_of_the_world(tmp_path):
     config = config_of(tmp_path, "goto_local")
-    train_language.check(config)
-    transcripts = open_transcripts(config, tmp_path, may_import=True)
+    train_language.check(train_language.STAGE.view(config))
+    transcripts = open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True)
     texts = list(transcripts.texts())
     assert "turn left" in texts
     assert any(text.startswith("Possible action of the agent: ") for text in texts)
     assert WordTokeniser.from_texts(texts).text == WordTokeniser.from_texts([*texts, *all_words()]).text
     config.transcripts.import_from = "nowhere.toml"
     with pytest.raises(UserError, match=r"there is no manual 'nowhere.toml'.*--config.transcripts.import_from"):
-        train_language.check(config)
+        train_language.check(train_language.STAGE.view(config))
 
 
 def test_exercises_come_before_a_manual_and_are_learnt_in_order(tmp_path, monkeypatch):
     for name, count in {"WORDS": 400, "PAIRS": 40, "GOALS": 40, "LESSONS": 1}.items():
         monkeypatch.setattr(exercises, name, count)
     config = config_of(tmp_path, "goto_local,exercises")
-    train_language.check(config)
-    transcripts = open_transcripts(config, tmp_path, may_import=True)
+    train_language.check(train_language.STAGE.view(config))
+    transcripts = open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True)
     assert transcripts.record["provenance"]["exercises"]
     tokeniser = WordTokeniser.from_texts(transcripts.texts())
     renderer = make_renderer(transcripts, tokeniser, "none")
@@ -258,7 +258,7 @@ def test_exercises_come_before_a_manual_and_are_learnt_in_order(tmp_path, monkey
     with pytest.raises(
         UserError, match=r"the template 'words' puts a mark between them.*--config.transcripts.template"
     ):
-        train_language.check(config)
+        train_language.check(train_language.STAGE.view(config))
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The loop of offline training: whatever happens to it, it ends with the same bits and the same rows."""
 
 import json
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,12 +9,15 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
-from motif_jax.stages.offline.epochs import Pace, TrainingJob, train
+from motif_jax.offline.offline_settings import Running
+from motif_jax.run import Run
+from motif_jax.stages.offline import TrainingJob, train
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.signals import StopAsked
 
 SIZES = (5, 3, 4)  # batches of each epoch
-PACE = Pace(num_epochs=3, log_every=2, evaluate_every=4, save_every_s=0.0, keep=2)  # saves after every update
+# Saves after every update.
+PACE = Running(num_epochs=3, log_every=2, evaluate_every=4, save_every_s=0.0, keep_checkpoints=2, tensorboard=False)
 
 
 class Stop(StopAsked):
@@ -31,7 +35,7 @@ class Killed(BaseException):
     pass
 
 
-def make_job(folder, stop, kill_at=None, broken_at=None, **facts):
+def make_job(stop, kill_at=None, broken_at=None, **facts):
     """Its state depends on the order and the content of all batches."""
 
     def batch(epoch, step):
@@ -47,14 +51,18 @@ def make_job(folder, stop, kill_at=None, broken_at=None, **facts):
 
     facts = {"transcripts": "these"} | facts
     state = {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}
-    return TrainingJob("train_language", folder, state, lambda x: x, lambda epoch: SIZES[epoch], batch, update,
+    return TrainingJob("The language model", state, lambda x: x, lambda epoch: SIZES[epoch], batch, update,
                        lambda state: {"loss": float(abs(state["x"]).sum())}, facts, facts)  # fmt: skip
 
 
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
-    with Hosts() as hosts:
-        return train(make_job(folder, stop, **changes), pace, hosts, stop)
+    return train_in(folder, make_job(stop, **changes), pace, stop)
+
+
+def train_in(folder, job, pace=PACE, stop=None):
+    with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
+        return train(job, stage, pace, hosts, stop or Stop())
 
 
 def rows(folder):
@@ -82,7 +90,7 @@ def test_rows_say_how_training_and_validation_go(whole):
 
 
 def test_it_says_that_it_compiles_right_before_the_first_update_of_a_process(tmp_path, capsys):
-    compiling, made = "train_language: compiling the first update\n", make_job(tmp_path, Stop())
+    compiling, made = "train_language: compiling the first update\n", make_job(Stop())
 
     def told(num_epochs):
         """What is printed before each evaluation, before each update, and at the end."""
@@ -91,8 +99,7 @@ def test_it_says_that_it_compiles_right_before_the_first_update_of_a_process(tmp
             evaluate=lambda state: said.append(capsys.readouterr().out) or {"loss": 1.0},
             batch=lambda epoch, step: said.append(capsys.readouterr().out) or made.batch(epoch, step),
         )
-        with Hosts() as hosts:
-            train(job, PACE._replace(num_epochs=num_epochs), hosts, Stop())
+        train_in(tmp_path, job, replace(PACE, num_epochs=num_epochs))
         return [*said, capsys.readouterr().out]
 
     first = told(num_epochs=1)
@@ -118,7 +125,7 @@ def test_it_goes_on_after_any_update_to_the_same_end(tmp_path, whole, how, at):
 
 
 def test_a_finished_run_goes_on_with_more_epochs(tmp_path, whole):
-    run(tmp_path, pace=PACE._replace(num_epochs=2))
+    run(tmp_path, pace=replace(PACE, num_epochs=2))
     outcome = run(tmp_path)
     np.testing.assert_array_equal(outcome.state["x"], whole[0].state["x"])
     assert rows(tmp_path) == whole[1]
@@ -132,7 +139,7 @@ def test_another_dataset_is_no_reason_to_go_on(tmp_path):
 
 
 def test_what_is_not_finite_is_said_and_not_saved(tmp_path):
-    pace = PACE._replace(save_every_s=1e6)
+    pace = replace(PACE, save_every_s=1e6)
     with pytest.raises(UserError) as caught:
         run(tmp_path, pace=pace, broken_at=7)
     assert "at update 7 (epoch 1)" in str(caught.value)

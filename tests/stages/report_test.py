@@ -20,6 +20,7 @@ from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
 from motif_jax.pages import charts, formats
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.choice import SOURCES
+from motif_jax.run import Lock
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.report import head as report_head
@@ -393,7 +394,7 @@ def test_what_vanishes_while_it_is_looked_at_is_left_out(copy, monkeypatch):
     before = report.about(settings(), copy)
     (copy / "reward/gone.json").symlink_to("nowhere")  # found, but without a status
     assert report.about(settings(), copy) == before
-    assert report.STAGE.shared(settings()) is None
+    assert report.STAGE.lock(settings()) == Lock.NONE
 
 
 @pytest.mark.quick

@@ -7,10 +7,14 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
+from motif_jax.offline.rankings import Rankings
 from motif_jax.policies.decoding import Decoding
+from motif_jax.run import Run as Workdir
 from motif_jax.stages import report
+from motif_jax.stages.offline import report_learning
+from motif_jax.stages.train_values.learning import blocks_of_rankings
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_json, write_lines
+from motif_jax.system.files import write_json
 from motif_jax.system.runs import Run
 
 pytestmark = pytest.mark.quick
@@ -50,11 +54,14 @@ def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
         write_json(folder / f"evaluate/{name}/letters.json", {"episodes": {"3": turns}})
     rows = [{"steps": steps, "epoch": 0, "valid_loss": 1.0 / (1 + steps), "valid_q": 0.5, "valid_return": -3.0}
             for steps in (0, 400, 800)]  # fmt: skip
-    (folder / "values").mkdir()
-    write_lines(folder / "values/metrics.jsonl", rows)
-    found = {"best": [{"text": HOSTILE, "before": "", "advantage": 1.5}],
-             "ranks": {"1": {"pairs": 20, "online": [0.5, 0.9], "target": [0.5, 1.0]}}}  # fmt: skip
-    write_json(folder / "values/found.json", found)
+    best = [{"text": HOSTILE, "before": "", "advantage": 1.5}]
+    rankings = Rankings(best, {"1": {"pairs": 20, "online": [0.5, 0.9], "target": [0.5, 1.0]}})
+    with Workdir(folder).stage("train_values", "values") as stage:
+        with stage.metrics("steps", 0) as metrics:
+            for row in rows:
+                metrics.write(row.pop("steps"), row)
+        done = {"steps": 800, "parameters": 10_000, "episodes": 47}
+        report_learning(stage, "The values", done, *blocks_of_rankings(rankings))
     return folder
 
 
@@ -140,13 +147,11 @@ def test_ranks_and_the_best_texts_are_listed(workdir):
 
 def test_damaged_files_end_it_with_one_sentence(tmp_path):
     folder = make_workdir(tmp_path / "run")
-    for file in ("values/found.json", "evaluate/values-1500-beta4/letters.json"):
-        whole = (folder / file).read_text()
-        (folder / file).write_text(whole.replace("advantage", "vantage"))
-        with pytest.raises(UserError, match="is damaged") as caught:
-            page_of(folder)
-        assert len(str(caught.value).splitlines()) == 1
-        (folder / file).write_text(whole)
+    file = folder / "evaluate/values-1500-beta4/letters.json"
+    file.write_text(file.read_text().replace("advantage", "vantage"))
+    with pytest.raises(UserError, match="is damaged") as caught:
+        page_of(folder)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.differs(

@@ -137,7 +137,7 @@ def refusal(tmp_path, **changes):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, flags):
     with pytest.raises(UserError) as caught:
-        train_language.check(config_for(tmp_path, **changes))
+        train_language.check(train_language.STAGE.view(config_for(tmp_path, **changes)))
     for flag in flags:
         assert flag in str(caught.value)
 
@@ -183,8 +183,8 @@ def test_tweets_become_games_of_the_world_with_words_that_show_their_colours(tmp
     values = {"transcripts__import_from": file, "transcripts__import_format": "tweets", "env__world": "wordle",
               "env__options": '{"words": "larger"}'}  # fmt: skip
     config = config_for(tmp_path, **values)
-    train_language.check(config)
-    found = open_transcripts(config, tmp_path, may_import=True)
+    train_language.check(train_language.STAGE.view(config))
+    found = open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True)
     world = make_world(config.env)
     shown = set()
     for number in range(len(found)):
@@ -200,10 +200,12 @@ def test_tweets_become_games_of_the_world_with_words_that_show_their_colours(tmp
     assert len(found) == 4
     assert shown <= {"bbbbb ggggg", "ggggg", "bybbb bbgbg" + " bbbbb" * 4, "bbbbb"}
     assert len(shown) > 1
-    assert open_transcripts(config, tmp_path, may_import=True).fingerprint == found.fingerprint
+    assert (
+        open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True).fingerprint == found.fingerprint
+    )
     config.seed += 1
     with pytest.raises(UserError, match="has other transcripts"):
-        open_transcripts(config, tmp_path, may_import=True)
+        open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True)
 
 
 @pytest.mark.quick

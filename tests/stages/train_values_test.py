@@ -108,11 +108,11 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learning, "write_found", killed)
+    monkeypatch.setattr(learning, "rank_texts", killed)
     with pytest.raises(KeyboardInterrupt):
-        learning.train(config, tmp_path / "run", folder)
+        train_values.STAGE.run(train_values.STAGE.view(config), tmp_path / "run")
     monkeypatch.undo()
-    assert not train_values.STAGE.is_complete(config, tmp_path / "run")
+    assert not train_values.STAGE.is_complete(train_values.STAGE.view(config), tmp_path / "run")
     experiment.run(config, tmp_path / "run", ["train_values"])
     assert {name: read_json(folder / name) for name in wanted} == wanted
 
@@ -226,29 +226,27 @@ def refusal(check, *arguments):
     ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "must be below"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
-    assert said in refusal(train_values.check, config_for(tmp_path, **changes))
+    assert said in refusal(experiment.check, config_for(tmp_path, **changes), ["train_values"])
 
 
 @pytest.mark.quick
 def test_a_policy_that_would_be_replaced_is_looked_at_before_training(tmp_path):
-    from motif_jax.stages.train_values.learning import train
-
     folder = tmp_path / "values"
     (folder / "policy").mkdir(parents=True)
     (folder / "policy/config.json").write_text("{}")
     with pytest.raises(UserError, match=r"policy' has no marker of this program: .*\(--workdir\)"):
-        train(config_for(tmp_path), tmp_path, folder)
+        experiment.run(config_for(tmp_path), tmp_path, ["train_values"])
 
 
 @pytest.mark.quick
-def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, monkeypatch, capsys):
+def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, capsys):
     """With reasons only: defaults are silent, and what is used decides whose workdir it is."""
-    monkeypatch.setattr("motif_jax.stages.train_values.learning.train", lambda *_: None)
+    from motif_jax.stages.train_values import learning
 
     def start(**changes):
         config = config_for(tmp_path, **changes)
         experiment.check_same_experiment(config, tmp_path, tmp_path / "config.json", train_values.STAGE)
-        train_values.run(config, tmp_path)
+        learning.say_unused(train_values.STAGE.view(config).train_values)
         return capsys.readouterr().out
 
     write_config(tmp_path, config_for(tmp_path, train_values__recipe="bc"))

@@ -13,8 +13,8 @@ from motif_jax.actors.recorded import play_branches
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import defaults
 from motif_jax.offline import mdp
+from motif_jax.offline.rankings import Chosen, best_texts, make_readers, ranks
 from motif_jax.offline.update import OfflineState
-from motif_jax.stages.train_values.found import Chosen, best_texts, make_readers, ranks
 from motif_jax.stages.train_values.learning import renderer_of
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, Renderer

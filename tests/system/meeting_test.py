@@ -121,7 +121,7 @@ def test_a_process_of_another_number_is_refused():
 def test_every_stage_of_several_hosts_asks_where_they_meet(stage, monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "two")
     with pytest.raises(UserError, match="SLURM_STEP_NUM_TASKS='two' in the environment is not a whole number"):
-        stage.STAGE.shared(get_config(argument="toy"))
+        stage.STAGE.lock(stage.STAGE.view(get_config(argument="toy")))
 
 
 def check_refused(values, environment, name, value):

@@ -23,6 +23,7 @@ from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.run import Lock
 from motif_jax.stages import EXPERIMENT, Stage
 from motif_jax.stages.annotate.job import AnnotationJob, MakeAnnotator
 from motif_jax.stages.annotate.page import page_of, write_page
@@ -38,9 +39,9 @@ def begun(config: ConfigDict, workdir: Path) -> list[Path]:
     return [annotation_folder(workdir / "dataset", label_name(config.annotate))]
 
 
-def shared(config: ConfigDict) -> bool:
-    """Whether several jobs may work in the workdir at the same time."""
-    return bool(config.annotate.num_shards > 1)
+def lock(config: ConfigDict) -> Lock:
+    """The lock of the workdir: several jobs may work in it at the same time."""
+    return Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE
 
 
 def check(config: ConfigDict) -> None:
@@ -132,7 +133,7 @@ STAGE = Stage(
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",
     begun=begun,
-    shared=shared,
+    lock=lock,
     # A language model runs on a server or in vLLM.
     loads_jax=lambda config: bool(config.annotate.order == "disagreement"),
 )

@@ -75,6 +75,7 @@ from motif_jax.stages.evaluate.summary import (
     summarise_episodes,
 )
 from motif_jax.stages.train_policy import TABLES as TRAINING
+from motif_jax.stages.train_values import READS as VALUES_READ
 from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
@@ -144,6 +145,7 @@ def check_writing(config: ConfigDict, world: World) -> None:
         )
     if section.policy == "" and "train_values" in config.stages:
         check_decoding(recipe_of(config.train_values.recipe), decodings)
+        check_values(config, {name: VALUES_READ[name] for name in ("language", "train_language")})
         check_texts_fit(config)
 
 

@@ -25,7 +25,7 @@ from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate import READS as EVALUATION
-from motif_jax.stages.train_language import TranscriptsSection
+from motif_jax.stages.train_language.data import TranscriptsSection
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts
 from motif_jax.transcripts.trl import FORMATS, write_trl
@@ -152,5 +152,5 @@ STAGE = Stage(
     makes=("export", "trl", "language-merged", "language-adapter"),
     writes="--config.export.to",
     memory="--config.export.to",
-    shared=without_lock,
+    lock=without_lock,
 )

@@ -22,7 +22,8 @@ from motif_jax.console import print_line
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
-from motif_jax.stages import EXPERIMENT, Stage, without_lock
+from motif_jax.run import SECTIONS, Run
+from motif_jax.stages import EXPERIMENT, NAMES, Stage, without_lock
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.report.audit import find_audit, of_audit
 from motif_jax.stages.report.data import of_annotations, of_pairs
@@ -39,10 +40,7 @@ from motif_jax.stages.report.runs import by_name, of_runs
 from motif_jax.stages.report.seeds import write_page_over_seeds as write_page_over_seeds
 from motif_jax.stages.report.values import (
     decoded,
-    find_learning,
     find_recorded,
-    of_found,
-    of_learning,
     of_recorded,
     of_sweep,
     sentence,
@@ -52,6 +50,7 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json
 
 FLAG = "--config.report.runs"
+LEARNING = "Learning from transcripts"  # a part that train_language and train_values write
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ MADE_OF = (
     "dataset/preference/*/merged.json", "annotations/*/*.json", "annotations/*.html", "annotations/*.json",
     "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", f"evaluate/*/{SUMMARY}",
     "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
-    "values/*.json*", "audit/audit.json", "write_reward/record.json",
+    "values/*.json*", "audit/audit.json", "write_reward/record.json", f"{SECTIONS}/*.json",
 )  # fmt: skip
 
 
@@ -113,7 +112,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     home = workdir / "report"
     made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
     found = read_workdir(workdir, home)
-    if found.is_empty and not find_recorded(workdir) and not find_written(workdir):
+    if found.is_empty and not find_recorded(workdir) and not find_written(workdir) and not Run(workdir).sections():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [read_workdir(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
     for other in others:
@@ -129,7 +128,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     """The whole page as HTML; `found` is this workdir, which is also the first of `runs`."""
     replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
     audit = find_audit(found.path)
-    recorded, learning, players = find_recorded(found.path), find_learning(found.path), decoded(found)
+    recorded, players, written_parts = find_recorded(found.path), decoded(found), written_by_stages(found.path)
     letters, written = find_letters(found.path, players), find_written(found.path)
     in_words = bool(recorded) or config.collect.transcripts > 0  # then the stage collect does not make pairs
     parts = (  # title, HTML, and the stage whose artefacts are shown; "" for optional parts
@@ -144,7 +143,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("The written reward", of_written(written) if written else [], "write_reward"),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),
-        ("Learning from transcripts", [*of_learning(learning), *of_found(found.path)], "train_values"),
+        (LEARNING, written_parts.get(LEARNING, []), "train_values"),
         ("The transcripts", of_recorded(recorded) if recorded else [], "collect" if in_words else ""),
         ("The dataset", of_pairs(found.pairs) if found.pairs else [], "" if in_words else "collect"),
         ("What it ran on", ran_on(found), ""),
@@ -162,6 +161,14 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
 
 
+def written_by_stages(workdir: Path) -> dict[str, list[str]]:
+    """The parts that the stages wrote, by title; stages that share one stand in the order in which they run."""
+    found: dict[str, list[str]] = {}
+    for part in sorted(Run(workdir).sections(), key=lambda part: NAMES.index(part.stage)):
+        found.setdefault(part.title, []).extend(part.blocks)
+    return found
+
+
 def anchor(title: str) -> str:
     """The HTML id of a part, by its title."""
     return title.lower().replace(" ", "-")
@@ -176,6 +183,6 @@ STAGE = Stage(
     makes=("report",),
     writes="--config.report.replays",
     memory="--config.report.replays",
-    shared=without_lock,
+    lock=without_lock,
     loads_jax=lambda config: False,
 )

@@ -1,4 +1,4 @@
-"""The report's parts on offline learning: the transcripts, the training, and the return against beta."""
+"""The report's parts on offline learning: the transcripts, and the return against beta."""
 
 from __future__ import annotations
 
@@ -9,26 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.pages.blocks import quoted, table, tiles
+from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.charts import COLOURS, Band, Level, columns, curves
-from motif_jax.pages.formats import Interval, amount, esc, exact, number
-from motif_jax.stages.report.found import checked, read_object, read_rows
-from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
+from motif_jax.pages.formats import Interval, esc, exact
+from motif_jax.stages.report.found import checked, read_object
+from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 from motif_jax.transcripts.moments import game_returns
 from motif_jax.transcripts.store import RECORD, Transcripts
 
 BINS = 30
-LISTED = 12  # texts with the highest Q - V
-CURVES = (  # of values/metrics.jsonl and language/metrics.jsonl: title, and a note
-    ("valid_return", "Return", "of games during training"),
-    ("valid_policy", "Loss of cloning", "per token, validation"),
-    ("valid_accuracy", "Tokens predicted", "share, validation"),
-    ("valid_q", "Loss of Q", "validation"),
-    ("valid_v", "Loss of V", "validation"),
-    ("valid_value_mean", "Mean of V", "validation"),
-    ("valid_advantage_mean", "Mean of Q - V", "of recorded texts, validation"),
-    ("loss", "Loss", "training"),
-)
 REFERENCES = ("candidate", "optimal", "asker", "checker", "kind", "rude", "random")  # scripted players, as lines
 DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of their lines; cloning has the colour of its decoding
 
@@ -39,14 +28,6 @@ class Recorded(NamedTuple):
     counts: dict[str, int]
     by: str  # the players; "" for imported transcripts
     returns: np.ndarray  # [E]
-
-
-class TrainedStage(NamedTuple):
-    """One stage of offline training."""
-
-    title: str
-    rows: list[dict[str, float]]
-    summary: Facts
 
 
 def find_recorded(path: Path) -> Recorded | None:
@@ -61,16 +42,6 @@ def find_recorded(path: Path) -> Recorded | None:
         counts = {name: int(record[name]) for name in ("actions", "texts")} | {"episodes": len(returns)}
         by = ", then ".join(str(made[name]) for name in ("collector", "policies", "branch_player") if made.get(name))
     return Recorded(counts, by, returns)
-
-
-def find_learning(path: Path) -> list[TrainedStage]:
-    """The stages of offline training that have begun in a workdir."""
-    found = []
-    for folder, title in (("language", "The language model"), ("values", "The values")):
-        rows = read_rows(path / folder / "metrics.jsonl", every=True)
-        if rows:
-            found.append(TrainedStage(title, rows, read_object(path / folder / "summary.json") or {}))
-    return found
 
 
 def decoded(found: Found) -> list[EvaluatedPlayer]:
@@ -95,56 +66,6 @@ def of_recorded(recorded: Recorded) -> list[str]:
         ends = (exact(low), exact((low + high) / 2), exact(high))
         body += ["<h3>Returns</h3>", columns(heights, ends, of=[f"{exact(edge)} and more" for edge in edges[:-1]])]
     return body
-
-
-def of_learning(stages: Sequence[TrainedStage]) -> list[str]:
-    """The part on learning, as HTML: figures and curves of each stage."""
-    body = []
-    for title, rows, summary in stages:
-        figures = [(f"{int(rows[-1].get('steps', 0)):,}", "updates")]
-        if summary.get("parameters"):
-            figures.append((amount(number(summary["parameters"])), "parameters learnt"))
-        if summary.get("episodes"):
-            figures.append((f"{int(summary['episodes']):,}", "episodes learnt from"))
-        rates = [row["updates_per_s"] for row in rows if "updates_per_s" in row]
-        if rates:
-            figures.append((exact(rates[-1]), "updates/s"))
-        charts = []
-        for name, heading, note in CURVES:
-            points = [(row["steps"], row[name]) for row in rows if name in row and "steps" in row]
-            if len(points) > 1:
-                charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
-        body += [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    return body
-
-
-def of_found(path: Path) -> list[str]:
-    """The texts with the highest Q - V, and ranks of an expert's texts, as HTML."""
-    file = path / "values" / "found.json"
-    if (found := read_object(file)) is None:
-        return []
-    body = []
-    with checked(file):
-        best = [(str(one["text"]), str(one["before"]), number(one["advantage"])) for one in found["best"]]
-        ranks = [(str(at), int(one["pairs"]), one) for at, one in found["ranks"].items()]
-        rows = [[f"{at}.", f"{pairs:,}", *(_shares(one[kind]) for kind in ("online", "target"))]
-                for at, pairs, one in ranks]  # fmt: skip
-    if rows:
-        body += [
-            "<h3>Does the expert's text have the higher Q?</h3>",
-            '<p class="soft">For each moment there is a text by the expert and one by the other player. Share of '
-            "moments in which the expert's text has the higher Q, at each of the last tokens; one half is chance.</p>",
-            table(("text", "pairs", "Q itself", "its target"), rows, numbers=(1,), kind="fits"),
-        ]
-    if best:
-        rows = [[f"{value:+.2f}", quoted(text), quoted(before) if before else ""] for text, before, value in best]
-        body.append("<h3>Texts with the highest Q - V</h3>")
-        body.append(table(("Q - V", "text", "after"), rows[:LISTED], numbers=(0,), kind="fits"))
-    return body
-
-
-def _shares(shares: Sequence[float]) -> str:
-    return " ".join(f"{number(share):.0%}" for share in shares)
 
 
 def of_sweep(found: Found) -> list[str]:

@@ -8,56 +8,23 @@ This module is quick to import; model.py trains.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
+from motif_jax.config.table import Tables, Text, tables_of, value
 from motif_jax.envs.babyai.manual import read_manual
-from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.language.config import FOLDER, MODEL, check_model
-from motif_jax.offline.offline_settings import Learning, Running, check_num_parts
-from motif_jax.stages import EXPERIMENT
-from motif_jax.stages.offline import declare
-from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_prompts, check_template, find_manuals, wordle_of
+from motif_jax.offline.offline_settings import OfflineSection, check_num_parts
+from motif_jax.stages import later, offline_stage
+from motif_jax.stages.train_language.data import (
+    MANUAL,
+    TWEETS,
+    TranscriptsConfig,
+    check_prompts,
+    check_template,
+    find_manuals,
+    wordle_of,
+)
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
-
-IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual", "trl")
-
-
-@dataclass(frozen=True)
-class TranscriptsSection:
-    """Recorded conversations."""
-
-    path: str = value("", PATH, "directory of transcripts; empty: transcripts/ of this workdir", decides=True)
-    import_from: str = value(
-        "", PATHS, "files to import into transcripts/ of this workdir, separated by commas", decides=True
-    )
-    import_format: str = value(
-        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)", decides=True
-    )
-    template: str = value(
-        "words",
-        Text(("words", "marks", "lines", "none")),
-        "marks around texts; marks: <a> </a> <s> </s>, as in ILQL",
-        decides=True,
-    )
-
-
-@dataclass(frozen=True)
-class TrainLanguageSection:
-    """The language model that learns from transcripts."""
-
-    model: str = value("", PATH, "directory in the Hugging Face layout; empty: a new model", decides=True)
-    tokeniser: str = value("words", Text(("words", "letters")), "of a new model, made of the transcripts", decides=True)
-    family: str = value("gpt2", Text(("gpt2", "llama")), "architecture of a new model", decides=True)
-    width: int = value(96, Whole(2, 2**14), "size of hidden states, of a new model", decides=True)
-    layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
-    heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
-    dtype: str = value(
-        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
-    )
 
 
 @dataclass(frozen=True)
@@ -69,19 +36,26 @@ class TrainLanguage:
     )
 
 
-TABLES: Tables = {
-    "transcripts": table_of(TranscriptsSection),
-    "language": table_of(TrainLanguageSection),
-    "train_language": table_of(TrainLanguage) | table_of(Running) | table_of(Learning),
-}
-READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
+@dataclass(frozen=True)
+class CloningSection(OfflineSection, TrainLanguage):
+    """The section train_language."""
 
 
-def check(config: ConfigDict) -> None:
+@dataclass(frozen=True)
+class CloningConfig(TranscriptsConfig):
+    """What the stage reads."""
+
+    train_language: CloningSection = CloningSection()
+
+
+READS = tables_of(CloningConfig)
+TABLES: Tables = {name: READS[name] for name in ("transcripts", "language", "train_language")}
+
+
+def check(config: CloningConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_values(config, READS)
-    section, language = config.train_language, config.language
-    check_num_parts(section, "train_language")
+    language = config.language
+    check_num_parts(config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
     if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
         raise UserError(
@@ -102,11 +76,12 @@ def check(config: ConfigDict) -> None:
     find_meeting(config.distributed)  # raises UserError for bad values
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
-    """Trains the model and writes `workdir/language`."""
-    from motif_jax.stages.train_language.model import train
-
-    train(config, workdir, workdir / FOLDER)
-
-
-STAGE = declare("train_language", FOLDER, f"{MODEL}/config.json", tables=TABLES, reads=READS, check=check, run=run)
+STAGE = offline_stage(
+    "train_language",
+    FOLDER,
+    f"{MODEL}/config.json",
+    config=CloningConfig,
+    tables=TABLES,
+    check=check,
+    run=later("motif_jax.stages.train_language.model:train"),
+)

@@ -8,12 +8,13 @@ game is played by the rules of the world, with a single word that can be hidden.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
+from motif_jax.config.table import PATH, PATHS, Text, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
@@ -21,7 +22,9 @@ from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, essential
+from motif_jax.stages import Experiment
 from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.tokens import (
     FILE,
@@ -45,29 +48,75 @@ MANUAL, TWEETS = "manual", "tweets"  # values of `transcripts.import_format`
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
 
 
-def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Transcripts:
+IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual", "trl")
+
+
+@dataclass(frozen=True)
+class TranscriptsSection:
+    """Recorded conversations."""
+
+    path: str = value("", PATH, "directory of transcripts; empty: transcripts/ of this workdir", decides=True)
+    import_from: str = value(
+        "", PATHS, "files to import into transcripts/ of this workdir, separated by commas", decides=True
+    )
+    import_format: str = value(
+        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)", decides=True
+    )
+    template: str = value(
+        "words",
+        Text(("words", "marks", "lines", "none")),
+        "marks around texts; marks: <a> </a> <s> </s>, as in ILQL",
+        decides=True,
+    )
+
+
+@dataclass(frozen=True)
+class LanguageSection:
+    """The language model that learns from transcripts."""
+
+    model: str = value("", PATH, "directory in the Hugging Face layout; empty: a new model", decides=True)
+    tokeniser: str = value("words", Text(("words", "letters")), "of a new model, made of the transcripts", decides=True)
+    family: str = value("gpt2", Text(("gpt2", "llama")), "architecture of a new model", decides=True)
+    width: int = value(96, Whole(2, 2**14), "size of hidden states, of a new model", decides=True)
+    layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
+    heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
+    dtype: str = value(
+        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
+    )
+
+
+@dataclass(frozen=True)
+class TranscriptsConfig(Experiment):
+    """What transcripts are opened with."""
+
+    env: Mapping[str, Any] = section(ENV)
+    transcripts: TranscriptsSection = TranscriptsSection()
+    language: LanguageSection = LanguageSection()
+
+
+def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool) -> Transcripts:
     """The config's transcripts; imports them into the workdir if the config says so and they do not exist yet.
 
     `may_import`: whether this process may import them, as one host does.
     """
-    section = config.transcripts
-    path = Path(section.path) if section.path else workdir / "transcripts"
-    if section.import_from and may_import:
-        names = section.import_from.split(",")
-        provenance: dict[str, Any] = {"format": section.import_format}
-        if section.import_format == MANUAL:
-            files, window = find_manuals(names), config.env.babyai.window
+    given = config.transcripts
+    path = Path(given.path) if given.path else workdir / "transcripts"
+    if given.import_from and may_import:
+        names = given.import_from.split(",")
+        provenance: dict[str, Any] = {"format": given.import_format}
+        if given.import_format == MANUAL:
+            files, window = find_manuals(names), config.env["babyai"]["window"]
             provenance["window"] = window
             if exercises.NAME in names:
                 provenance[exercises.NAME] = True
             episodes = manual_episodes(files, window, exercises.NAME in names)
         else:
             files = [Path(name).expanduser() for name in names]
-            if section.import_format == TWEETS:
-                provenance |= {"env": essential(config.env.to_dict()), "seed": config.seed}  # decide the words
+            if given.import_format == TWEETS:
+                provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
                 episodes = tweeted_games(files, wordle_of(config.env), config.seed)
             else:
-                episodes = _episodes(files, section.import_format)
+                episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
         if path.exists():
             found = Transcripts(path)
@@ -158,7 +207,9 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
     )
 
 
-def check_template(language: ConfigDict, template: str, flag: str, directory: str = "", writes: bool = False) -> None:
+def check_template(
+    language: LanguageSection, template: str, flag: str, directory: str = "", writes: bool = False
+) -> None:
     """Raises UserError if the model's tokeniser cannot encode a template.
 
     `directory`: of a model in place of the section's. `writes`: whether the model will write; then its texts must end

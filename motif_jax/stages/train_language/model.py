@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +10,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import read_saved
-from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.language.config import MODEL
+from motif_jax.language.config import FOLDER, MODEL
 from motif_jax.language.hub import read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
 from motif_jax.policies.programs import as_functions
-from motif_jax.stages.offline.epochs import Outcome, TrainingJob, run_offline
-from motif_jax.stages.offline.job import LanguageParts, make_job
-from motif_jax.stages.train_language.data import BUILT_IN, make_renderer, open_transcripts
+from motif_jax.run import StageRun
+from motif_jax.stages.offline import LanguageParts, Outcome, TrainingJob, make_job, open_session, report_learning
+from motif_jax.stages.offline import train as train_offline
+from motif_jax.stages.train_language import CloningConfig
+from motif_jax.stages.train_language.data import BUILT_IN, LanguageSection, make_renderer, open_transcripts
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_json
 from motif_jax.system.machine import describe
 from motif_jax.system.own_folders import check_made, make_anew, remove_made
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
 STAGE, FLAG = "train_language", "--config.language.model"
+TITLE = "The language model"  # of the report's part
 FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 
 
 def make_parts(
-    section: ConfigDict,
+    section: LanguageSection,
     transcripts: Transcripts,
     max_length: int,
     seed: int,
@@ -90,40 +88,45 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
     os.replace(partial, directory)
 
 
-def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
-    """Trains the model in `folder` on the workdir's transcripts, or resumes an earlier run there."""
-
-    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[TrainingJob, Callable[[Outcome], None]]:
-        parts = make_parts(config.language, transcripts, config[STAGE].max_length, config.seed)
-        renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
-
-        def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
-            return {name: means[name] for name in ("loss", "accuracy")}
-
-        job = make_job(config, STAGE, folder, transcripts, parts, renderer, mesh, hosts, figures)
-        return job, lambda outcome: finish(folder, parts, job, outcome)
-
+def train(config: CloningConfig, workdir: Path) -> None:
+    """Trains the model on the workdir's transcripts, or resumes an earlier run."""
+    folder, section = workdir / FOLDER, config.train_language
     if not config.distributed.process_id:
         check_made(folder / MODEL, FILES)  # now, as it is replaced at the end
-    # The first host may import the transcripts; the other hosts read them later.
-    run_offline(config, STAGE, folder, lambda may: open_transcripts(config, workdir, may), prepare)
+
+    def open_data(may_import: bool) -> Transcripts:
+        return open_transcripts(config, workdir, may_import)
+
+    def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
+        return {name: means[name] for name in ("loss", "accuracy")}
+
+    with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
+        parts = make_parts(config.language, session.transcripts, section.max_length, config.seed)
+        renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
+        job = make_job(config, session, TITLE, section.recipe, parts, renderer, figures)
+        session.stage.bind(config)
+        outcome = train_offline(job, session.stage, section, session.hosts, session.stop)
+        if session.stage.writes:
+            finish(session.stage, parts, job, outcome)
 
 
-def finish(folder: Path, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
-    """Writes the best model and the summary, and prints a line."""
-    number, whole, _ = read_saved(folder / "checkpoints", "language model", "best")
-    state = rebuild(job.state, leaves_by_path(whole["train"]), folder)
+def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
+    """Writes the best model, the report's part and the summary, and prints a line."""
+    number, whole, _ = read_saved(stage.path / "checkpoints", "language model", "best")
+    state = rebuild(job.state, leaves_by_path(whole["train"]), stage.path)
     params = state.learnt["policy"]
-    write_model(folder / MODEL, parts, params)
+    write_model(stage.path / MODEL, parts, params)
     size = sum(array.size for array in jax.tree.leaves(params))
-    write_json(folder / "summary.json", {
+    summary = {
         "epoch": outcome.epoch, "steps": outcome.steps, "best": outcome.best, "checkpoint": number,
         "parameters": size, "episodes": job.facts["episodes"], "tokeniser": job.identity["tokeniser"],
         "transcripts": job.identity["transcripts"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
-    })  # fmt: skip
+    }  # fmt: skip
+    report_learning(stage, TITLE, summary)
+    stage.write("summary", summary)  # last: the stage is complete
     print_line(
         f"{STAGE}: {outcome.steps:,} updates, {size:,} parameters; best validation loss "
         f"{outcome.best['valid_loss']:.4f} per token of the agent, {outcome.best['valid_accuracy']:.1%} of them "
-        f"predicted; motif_jax.load_language reads {str(folder / MODEL)!r}"
+        f"predicted; motif_jax.load_language reads {str(stage.path / MODEL)!r}"
     )

@@ -24,7 +24,7 @@ from motif_jax.rewards.code.source import read_program
 from motif_jax.rewards.online.online_section import ANCHORED, check_online
 from motif_jax.rewards.options import check_plan, chosen_from, find_plan
 from motif_jax.rewards.reading import check_reading
-from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
+from motif_jax.stages import EXPERIMENT, Stage, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
@@ -176,5 +176,5 @@ STAGE = Stage(
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
     device_memory=DEVICE_MEMORY,
     artefacts=artefacts,
-    shared=is_distributed,
+    lock=lock_of_hosts,
 )

@@ -7,42 +7,23 @@ This module is quick to import; learning.py trains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.table import (
-    PATH,
-    Number,
-    Tables,
-    Text,
-    Use,
-    Whole,
-    check_values,
-    describe_changed,
-    table_of,
-    value,
-)
-from motif_jax.console import print_line
+from motif_jax.config.table import PATH, Number, Tables, Text, Use, Whole, tables_of, value
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world
-from motif_jax.offline.offline_settings import GroupLearning, Learning, Running, ValueTerms, check_num_parts
+from motif_jax.offline.offline_settings import GroupLearning, OfflineSection, ValueTerms, check_num_parts
 from motif_jax.offline.recipes import Recipe, names, recipe_of
-from motif_jax.policies.decoding import TABLE as DECODING
-from motif_jax.policies.decoding import check_decoding, decoding_in_training
-from motif_jax.stages import EXPERIMENT
-from motif_jax.stages.offline import declare
-from motif_jax.stages.train_language import TABLES as LANGUAGE
+from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
+from motif_jax.stages import later, offline_stage
+from motif_jax.stages.train_language import CloningConfig
 from motif_jax.stages.train_language.data import check_template
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
 REPLIES = Use("chai", lambda recipe, _: recipe.values == "reply")
-GAMES = Use("positive games", lambda recipe, section: section["games"] > 0 and recipe.decoding == "shift")
+GAMES = Use("positive games", lambda recipe, section: section.games > 0 and recipe.decoding == "shift")
 
 
 @dataclass(frozen=True)
@@ -66,18 +47,25 @@ class TrainValues:
     games_beta: float = value(4.0, Number(0), "factor of Q - V in these games", decides=True, only_for=GAMES)
 
 
-TABLES: Tables = {
-    "train_values": table_of(TrainValues) | table_of(ValueTerms) | table_of(GroupLearning) | table_of(Running)
-    | table_of(Learning)
-}  # fmt: skip
-READS: Tables = (
-    EXPERIMENT | {"env": ENV, "decoding": DECODING} | {name: LANGUAGE[name] for name in ("transcripts", "language")}
-    | TABLES
-)  # fmt: skip
+@dataclass(frozen=True)
+class ValuesSection(OfflineSection, GroupLearning, ValueTerms, TrainValues):
+    """The section train_values."""
+
+
+@dataclass(frozen=True)
+class ValuesConfig(CloningConfig):
+    """What the stage reads."""
+
+    decoding: DecodingSection = field(default_factory=DecodingSection)
+    train_values: ValuesSection = ValuesSection()
+
+
+READS = tables_of(ValuesConfig)
+TABLES: Tables = {"train_values": READS["train_values"]}
 FOLDER = "values"
 
 
-def more_identity(config: ConfigDict) -> tuple[str, ...]:
+def more_identity(config: ValuesConfig) -> tuple[str, ...]:
     """Decisive values of other sections: those by which texts are written in training."""
     recipe = recipe_of(config.train_values.recipe)
     if recipe.plays:
@@ -85,21 +73,20 @@ def more_identity(config: ConfigDict) -> tuple[str, ...]:
     return ("decoding.max_tokens",) if recipe.values == "reply" else ()
 
 
-def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
+def unused_values(recipe: Recipe, section: ValuesSection) -> list[str]:
     """The values of the section that a recipe does not use."""
     uses = {name: declared.only_for for name, declared in TABLES["train_values"].items()}
     return [name for name, use in uses.items() if use and not use.when(recipe, section)]
 
 
-def unused(config: ConfigDict) -> list[str]:
+def unused(config: ValuesConfig) -> list[str]:
     """The values that the recipe does not use, which may change within a workdir."""
     section = config.train_values
     return [f"train_values.{name}" for name in unused_values(recipe_of(section.recipe), section)]
 
 
-def check(config: ConfigDict) -> None:
+def check(config: ValuesConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_values(config, READS)
     section = config.train_values
     recipe = recipe_of(section.recipe)
     check_num_parts(section, "train_values")
@@ -139,7 +126,7 @@ def check(config: ConfigDict) -> None:
     find_meeting(config.distributed)  # raises UserError for bad values
 
 
-def check_groups(config: ConfigDict) -> None:
+def check_groups(config: ValuesConfig) -> None:
     """Raises UserError for values with which the policy cannot play in groups."""
     section = config.train_values
     size, games = section.group_size, section.batch_size
@@ -156,10 +143,10 @@ def check_groups(config: ConfigDict) -> None:
         raise UserError(f"the recipe {section.recipe!r} plays on one host (--config.train_values.recipe)")
     decoding = config.decoding
     for name, needed in {"top_k": 0, "top_p": 1.0}.items():
-        if decoding[name] != needed:
+        if (given := getattr(decoding, name)) != needed:
             raise UserError(
                 f"the recipe {section.recipe!r} learns from all tokens that may be written, so {name} must be "
-                f"{needed:g}, not {decoding[name]:g} (--config.decoding.{name})"
+                f"{needed:g}, not {given:g} (--config.decoding.{name})"
             )
     if not decoding.temperature:
         raise UserError(
@@ -168,17 +155,16 @@ def check_groups(config: ConfigDict) -> None:
         )
 
 
-def check_texts_fit(config: ConfigDict) -> None:
+def check_texts_fit(config: ValuesConfig) -> None:
     """Raises UserError if decoded texts do not fit into a model that is still to be made.
 
     The limit of a directory's model is known when it is opened.
     """
-    check_values(config, {name: LANGUAGE[name] for name in ("language", "train_language")})
     section = config.train_values
     stage = "train_values" if section.start == "new" else "train_language"
     if config.language.model or section.policy or stage not in config.stages:
         return
-    longest, text = config[stage].max_length, config.decoding.max_tokens
+    longest, text = getattr(config, stage).max_length, config.decoding.max_tokens
     if text >= longest:
         raise UserError(
             f"a text of {text:,} tokens does not fit into the {longest:,} that the model reads, after at least one of "
@@ -186,18 +172,7 @@ def check_texts_fit(config: ConfigDict) -> None:
         )
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
-    """Trains the values and writes `workdir/values`."""
-    from motif_jax.stages.train_values.learning import train
-
-    section = config.train_values
-    names = unused_values(recipe_of(section.recipe), section)
-    said = describe_changed("train_values", TABLES["train_values"], section, names)
-    if said and not config.distributed.process_id:
-        print_line(f"train_values: the recipe {section.recipe!r} makes no use of {said}")
-    train(config, workdir, workdir / FOLDER)
-
-
-STAGE = declare(
-    "train_values", FOLDER, tables=TABLES, reads=READS, check=check, run=run, more_identity=more_identity, unused=unused
-)
+STAGE = offline_stage(
+    "train_values", FOLDER, config=ValuesConfig, tables=TABLES, check=check, more_identity=more_identity,
+    unused=unused, run=later("motif_jax.stages.train_values.learning:train"),
+)  # fmt: skip

@@ -1,8 +1,17 @@
-"""Trains values of texts, from transcripts and a policy to checkpoints."""
+"""Trains values of texts, from transcripts and a policy to checkpoints; grpo and gigpo learn from games instead.
+
+With grpo and gigpo, each update learns from games that the policy plays for it. G neighbouring games are a group: they
+begin alike, with the same seed. With R, the sum of an episode's rewards, and R_t, the discounted sum from the agent's
+text t on, the advantage of all tokens of this text is
+
+    grpo     (R - mean) / deviation                                   over the group's episodes
+    gigpo    the same + step_weight (R_t - mean of R_t) / deviation   over the group's texts after the same tokens
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,93 +19,120 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
+from motif_jax.config.table import describe_changed
 from motif_jax.console import print_line
-from motif_jax.devices.hosts import Hosts
-from motif_jax.devices.mesh import replicate
+from motif_jax.devices.mesh import map_update, replicate, shard
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
 from motif_jax.language.config import find_trained
-from motif_jax.offline.batch import Replies
+from motif_jax.learner.groups import relative
+from motif_jax.offline.batch import Play, Replies, TranscriptBatch
+from motif_jax.offline.offline_settings import GroupLearning, settings_of
+from motif_jax.offline.played import group_objective, restricted
+from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.update import OfflineState
-from motif_jax.policies.conversations import play_games
+from motif_jax.offline.update import OfflineState, Sums, make_update
+from motif_jax.pages.blocks import quoted, table
+from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_games, play_tokens
 from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.programs import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
-from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.offline.epochs import RANK, Outcome, TrainingJob, run_offline
-from motif_jax.stages.offline.job import LanguageParts, ReplySource, choose_episodes, make_job
+from motif_jax.policies.writing import WIDTHS, ValueWriter
+from motif_jax.run import StageRun
+from motif_jax.stages.offline import (
+    FINITE,
+    RANK,
+    LanguageParts,
+    Outcome,
+    ReplySource,
+    Session,
+    TrainingJob,
+    choose_episodes,
+    make_job,
+    open_session,
+    report_learning,
+)
+from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language.data import check_known, describe_early_ends, make_renderer, open_transcripts
 from motif_jax.stages.train_language.model import FILES, make_parts, new_params, write_model
-from motif_jax.stages.train_values.by_playing import by_playing
-from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
-from motif_jax.system.files import checkpoint_steps, write_json
+from motif_jax.stages.train_values import FOLDER, TABLES, ValuesConfig, ValuesSection, unused_values
+from motif_jax.system.files import checkpoint_steps
 from motif_jax.system.machine import describe
 from motif_jax.system.own_folders import check_made
 from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows
+from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
+FIRST_GAME = 2**24  # number of the first game; those before it are for evaluations
+EXACT = 1e-3  # mean deviation of ratios from 1 at the first update with new games, beyond which a line says so
 STAGE = "train_values"
+TITLE = "The values"  # of the report's part
+LISTED = 12  # texts with the highest Q - V, on the page
+READ = ("online", "target")  # the Q that are compared
 REPLIED = 4  # the number of texts per row is rounded up to a multiple, since each number is compiled
 FLAG = "--config.train_values.policy"
 
 
-def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
-    """Trains the values in `folder` on the workdir's transcripts, or resumes an earlier run there."""
+def train(config: ValuesConfig, workdir: Path) -> None:
+    """Trains the values on the workdir's transcripts, or resumes an earlier run."""
+    folder, section = workdir / FOLDER, config.train_values
+    recipe = recipe_of(section.recipe)
+    if not config.distributed.process_id:
+        say_unused(section)
+        check_made(folder / POLICY, FILES)  # now, as it may be replaced at the end
 
-    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> tuple[TrainingJob, Callable[[Outcome], None]]:
+    def open_data(may_import: bool) -> Transcripts:
+        return open_transcripts(config, workdir, may_import)
+
+    with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
+        stage, transcripts = session.stage, session.transcripts
         parts = find_policy(config, workdir, transcripts)
         renderer = renderer_of(config, transcripts, parts)
-        job = make_values_job(config, folder, transcripts, parts, renderer, mesh, hosts)
-        learns_policy = bool(recipe_of(config.train_values.recipe).policy)
+        job = make_values_job(config, session, parts, renderer)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
-        if hosts.me == 0 and not (learns_policy and goes_on):
+        if stage.writes and not (recipe.policy and goes_on):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
-
-        def conclude(outcome: Outcome) -> None:
-            write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
-            finish(folder, parts, job, outcome)  # last: its summary says that the stage is complete
-
-        return job, conclude
-
-    if not config.distributed.process_id:
-        check_made(folder / POLICY, FILES)  # now, as it may be replaced at the end
-    run_offline(config, STAGE, folder, lambda may: open_transcripts(config, workdir, may), prepare)
+        stage.bind(config)
+        outcome = train_offline(job, stage, section, session.hosts, session.stop)
+        if stage.writes:
+            rankings = rank_texts(config, parts, renderer, transcripts, outcome)
+            finish(stage, parts, job, outcome, rankings)
 
 
-def renderer_of(config: ConfigDict, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
+def say_unused(section: ValuesSection) -> None:
+    """Prints the values that the recipe does not use, and that were changed."""
+    unused = unused_values(recipe_of(section.recipe), section)
+    if said := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
+        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {said}")
+
+
+def renderer_of(config: ValuesConfig, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
     """The renderer, with the discount of the returns that the recipe learns from."""
     section = config.train_values
     discount = section.discount if recipe_of(section.recipe).v_target == "returns" else 1.0
     return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
 
 
-def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> LanguageParts:
+def find_policy(config: ValuesConfig, workdir: Path, transcripts: Transcripts) -> LanguageParts:
     """The policy for the values: from a directory, from train_language, or new."""
-    section, language = config.train_values, config.language.copy_and_resolve_references()
-    flag = "--config.language.model"
+    section, language, flag = config.train_values, config.language, "--config.language.model"
     if section.start != "new":
-        language.model, flag = section.policy or str(find_trained(workdir, FLAG)), FLAG
+        language, flag = replace(language, model=section.policy or str(find_trained(workdir, FLAG))), FLAG
     return make_parts(language, transcripts, section.max_length, config.seed, flag, STAGE)
 
 
-def make_values_job(
-    config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer, mesh: Mesh,
-    hosts: Hosts,
-) -> TrainingJob:  # fmt: skip
+def make_values_job(config: ValuesConfig, session: Session, parts: LanguageParts, renderer: Renderer) -> TrainingJob:
     """The job of the training loop."""
-    section, recipe = config.train_values, recipe_of(config.train_values.recipe)
+    section, recipe, transcripts = config.train_values, recipe_of(config.train_values.recipe), session.transcripts
     check_known(transcripts, parts.tokeniser, FLAG)
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # raises UserError if it cannot decode
-    if (early := describe_early_ends(renderer, live.stop)) and hosts.me == 0:
+    if (early := describe_early_ends(renderer, live.stop)) and session.stage.writes:
         print_line(f"{STAGE}: {early} (--config.transcripts.template)")
-    play = make_play(config, parts, renderer) if section.games and hosts.me == 0 else None
+    play = make_play(config, parts, renderer) if section.games and session.stage.writes else None
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
         if not play:
@@ -105,7 +141,7 @@ def make_values_job(
         return means | {"return": played, RANK: -played}
 
     job = make_job(
-        config, STAGE, folder, transcripts, parts, renderer, mesh, hosts, figures,
+        config, session, TITLE, section.recipe, parts, renderer, figures,
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
         identity={"policy": sum_of_arrays(parts.params)},
@@ -113,14 +149,14 @@ def make_values_job(
             "mean_return": float(transcripts.returns().mean()),
             "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
         },
-        replies=reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None,
+        replies=reply_source(config, parts, renderer, session.mesh) if recipe.values == "reply" else None,
     )  # fmt: skip
     if recipe.plays:
-        job = by_playing(job, config, parts, make_writer(config, parts, renderer), mesh)
+        job = by_playing(job, config, parts, make_writer(config, parts, renderer), session.mesh)
     return job
 
 
-def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, mesh: Mesh) -> ReplySource:
+def reply_source(config: ValuesConfig, parts: LanguageParts, renderer: Renderer, mesh: Mesh) -> ReplySource:
     """A function that samples replies from the policy; they depend on the seed, the batch and the row's number."""
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
     allowed = jnp.asarray(allowed_tokens(parts.config.vocabulary, renderer.emitted(), live))
@@ -148,43 +184,67 @@ def mean_to_go(transcripts: Transcripts) -> float:
     return float(to_go[transcripts.is_action].mean()) if transcripts.is_action.any() else 0.0
 
 
-def write_found(
-    config: ConfigDict, file: Path, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts, outcome: Outcome
-) -> None:
-    """Writes the texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
-    section = config.train_values
-    recipe = recipe_of(section.recipe)
+def rank_texts(
+    config: ValuesConfig, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts, outcome: Outcome
+) -> Rankings | None:
+    """The texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
+    section, recipe = config.train_values, recipe_of(config.train_values.recipe)
     if recipe.values != "token":
-        return
+        return None
     _, held = choose_episodes(section, recipe, transcripts, config.seed)
     bounds = section.value_min, section.value_max
     readers = make_readers(parts.language, jax.device_get(outcome.state), bounds)
     width = min(section.max_length, int(renderer.lengths.max()))
-    write_json(file, {
-        "best": best_texts(readers["target"], renderer, transcripts, held, width),
-        "ranks": ranks(readers, renderer, transcripts, width),
-    })  # fmt: skip
+    best = best_texts(readers["target"], renderer, transcripts, held, width)
+    return Rankings(best, ranks(readers, renderer, transcripts, width))
 
 
-def finish(folder: Path, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
-    """Writes the policy, if it was learnt, and the summary; prints a line."""
+def finish(
+    stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Outcome, rankings: Rankings | None
+) -> None:
+    """Writes the policy, if it was learnt, the report's part and the summary; prints a line."""
     if "policy" in outcome.state.learnt:
-        write_model(folder / POLICY, parts, outcome.state.learnt["policy"])
+        write_model(stage.path / POLICY, parts, outcome.state.learnt["policy"])
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
     chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # decoding reads it
-    write_json(folder / "summary.json", {
+    summary = {
         "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.facts["recipe"], "best": outcome.best,
-        "checkpoint": chosen,
-        "parameters": size, "episodes": job.facts["episodes"], **job.identity,
+        "checkpoint": chosen, "parameters": size, "episodes": job.facts["episodes"], **job.identity,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
-    })  # fmt: skip
+    }  # fmt: skip
+    if rankings:
+        stage.write("found", rankings)
+    report_learning(stage, TITLE, summary, *(blocks_of_rankings(rankings) if rankings else ()))
+    stage.write("summary", summary)  # last: the stage is complete
     said = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in outcome.best:
         said = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
     print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
 
 
-def make_writer(config: ConfigDict, parts: LanguageParts, renderer: Renderer) -> ValueWriter:
+def blocks_of_rankings(rankings: Rankings) -> list[str]:
+    """The texts with the highest Q - V, and ranks of an expert's texts, as HTML."""
+    body = []
+    if rankings.ranks:
+        rows = [
+            [f"{at}.", f"{one['pairs']:,}", *(" ".join(f"{share:.0%}" for share in one[kind]) for kind in READ)]
+            for at, one in rankings.ranks.items()
+        ]
+        body += [
+            "<h3>Does the expert's text have the higher Q?</h3>",
+            '<p class="soft">For each moment there is a text by the expert and one by the other player. Share of '
+            "moments in which the expert's text has the higher Q, at each of the last tokens; one half is chance.</p>",
+            table(("text", "pairs", "Q itself", "its target"), rows, numbers=(1,), kind="fits"),
+        ]
+    if rankings.best:
+        rows = [[f"{one['advantage']:+.2f}", quoted(one["text"]), quoted(one["before"]) if one["before"] else ""]
+                for one in rankings.best[:LISTED]]  # fmt: skip
+        body.append("<h3>Texts with the highest Q - V</h3>")
+        body.append(table(("Q - V", "text", "after"), rows, numbers=(0,), kind="fits"))
+    return body
+
+
+def make_writer(config: ValuesConfig, parts: LanguageParts, renderer: Renderer) -> ValueWriter:
     """The policy at the start of training, without values."""
     section = config.train_values
     live, recipe = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template]), recipe_of(section.recipe)
@@ -197,7 +257,7 @@ def make_writer(config: ConfigDict, parts: LanguageParts, renderer: Renderer) ->
     return ValueWriter(model, as_drawn=recipe.plays)
 
 
-def make_play(config: ConfigDict, parts: LanguageParts, renderer: Renderer) -> Callable[[OfflineState], float]:
+def make_play(config: ValuesConfig, parts: LanguageParts, renderer: Renderer) -> Callable[[OfflineState], float]:
     """A function from the state to the mean return of some games that are decoded with it."""
     section, world = config.train_values, make_world(config.env)
     assert isinstance(world, TextWorld)
@@ -214,3 +274,116 @@ def make_play(config: ConfigDict, parts: LanguageParts, renderer: Renderer) -> C
         return float(np.mean([game.episode_return for game in games]))
 
     return play
+
+
+# ---- learning from games that the policy plays
+
+
+def by_playing(
+    job: TrainingJob, config: ValuesConfig, parts: LanguageParts, writer: ValueWriter, mesh: Mesh
+) -> TrainingJob:
+    """The job of a recipe that plays, from one that reads transcripts; `writer` is the policy at the start."""
+    section, world = config.train_values, make_world(config.env)
+    assert isinstance(world, TextWorld)
+    settings = settings_of(section, section.num_epochs * section.rounds * section.updates_per_round)
+    decoding = decoding_in_training(writer.model.recipe, config.decoding, 0.0)
+    language = restricted(parts.language, jnp.asarray(writer.model.allowed), decoding.temperature)
+    update = map_update(
+        make_update(group_objective(language, settings, section.chunk), settings), mesh, batch_axis=0, num_constants=1
+    )
+    given = replicate({"reference": parts.params} if settings.reference_coefficient else {}, mesh)
+    discount = section.discount if writer.model.recipe.moments else None
+    told = False
+
+    def learn(state: OfflineState, number: int) -> tuple[OfflineState, Sums]:
+        nonlocal told
+        writer.swap(jax.device_get(state.learnt["policy"]), {}, {})
+        first = FIRST_GAME + number * (section.batch_size // section.group_size)
+        episodes = first + np.arange(section.batch_size) // section.group_size
+        key = jax.random.fold_in(jax.random.key(config.seed), number)
+        with reported(config.env):
+            games = play_tokens(world, writer, decoding, episodes.tolist(), key, config.seed, SeedStream.TRAIN)
+        batch = shard(as_batch(games, settings, discount, section.max_length), mesh)
+        found = []
+        for _ in range(section.updates_per_round):
+            state, metrics = update(state, given, batch)
+            found.append(metrics)
+        away = float(found[0]["ratio_deviation"])
+        if away > EXACT and not told:
+            told = True
+            print_line(
+                f"{STAGE}: the policy's probabilities differ by {away:.1%} between writing and learning, so its "
+                "ratios do not begin at 1; float32 is exact enough (--config.language.dtype)"
+            )
+        returns = np.array([game.episode.episode_return for game in games])
+        spread = np.ptp(returns.reshape(-1, section.group_size), 1) > 0
+        means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+        means[FINITE] = jnp.stack([one[FINITE] for one in found]).min()
+        return state, means | {
+            "return": returns.mean(), "texts": np.mean([max(game.text) + 1 for game in games]),
+            "groups_that_differ": spread.mean(), "first_ratio_deviation": away,
+        }  # fmt: skip
+
+    return job._replace(
+        num_steps=lambda epoch: section.rounds, batch=lambda epoch, step: epoch * section.rounds + step, update=learn
+    )
+
+
+def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | None, max_length: int) -> TranscriptBatch:
+    """The games as rows, with the advantage of each token; longer ones are cut.
+
+    `games`: neighbours are groups. `discount`: of gigpo; None: grpo.
+    """
+    longest = min(max(len(game.tokens) for game in games), max_length)
+    shape = len(games), -(-longest // WIDTHS) * WIDTHS
+    tokens, segments, end = np.zeros((3, *shape), np.int32)
+    is_action, closes = np.zeros((2, *shape), bool)
+    reward, advantage, log_written = np.zeros((3, *shape), np.float32)
+    of_texts = advantages(games, group, discount)
+    for row, game in enumerate(games):
+        size = min(len(game.tokens), longest)
+        tokens[row, :size], segments[row, :size] = game.tokens[:size], 1
+        end[row, size - 1] = TERMINAL if size == len(game.tokens) and game.episode.terminal else UNFINISHED
+        text = np.array(game.text[:size])
+        places = np.flatnonzero(text != NOT_WRITTEN)
+        is_action[row, places - 1], log_written[row, places - 1] = True, np.array(game.log_probs)[places]
+        advantage[row, places - 1] = of_texts[row][text[places]]
+    rows = Rows(tokens, segments, is_action, closes, reward, end.astype(np.int8))
+    return TranscriptBatch(rows, play=Play(advantage, weights(is_action, group, max_length), log_written))
+
+
+def advantages(games: Sequence[Played], group: GroupLearning, discount: float | None) -> list[np.ndarray]:
+    """The advantage of each of the agent's texts, by episode. [texts] each"""
+    by_deviation, count = group.divide_by == "deviation", len(games)
+    own = np.arange(count) // group.group_size
+
+    def compare(values: list[float], ids: np.ndarray) -> np.ndarray:
+        array = jnp.asarray(values, jnp.float32)
+        return np.asarray(relative(array, jnp.ones(len(array), bool), jnp.asarray(ids), len(array), by_deviation))
+
+    of_episode = compare([game.episode.episode_return for game in games], own)
+    rewards = [[turn.reward or 0.0 for turn in game.episode.turns if turn.is_action] for game in games]
+    found = [np.full(len(one), of_episode[at], np.float32) for at, one in enumerate(rewards)]
+    if discount is None:
+        return found
+    moments: dict[tuple[int, tuple[int, ...]], int] = {}
+    ids, to_go = [], []
+    for at, game in enumerate(games):
+        for number in range(len(rewards[at])):
+            start = game.text.index(number) if number in game.text else len(game.tokens)
+            moment = int(own[at]), tuple(game.tokens[:start])
+            ids.append(moments.setdefault(moment, len(moments)))
+            to_go.append(sum(reward * discount**later for later, reward in enumerate(rewards[at][number:])))
+    of_text = compare(to_go, np.array(ids)) * group.step_weight
+    return [one + part for one, part in zip(found, np.split(of_text, np.cumsum([*map(len, found)])[:-1]), strict=True)]
+
+
+def weights(is_action: np.ndarray, group: GroupLearning, limit: int) -> np.ndarray:
+    """The weight of each token in the loss; see `GroupLearning.mean_over`. [B, T] bool -> [B, T]"""
+    length, rows = is_action.sum(1, keepdims=True), len(is_action)
+    share = {
+        "tokens": 1 / max(length.sum(), 1),
+        "episodes": 1 / (np.maximum(length, 1) * rows),
+        "limit": 1 / (limit * rows),
+    }[group.mean_over]
+    return (is_action * share).astype(np.float32)

@@ -159,6 +159,6 @@ STAGE = Stage(
     makes=("visualize",),
     writes="--config.visualize.export",
     memory="--config.visualize.episode",
-    shared=without_lock,
+    lock=without_lock,
     loads_jax=loads_jax,
 )

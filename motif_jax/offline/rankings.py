@@ -36,6 +36,13 @@ class Chosen(NamedTuple):
 ReadValues = Callable[[Rows], Chosen]
 
 
+class Rankings(NamedTuple):
+    """The results for the report."""
+
+    best: list[dict[str, Any]]  # texts with the highest advantages
+    ranks: dict[str, Any]  # shares in which the expert's text has the higher Q, by the number of the text
+
+
 class Utterance(NamedTuple):
     """An utterance of the agent, with its advantage by the values."""
 

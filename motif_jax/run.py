@@ -1,0 +1,265 @@
+"""A workdir and its stages: lock, identity, resuming, typed files, metrics, checkpoints, sections of the report.
+
+    with Run(workdir).stage("train_values", "values") as stage:  # locks workdir/values
+        stage.bind(config)  # values/config.json: whose results these are
+        checkpoints = stage.checkpoints(keep=2)
+        stage.metrics("steps", start).write(steps, row)
+        stage.write("summary", summary)  # values/summary.json; `stage.read("summary", Summary)` reads it
+        stage.section("Learning from transcripts", *blocks)  # for the report
+
+Only kills leave traces here: files are written whole, and the rows of metrics after the last checkpoint are removed. Of
+several hosts, only the first writes; on the others the same calls write nothing. Does not load JAX before it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import hashlib
+import math
+import time
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from motif_jax.config.table import flatten, shown
+from motif_jax.console import clean
+from motif_jax.files import LineFile, keep_lines, read_json, read_lines, take, to_plain, write_json
+from motif_jax.structs import UserError
+from motif_jax.system.files import LAYOUT, LAYOUT_KEY, check_layout
+
+if TYPE_CHECKING:
+    from motif_jax.devices.checkpoints import Checkpoints
+
+CONFIG, LOCK, METRICS = "config.json", ".lock", "metrics.jsonl"
+SECTIONS = "sections"  # directory of the workdir
+Value = TypeVar("Value")
+
+
+# ---- the identity of results
+
+
+class Identity(NamedTuple):
+    """The values that decide results, by their names in the config."""
+
+    values: Mapping[str, Any]  # as JSON has them
+    before: Mapping[str, Any]  # what a record has that lacks a value
+    sections: tuple[str, ...]  # where a record may have no other values than `known`
+    known: frozenset[str]
+    gone: Mapping[str, Any]  # values of earlier versions; at these settings nothing has changed
+
+
+def check_identity(file: Path, identity: Identity, workdir: Path) -> None:
+    """Raises UserError if a record of the config exists and belongs to other results; names the value that differs."""
+    if not file.exists():
+        return
+    before = read_record(file)
+    for key, value in sorted(identity.values.items()):
+        old = before.get(key, identity.before[key])
+        if old != value:
+            raise UserError(
+                f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(value)}: "
+                f"choose another --workdir, or --config.{key}={clean(old)}"
+            )
+    for key in sorted(before.keys() - identity.known):
+        unchanged = key in identity.gone and before[key] == identity.gone[key]
+        if key.partition(".")[0] in identity.sections and not unchanged:
+            raise UserError(
+                f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
+                "that this version does not know: use the version that made it, or choose another --workdir"
+            )
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """The values in a config.json by their names; raises UserError for another layout."""
+    found = read_json(file)
+    check_layout(found, file.parent)
+    return flatten(found)
+
+
+# ---- a workdir
+
+
+class Lock(enum.Enum):
+    """How a stage locks the workdir."""
+
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"  # jobs that divide the stage, or several hosts
+    NONE = "none"  # it only reads other stages' files, also while they are written
+
+
+class Section(NamedTuple):
+    """A part of the report, as its stage wrote it."""
+
+    stage: str
+    title: str
+    blocks: list[str]  # HTML
+
+
+class Run:
+    """An experiment's directory."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def lock(self, modes: Iterable[Lock]) -> contextlib.AbstractContextManager[Any]:
+        """Locks the directory as the strictest of these modes asks."""
+        modes = {*modes}
+        if modes == {Lock.NONE}:
+            return contextlib.nullcontext()
+        return take(self.path / LOCK, shared=Lock.EXCLUSIVE not in modes)
+
+    def stage(self, name: str, folder: str, writes: bool = True) -> StageRun:
+        """The stage's part of the directory. `writes`: whether this process writes, as one of several hosts does."""
+        return StageRun(self.path, name, folder, writes)
+
+    def sections(self) -> list[Section]:
+        """What the stages have written for the report."""
+        found = []
+        for file in sorted((self.path / SECTIONS).glob("*.json")):
+            found += [Section(file.stem, part["title"], part["blocks"]) for part in read_json(file)["parts"]]
+        return found
+
+
+class StageRun:
+    """A stage at work in its directory; a context manager, which locks the directory."""
+
+    def __init__(self, workdir: Path, name: str, folder: str, writes: bool):
+        self.workdir, self.name, self.path, self.writes = workdir, name, workdir / folder, writes
+        self._lock: IO[bytes] | None = None
+        self._sections: list[dict[str, Any]] = []
+
+    def __enter__(self) -> StageRun:
+        if self.writes:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = take(self.path / LOCK)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def bind(self, config: Any) -> None:
+        """Records whose results these are, before the first is written."""
+        if self.writes:
+            write_json(self.path / CONFIG, to_plain(config) | {LAYOUT_KEY: LAYOUT})
+
+    def read(self, name: str, kind: type[Value]) -> Value | None:
+        """The value of this dataclass that `write` wrote; None if it does not exist."""
+        file = self.path / f"{name}.json"
+        return from_plain(kind, read_json(file)) if file.exists() else None
+
+    def write(self, name: str, value: Any) -> None:
+        """Writes a dataclass, or a mapping."""
+        if self.writes:
+            write_json(self.path / f"{name}.json", value)
+
+    def metrics(
+        self, counter: str, start: int, tensorboard: bool = False, wandb: str = "", config: Any = None
+    ) -> contextlib.AbstractContextManager[Metrics | None]:
+        """Rows of metrics over `counter`, from `start` on, where training resumes; None where nothing is written."""
+        if not self.writes:
+            return contextlib.nullcontext()
+        keep_lines(self.path / METRICS, counter, start or -1)
+        flag = f"--config.{self.name}.wandb"
+        return contextlib.closing(Metrics(self.path, counter, start, tensorboard, wandb, to_plain(config), flag))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of metrics so far."""
+        return [*read_lines(self.path / METRICS)] if (self.path / METRICS).exists() else []
+
+    def checkpoints(self, keep: int) -> contextlib.AbstractContextManager[Checkpoints | None]:
+        """The checkpoints, whose last one is whole at the end of the context; None where nothing is written."""
+        from motif_jax.devices.checkpoints import Checkpoints
+
+        if not self.writes:
+            return contextlib.nullcontext()
+        return contextlib.closing(Checkpoints(self.path / "checkpoints", keep))
+
+    def section(self, title: str, *blocks: str) -> None:
+        """Writes a part of the report, in place of this stage's earlier one of this title. `blocks`: HTML"""
+        self._sections = [one for one in self._sections if one["title"] != title]
+        self._sections.append({"title": title, "blocks": [block for block in blocks if block]})
+        if self.writes:
+            write_json(self.workdir / SECTIONS / f"{self.name}.json", {"parts": self._sections})
+
+
+def from_plain(kind: Any, tree: Any) -> Any:
+    """The value of this type that `files.to_plain` turned into JSON."""
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        given = {one.name for one in dataclasses.fields(kind)} & tree.keys()
+        return kind(**{name: from_plain(hints[name], tree[name]) for name in given})  # type: ignore[operator]
+    origin, of = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        (inner,) = [one for one in of if one is not type(None)]
+        return None if tree is None else from_plain(inner, tree)
+    if origin is tuple:
+        kinds = of[:1] * len(tree) if of[1:] == (...,) else of
+        return tuple(from_plain(one, item) for one, item in zip(kinds, tree, strict=True))
+    if origin is list:
+        return [from_plain(of[0], item) for item in tree]
+    if origin in (dict, Mapping):
+        return {name: from_plain(of[1], item) for name, item in tree.items()}
+    if kind is float:
+        return float("nan") if tree is None else float(tree)  # "inf"
+    return tree
+
+
+# ---- metrics
+
+
+class Metrics:
+    """Rows of metrics over a counter: JSON lines, and optionally TensorBoard and Weights & Biases."""
+
+    def __init__(self, folder: Path, counter: str, start: int, tensorboard: bool, wandb: str, config: Any, flag: str):
+        """Opens the files, and appends to those of earlier runs.
+
+        `start`: the counter where training resumes; TensorBoard hides later points of earlier runs. `wandb`: a project
+        of Weights & Biases, or ""; `flag`: its name in the config.
+        """
+        self._counter, self._lines = counter, LineFile(folder / METRICS)
+        self._curves = None
+        if tensorboard:
+            # SummaryWriter would write in a thread of its own, whose errors would go unnoticed.
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+            (folder / "tensorboard").mkdir(exist_ok=True)
+            self._curves = EventsWriter(str(folder / "tensorboard/events"))
+            if start:
+                self._curves.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
+        self._wandb = None
+        if wandb:
+            try:
+                import wandb as library
+            except ImportError:
+                raise UserError(f"wandb is not installed: pip install wandb ({flag})") from None
+            name = str(folder.absolute().parent)
+            key = hashlib.sha256(name.encode()).hexdigest()[:16]
+            self._wandb = library.init(project=wandb, id=key, name=name, resume="allow", config=config)
+
+    def write(self, count: int, row: Mapping[str, Any]) -> None:
+        """Writes one row of metrics by name, where NaN and infinity become null; curves get only its numbers."""
+        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value
+                  for name, value in row.items()}  # fmt: skip
+        self._lines.add([{self._counter: count} | finite])
+        numbers = {name: value for name, value in finite.items() if isinstance(value, int | float)}
+        if self._curves:
+            from tensorboardX.proto.event_pb2 import Event
+            from tensorboardX.summary import scalar
+
+            for name, value in numbers.items():
+                self._curves.write_event(Event(step=count, wall_time=time.time(), summary=scalar(name, value)))
+            self._curves.flush()
+        if self._wandb:
+            self._wandb.log(numbers | {self._counter: count})
+
+    def close(self) -> None:
+        self._lines.close()
+        if self._curves:
+            self._curves.close()
+        if self._wandb:
+            self._wandb.finish()

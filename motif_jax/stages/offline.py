@@ -1,0 +1,441 @@
+"""Offline training: epochs over token batches that depend only on the seed, the epoch and the step.
+
+    with open_session(config, section, workdir, "train_values", "values", open_data) as session:
+        job = make_job(config, session, title, recipe, parts, renderer, figures)
+        outcome = train(job, session.stage, section, session.hosts, session.stop)
+
+A stopped or killed run resumes at the batch after its last checkpoint, and ends with the same bits and the same rows of
+metrics as an uninterrupted run, because checkpoints hold the metrics since the last row. With several hosts, each
+computes its rows of every batch, and the first one writes the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+import motif_jax
+from motif_jax.console import print_line
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.host_arrays import from_first_host, same_on_every_host
+from motif_jax.devices.hosts import Hosts, Vote, start_hosts
+from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
+from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.files import to_plain
+from motif_jax.language.config import LanguageConfig, to_record
+from motif_jax.offline.batch import Replies, TranscriptBatch
+from motif_jax.offline.offline_settings import OfflineSection, Running, settings_of
+from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
+from motif_jax.offline.values import ModelFunctions
+from motif_jax.pages.blocks import tiles
+from motif_jax.pages.charts import curves
+from motif_jax.pages.formats import amount, exact
+from motif_jax.run import Run, StageRun, from_plain
+from motif_jax.stages import Experiment
+from motif_jax.structs import Stopped, UserError
+from motif_jax.system.meeting import find_meeting
+from motif_jax.system.metrics import Progress
+from motif_jax.system.signals import StopAsked
+from motif_jax.tokens import Tokeniser, digest
+from motif_jax.transcripts.batches import EpochPlan, make_batch, planner
+from motif_jax.transcripts.render import Renderer, Rows
+from motif_jax.transcripts.store import Transcripts
+
+LOSS = "loss"  # a figure of every evaluation
+RANK = "rank"  # an optional figure of evaluations that ranks checkpoints instead of the loss; lower is better
+FINITE = "finite"  # a metric of updates: 0 if the update was not finite and did not change the state
+TITLE = "Learning from transcripts"  # of the report's part
+CURVES = (  # of the metrics, in the report: title, and a note
+    ("valid_return", "Return", "of games during training"),
+    ("valid_policy", "Loss of cloning", "per token, validation"),
+    ("valid_accuracy", "Tokens predicted", "share, validation"),
+    ("valid_q", "Loss of Q", "validation"),
+    ("valid_v", "Loss of V", "validation"),
+    ("valid_value_mean", "Mean of V", "validation"),
+    ("valid_advantage_mean", "Mean of Q - V", "of recorded texts, validation"),
+    ("loss", "Loss", "training"),
+)
+
+
+class Session(NamedTuple):
+    """A stage at work: its directory, its section of the config, and what it learns from."""
+
+    stage: StageRun
+    section: OfflineSection
+    hosts: Hosts
+    stop: StopAsked
+    transcripts: Transcripts
+    mesh: Mesh
+
+
+@contextlib.contextmanager
+def open_session(
+    config: Experiment, section: OfflineSection, workdir: Path, name: str, folder: str,
+    open_data: Callable[[bool], Transcripts],
+) -> Iterator[Session]:  # fmt: skip
+    """Meets the other hosts, locks the stage's directory and opens the transcripts.
+
+    `open_data` is told whether this process may import them, as the first host does; the others read them later.
+    """
+    with StopAsked() as stop:
+        start_hosts(find_meeting(config.distributed), lambda: stop.asked)
+        with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
+            transcripts = open_data(True) if hosts.me == 0 else None
+            if hosts.count > 1:
+                hosts.agree(Vote.GO_ON)
+            transcripts = transcripts or open_data(False)
+            mesh = make_mesh()
+            if section.batch_size % (batch_parts(mesh) * section.num_parts):
+                raise UserError(
+                    f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts for each of "
+                    f"{batch_parts(mesh)} devices (--config.{name}.batch_size, .num_parts)"
+                )
+            yield Session(stage, section, hosts, stop, transcripts, mesh)
+
+
+# ---- the loop
+
+
+class TrainingJob(NamedTuple):
+    """A training: its state, its batches and its functions."""
+
+    title: str  # in the report
+    state: Any  # new, on the host; the same on every host
+    place: Callable[[Any], Any]  # puts a state on the devices
+    num_steps: Callable[[int], int]  # batches of an epoch
+    batch: Callable[[int, int], Any]  # (epoch, step) -> this host's rows of the batch, on the devices
+    update: Callable[[Any, Any], tuple[Any, dict[str, jax.Array]]]  # (state, batch) -> (state, metrics)
+    evaluate: Callable[[Any], dict[str, float]]  # figures of a state, LOSS among them; every host calls it
+    facts: dict[str, Any]  # saved in every checkpoint, which can then be used alone
+    identity: dict[str, Any]  # facts that a checkpoint must share for training to resume from it
+
+
+@dataclass
+class Done:
+    """The progress of a training, which checkpoints hold."""
+
+    epoch: int = 0
+    step: int = 0  # batches of this epoch
+    steps: int = 0  # updates
+    pending: list[dict[str, Any]] = field(default_factory=list)  # metrics of the updates since the last row
+    best: dict[str, float] = field(default_factory=dict)  # the row of the best evaluation
+    rank: float = 0.0  # of it
+
+    def where(self, before: int = 0) -> str:
+        return f"at update {self.steps - before:,} (epoch {self.epoch})"
+
+
+class Outcome(NamedTuple):
+    """The result of a training."""
+
+    state: Any
+    steps: int  # updates
+    epoch: int
+    best: dict[str, float]  # the row of the best evaluation
+
+
+def train(job: TrainingJob, stage: StageRun, pace: Running, hosts: Hosts, stop: StopAsked) -> Outcome:
+    """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(stage.checkpoints(pace.keep_checkpoints))
+        state, done = _start_or_resume(job, stage, checkpoints, hosts)
+        metrics = stack.enter_context(
+            stage.metrics("steps", done.steps, pace.tensorboard, pace.wandb, job.facts.get("config"))
+        )
+        progress = Progress(stage.name, pace.num_epochs * job.num_steps(0), "updates", done.steps) if metrics else None
+        first, started, saved = done.steps, time.monotonic(), time.monotonic()
+        if checkpoints:
+            stop.watch(checkpoints.directory, lambda: done.steps, "updates")
+
+        def save(rank: float | None = None) -> None:
+            nonlocal saved
+            if checkpoints and done.steps not in checkpoints.steps():
+                checkpoints.save(done.steps, {"train": state}, job.facts | {"progress": to_plain(done)}, rank)
+            saved = time.monotonic()
+
+        def evaluate() -> None:
+            figures = dict(job.evaluate(state))
+            rank = figures.pop(RANK, figures[LOSS])
+            row = {"epoch": done.epoch} | {f"valid_{name}": figures[name] for name in figures}
+            if not np.isfinite(figures[LOSS]):
+                raise UserError(f"the validation loss is not finite {done.where()}; {_remedy(stage)}")
+            if not done.best or rank < done.rank:
+                done.best, done.rank = {"steps": done.steps} | row, rank
+            if metrics:
+                metrics.write(done.steps, row)
+                report_learning(stage, job.title, {"steps": done.steps})
+            save(rank)
+
+        def log() -> None:
+            means = _check(stage, done)
+            done.pending = []
+            if metrics and progress:
+                rate = (done.steps - first) / max(time.monotonic() - started, 1e-9)  # since this process began
+                metrics.write(done.steps, {"epoch": done.epoch} | means | {"updates_per_s": round(rate, 3)})
+                progress.update(done.steps, loss=f"{means[LOSS]:.4f}")
+
+        def must_stop() -> bool:
+            vote = Vote.STOP if stop.asked else Vote.GO_ON
+            return (hosts.agree(vote)[0] if hosts.count > 1 else vote) == Vote.STOP
+
+        if not done.steps:
+            evaluate()
+        while done.epoch < pace.num_epochs:
+            while done.step < job.num_steps(done.epoch):
+                if must_stop():
+                    _check(stage, done)
+                    save()
+                    raise Stopped(
+                        f"stopped by {stop.asked or 'a signal to another host'} after {done.steps:,} updates, which "
+                        "are saved; give the same command again to go on"
+                    )
+                if metrics and done.steps == first:
+                    print_line(f"{stage.name}: compiling the first update")
+                state, measured = job.update(state, job.batch(done.epoch, done.step))
+                done.step, done.steps = done.step + 1, done.steps + 1
+                done.pending.append(measured)
+                if done.steps % pace.log_every == 0:
+                    log()
+                if done.step == job.num_steps(done.epoch):
+                    break  # to evaluate and save below
+                if pace.evaluate_every and done.steps % pace.evaluate_every == 0:
+                    _check(stage, done)
+                    evaluate()
+                elif checkpoints and time.monotonic() - saved > pace.save_every_s:
+                    _check(stage, done)
+                    save()
+            _check(stage, done)
+            done.epoch, done.step = done.epoch + 1, 0
+            evaluate()
+        if progress:
+            progress.close()
+    if hosts.count > 1:
+        hosts.agree(Vote.END)
+    return Outcome(state, done.steps, done.epoch, done.best)
+
+
+def _start_or_resume(
+    job: TrainingJob, stage: StageRun, checkpoints: Checkpoints | None, hosts: Hosts
+) -> tuple[Any, Done]:
+    """The state on all devices, and the progress: from the last checkpoint, or new."""
+    state, done, latest = job.state, Done(), checkpoints.latest() if checkpoints else None
+    if checkpoints and latest:
+        number, whole, facts = latest
+        for name, value in job.identity.items():
+            if facts.get(name) != value:
+                raise UserError(
+                    f"the {name.replace('_', ' ')} changed since the training in {str(stage.path)!r} began: choose "
+                    "another --workdir, or remove this directory"
+                )
+        state = rebuild(state, leaves_by_path(whole["train"]), checkpoints.directory, "--workdir")
+        done = from_plain(Done, facts["progress"])
+        print_line(f"{stage.name}: going on after {number:,} updates")
+    if hosts.count > 1:
+        hosts.agree(Vote.GO_ON)  # hosts worked alone until here, and one may have failed
+        numbers = from_first_host(np.array([done.epoch, done.step, done.steps], np.int64)).tolist()
+        if hosts.me:
+            done = Done(*numbers)
+            state = _read_as_first_host(job, stage, done.steps) if done.steps else state
+        state, _ = same_on_every_host(state)
+    return job.place(state), done
+
+
+def _read_as_first_host(job: TrainingJob, stage: StageRun, step: int) -> Any:
+    """Reads the checkpoint that the first host has read; returns a new state if this host cannot read it."""
+    folder = stage.path / "checkpoints"
+    try:
+        with reading(folder) as checkpoints:
+            return rebuild(job.state, leaves_by_path(checkpoints.readable(str(step))[1]["train"]), folder)
+    except (UserError, OSError):
+        return job.state
+
+
+def _check(stage: StageRun, done: Done) -> dict[str, float]:
+    """Means over the updates since the last row; raises UserError if an update was not finite."""
+    done.pending = [{name: float(value) for name, value in metrics.items()} for metrics in jax.device_get(done.pending)]
+    for before, metrics in enumerate(reversed(done.pending)):
+        if not metrics.get(FINITE, 1.0):
+            raise UserError(f"the loss is not finite {done.where(before)}; {_remedy(stage)}")
+    names = done.pending[0] if done.pending else ()
+    return {name: float(np.mean([metrics[name] for metrics in done.pending])) for name in names if name != FINITE}
+
+
+def _remedy(stage: StageRun) -> str:
+    return (
+        f"earlier states are in {str(stage.path / 'checkpoints')!r}: choose another --workdir, with a smaller "
+        f"--config.{stage.name}.learning_rate"
+    )
+
+
+def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *more: str) -> None:
+    """Writes the stage's part of the report: figures and curves, then `more` HTML."""
+    rows, figures = stage.rows(), [(f"{summary['steps']:,}", "updates")]
+    if "parameters" in summary:  # at the end
+        figures.append((amount(summary["parameters"]), "parameters learnt"))
+        figures.append((f"{summary['episodes']:,}", "episodes learnt from"))
+    if rates := [row["updates_per_s"] for row in rows if "updates_per_s" in row]:
+        figures.append((exact(rates[-1]), "updates/s"))
+    charts = []
+    for name, heading, note in CURVES:
+        points = [(row["steps"], row[name]) for row in rows if row.get(name) is not None]
+        if len(points) > 1:
+            charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
+    head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+    stage.section(TITLE, *head, *more)
+
+
+# ---- the job
+
+
+# (rows on the devices, the most texts of the agent in a row, seeds of the random numbers) -> `Replies`
+ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
+CLONING = "bc"  # the recipe by whose loss policies that learn from games are validated
+VALIDATION = 2**31 - 1  # stands for an epoch's number
+
+
+class LanguageParts(NamedTuple):
+    """A language model, its parameters and its tokeniser."""
+
+    language: ModelFunctions
+    params: Any  # on the host
+    tokeniser: Tokeniser
+    config: LanguageConfig
+    graph: Any  # `nnx.merge(graph, params)` is the model
+
+
+class EpochBatches(NamedTuple):
+    """Batches that depend only on the seed, the epoch and the step; each host has its rows of them."""
+
+    learnt: int  # number of episodes
+    num_steps: Callable[[int], int]  # batches of an epoch
+    get: Callable[[int, int], TranscriptBatch]  # (epoch, step) -> on the devices
+    num_valid: int  # batches of the validation
+    valid: Callable[[int], TranscriptBatch]  # (number) -> on the devices
+
+
+def make_batches(
+    section: OfflineSection, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int, mesh: Mesh, host: int,
+    num_hosts: int, replies: ReplySource | None = None,
+) -> EpochBatches:  # fmt: skip
+    """Plans the batches of a stage.
+
+    `learnt`, `held`: numbers of the episodes for learning and for validation. `replies`: for recipes that need them
+    beside the rows.
+    """
+    layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "max_length": section.max_length,
+                              "batch_rows": section.batch_size, "seed": seed}  # fmt: skip
+    plans = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
+    valid_plan = planner(renderer, held, **layout)(0)
+    here = section.batch_size // num_hosts
+    share = slice(host * here, (host + 1) * here)
+
+    def put(plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
+        batch = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
+        if not replies:
+            return batch
+        most = max(sum(int(renderer.num_said[episode]) for episode in row) for row in plan.rows[step])
+        return batch._replace(replies=replies(batch.rows, most, (seed, epoch, step)))
+
+    return EpochBatches(
+        len(learnt),
+        lambda epoch: len(plans(epoch)),
+        lambda epoch, step: put(plans(epoch), epoch, step),
+        len(valid_plan),
+        lambda number: put(valid_plan, VALIDATION, number),
+    )
+
+
+def choose_episodes(
+    section: OfflineSection, recipe: Recipe, transcripts: Transcripts, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Episodes to learn from, the best ones if the recipe is selective, and to validate with. Ascending, [N] and [M]
+
+    The split depends on the seed alone.
+    """
+    count = len(transcripts)
+    order = np.random.default_rng((seed, 1)).permutation(count)
+    num_held = min(max(1, round(count * section.validation_share)), count - 1)
+    if not num_held:
+        raise UserError(f"{count} episodes are too few to train and to validate (--config.transcripts.path)")
+    learnt, held = np.sort(order[num_held:]), np.sort(order[:num_held])
+    if recipe.selective:
+        learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
+    return learnt, held
+
+
+def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np.ndarray:
+    """The share of the episodes with the highest returns, at least one, ascending; the first of equal ones."""
+    count = max(1, round(len(episodes) * share))
+    order = np.argsort(-returns[episodes], kind="stable")
+    return np.sort(episodes[order[:count]])
+
+
+def make_job(
+    config: Experiment, session: Session, title: str, name: str, parts: LanguageParts, renderer: Renderer,
+    figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None, bias: float = 0.0,
+    identity: Mapping[str, Any] = {}, facts: Mapping[str, Any] = {}, replies: ReplySource | None = None,
+) -> TrainingJob:  # fmt: skip
+    """Makes the job of a stage.
+
+    Args:
+      config, session: of the experiment.
+      title, name: of the report's part, and of the recipe.
+      parts, renderer: the language model, and the transcripts as its tokens.
+      figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
+      trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
+      identity, facts: of this stage, for its checkpoints.
+      replies: see `make_batches`.
+    """
+    section, mesh, hosts, transcripts = session.section, session.mesh, session.hosts, session.transcripts
+    recipe, lengths, stage = recipe_of(name), renderer.lengths, session.stage.name
+    if (long := int((lengths > section.max_length).sum())) and hosts.me == 0:
+        print_line(
+            f"{stage}: {long:,} of {len(lengths):,} episodes have more than {section.max_length:,} tokens and are "
+            f"truncated (the longest has {int(lengths.max()):,}) (--config.{stage}.max_length)"
+        )
+    learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
+    batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
+    settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
+    given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
+    update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
+    measured = recipe_of(CLONING) if recipe.plays else recipe
+    measure = make_offline_measure(parts.language, measured, settings)
+    measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
+    state = init_state(
+        jax.random.key(config.seed), parts.language, recipe, settings, parts.params,
+        parts.params if trunk is None else trunk, bias,
+    )  # fmt: skip
+
+    def evaluate(state: Any) -> dict[str, float]:
+        sums = replicate(zero_sums(measured, settings), mesh)
+        for number in range(batches.num_valid):
+            sums = measure(sums, state, given, batches.valid(number))
+        means = {name: float(value) for name, value in jax.device_get(sums).items()}
+        return figures(state, means_of(means, measured, settings))
+
+    same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
+    return TrainingJob(
+        title=title,
+        state=jax.tree.map(np.asarray, state),
+        place=lambda state: replicate(state, mesh),
+        num_steps=batches.num_steps,
+        batch=batches.get,
+        update=lambda state, batch: update(state, given, batch),
+        evaluate=evaluate,
+        identity=same,
+        facts=same | {
+            "model": to_record(parts.config), "recipe": name, "config": to_plain(config),
+            "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
+            **facts,
+        },
+    )  # fmt: skip

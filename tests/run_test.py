@@ -1,0 +1,144 @@
+"""A workdir and its stages: what is written is read back, and kills, other experiments and second runs do no harm."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+from conftest import ROOT
+
+from motif_jax.files import Held, to_plain
+from motif_jax.run import Identity, Lock, Run, check_identity, from_plain
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+
+
+@dataclass(frozen=True)
+class Interval:
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    steps: int
+    loss: float
+    figures: dict[str, Interval] = field(default_factory=dict)
+    best: Interval | None = None
+    sizes: tuple[int, ...] = ()
+    names: list[str] = field(default_factory=list)
+
+
+WHOLE = Summary(3, math.inf, {"return": Interval(-math.inf, 2.5)}, Interval(0.0, 1.0), (1, 2), ["a"])
+
+
+@pytest.mark.parametrize("summary", [WHOLE, Summary(1, 0.25)])
+def test_a_dataclass_is_read_as_it_was_written(tmp_path, summary):
+    with Run(tmp_path).stage("train_values", "values") as stage:
+        assert stage.read("summary", Summary) is None
+        stage.write("summary", summary)
+        assert stage.read("summary", Summary) == summary
+    assert from_plain(Summary, to_plain(summary)) == summary
+    assert math.isnan(from_plain(Summary, {"steps": 1, "loss": None, "a_value_of_later": 3}).loss)
+
+
+def test_one_process_at_a_time_works_on_a_stage_and_another_may_read(tmp_path):
+    with Run(tmp_path).stage("train_values", "values") as stage:
+        stage.write("summary", WHOLE)
+        with pytest.raises(Held, match="another run"), Run(tmp_path).stage("train_values", "values"):
+            pass
+        with Run(tmp_path).stage("train_values", "values", writes=False) as other:
+            assert other.read("summary", Summary) == WHOLE
+    with Run(tmp_path).stage("train_values", "values"):
+        pass
+
+
+@pytest.mark.parametrize(("held", "taken", "works"), [
+    ({Lock.EXCLUSIVE}, {Lock.EXCLUSIVE}, False),
+    ({Lock.SHARED}, {Lock.SHARED}, True),
+    ({Lock.SHARED}, {Lock.SHARED, Lock.EXCLUSIVE}, False),
+    ({Lock.EXCLUSIVE}, {Lock.NONE}, True),
+    ({Lock.SHARED, Lock.NONE}, {Lock.EXCLUSIVE}, False),
+])  # fmt: skip
+def test_the_strictest_stage_decides_how_the_workdir_is_locked(tmp_path, held, taken, works):
+    modes = ", ".join(str(mode) for mode in taken)
+    code = f"from pathlib import Path; from motif_jax.run import *; Run(Path({str(tmp_path)!r})).lock([{modes}])"
+    with Run(tmp_path).lock(held):
+        other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (other.returncode == 0) == works, other.stderr
+
+
+def test_a_host_that_does_not_write_leaves_nothing(tmp_path):
+    with Run(tmp_path).stage("train_values", "values", writes=False) as stage:
+        stage.bind({"seed": 1})
+        stage.write("summary", WHOLE)
+        stage.section("Values", "<p>")
+        with stage.metrics("steps", 0) as metrics, stage.checkpoints(2) as checkpoints:
+            assert metrics is checkpoints is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_after_the_checkpoint_are_removed_and_numbers_that_json_lacks_are_null(tmp_path):
+    with Run(tmp_path).stage("train_values", "values") as stage:
+        with stage.metrics("steps", 0) as metrics:
+            for steps in (0, 5, 10):
+                metrics.write(steps, {"loss": math.nan if steps == 5 else float(steps)})
+        with open(stage.path / "metrics.jsonl", "a") as torn:
+            torn.write('{"steps": 15, "lo')
+        with stage.metrics("steps", 5, tensorboard=True) as metrics:
+            metrics.write(6, {"loss": math.inf, "note": "text"})
+        assert stage.rows() == [
+            {"steps": 0, "loss": 0.0}, {"steps": 5, "loss": None}, {"steps": 6, "loss": None, "note": "text"},
+        ]  # fmt: skip
+        assert list((stage.path / "tensorboard").iterdir())
+
+
+def test_a_missing_library_of_curves_is_a_sentence_with_its_flag(tmp_path):
+    with Run(tmp_path).stage("train_values", "values") as stage, pytest.raises(UserError, match="train_values.wandb"):
+        stage.metrics("steps", 0, wandb="project")
+
+
+def test_a_section_replaces_the_one_of_its_title_and_the_others_stay(tmp_path):
+    run = Run(tmp_path)
+    with run.stage("train_values", "values") as stage:
+        stage.section("Values", "<p>1</p>", "")
+        stage.section("More", "<b>")
+        stage.section("Values", "<p>2</p>")
+    with run.stage("train_language", "language") as stage:
+        stage.section("Values", "<i>")
+    assert sorted(map(tuple, ((one.stage, one.title, *one.blocks) for one in run.sections()))) == [
+        ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
+    ]  # fmt: skip
+
+
+def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(tmp_path):
+    file = tmp_path / "values/config.json"
+    identity = Identity({"seed": 1, "policy.rate": 0.5}, {"seed": 777, "policy.rate": 0.1}, ("policy",),
+                        frozenset({"policy.rate"}), {"policy.heads": 1})  # fmt: skip
+    check_identity(file, identity, tmp_path)  # there is none
+    file.parent.mkdir()
+    for record, problem in (
+        ({"seed": 1, "policy": {"rate": 0.5, "heads": 1}}, None),
+        (
+            {"seed": 1, "policy": {}},
+            r"policy\.rate = 0\.1, not 0\.5: .* --config\.policy\.rate=0\.1",
+        ),
+        ({"seed": 2, "policy": {"rate": 0.5}}, "seed = 2, not 1"),
+        (
+            {"seed": 1, "policy": {"rate": 0.5, "heads": 2}},
+            r"policy\.heads = 2, a value that this version",
+        ),
+        ({"seed": 1, "policy": {"rate": 0.5}, "other": {"x": 1}}, None),
+    ):
+        file.write_text(json.dumps(record | {"layout": 1}))
+        if problem:
+            with pytest.raises(UserError, match=problem):
+                check_identity(file, identity, tmp_path)
+        else:
+            check_identity(file, identity, tmp_path)
+    file.write_text(json.dumps({"seed": 1, "layout": 0}))
+    with pytest.raises(UserError, match="the layout of .* is 0"):
+        check_identity(file, identity, tmp_path)
