@@ -53,7 +53,7 @@ from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.files import record
 from motif_jax.system.jax_start import keep_compiled_programs
-from motif_jax.system.runs import Run, arguments_of, check_at_once, plan, run_all, share_of_job
+from motif_jax.system.runs import PlannedRun, arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.system.startup import STOPPED, say
 
 FLAGS = flags.FLAGS
@@ -176,7 +176,7 @@ def run_many(argv: list[str], workdir: Path) -> None:
         print_line(f"report of {len(runs)} runs: {written}")
 
 
-def config_of(run: Run, argv: list[str], workdir: Path) -> ConfigDict:
+def config_of(run: PlannedRun, argv: list[str], workdir: Path) -> ConfigDict:
     """The config of one of the runs of a command line."""
     values = flags.FlagValues()
     define_flags(values)

@@ -37,7 +37,7 @@ PR_SET_PDEATHSIG = 1
 PATIENCE_S = 300.0  # for a run to save after a signal on a busy machine, before it is killed
 
 
-class Run(NamedTuple):
+class PlannedRun(NamedTuple):
     """One run of the experiment."""
 
     variant: str  # name of the folder for the swept values; "" without a sweep
@@ -86,7 +86,7 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
     return name, values
 
 
-def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
+def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
     """All runs: each combination of the swept values, with each seed.
 
     `seeds`: the config's; "": only `seed`. `sweeps`: one text per --sweep.
@@ -102,7 +102,7 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
     for values in itertools.product(*(values for _, values in axes)):
         pairs = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
         flags = tuple(f"--config.{pair}" for pair in pairs)
-        runs += [Run(",".join(pairs), number, flags) for number in numbers]
+        runs += [PlannedRun(",".join(pairs), number, flags) for number in numbers]
     if too_long := [run for run in runs if len(run.variant.encode()) > LONGEST]:
         raise UserError(f"no folder can be named {clean(too_long[0].variant, 80)!r}: it is too long ({SWEEP_FLAG})")
     if len(runs) > MOST_RUNS:
@@ -110,7 +110,7 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
     return runs
 
 
-def share_of_job(runs: Sequence[Run], environment: Mapping[str, str]) -> list[Run]:
+def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> list[PlannedRun]:
     """The runs of this task of a SLURM job array, every n-th one; all runs outside of an array.
 
     Raises UserError if the array's variables are invalid, or its numbers are not evenly spaced.
@@ -131,7 +131,7 @@ def share_of_job(runs: Sequence[Run], environment: Mapping[str, str]) -> list[Ru
     return list(runs)[place::count]
 
 
-def arguments_of(run: Run, argv: Sequence[str], workdir: Path) -> list[str]:
+def arguments_of(run: PlannedRun, argv: Sequence[str], workdir: Path) -> list[str]:
     """The command line of one run, derived from the experiment's."""
     kept = [word for word in _joined(argv) if not re.match(r"--?(?:sweep|workdir|config\.seeds)(?:=|$)", word)]
     own = [f"--workdir={workdir / run.folder}", f"--config.seed={run.seed}", f"{SEEDS_FLAG}="]
@@ -148,7 +148,7 @@ def _joined(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def run_all(runs: Sequence[Run], argv: Sequence[str], workdir: Path, at_once: int) -> None:
+def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_once: int) -> None:
     """Runs the experiment's runs as processes; raises UserError at the end if some failed.
 
     `argv`: the command line of the experiment, without the program's name. `at_once`: number of concurrent runs, each
@@ -158,7 +158,7 @@ def run_all(runs: Sequence[Run], argv: Sequence[str], workdir: Path, at_once: in
     at_once = min(at_once, len(runs))
     parts = [cores[at * len(cores) // at_once : (at + 1) * len(cores) // at_once] for at in range(at_once)]
     waiting, failed = list(enumerate(runs, 1)), []
-    playing: dict[int, tuple[Run, subprocess.Popen[bytes]]] = {}  # by the part of the cores
+    playing: dict[int, tuple[PlannedRun, subprocess.Popen[bytes]]] = {}  # by the part of the cores
     try:
         while waiting or playing:
             for place in range(at_once):
@@ -182,7 +182,9 @@ def run_all(runs: Sequence[Run], argv: Sequence[str], workdir: Path, at_once: in
         )
 
 
-def _start(run: Run, argv: Sequence[str], workdir: Path, cores: Sequence[int], quiet: bool) -> subprocess.Popen[bytes]:
+def _start(
+    run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], quiet: bool
+) -> subprocess.Popen[bytes]:
     folder = workdir / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "motif_jax.launch", *arguments_of(run, argv, workdir)]

@@ -9,13 +9,13 @@ from conftest import get_config
 from motif_jax import experiment
 from motif_jax.offline.rankings import Rankings
 from motif_jax.policies.decoding import Decoding
-from motif_jax.run import Run as Workdir
+from motif_jax.run import Run
 from motif_jax.stages import report
 from motif_jax.stages.offline import report_learning
 from motif_jax.stages.train_values.learning import blocks_of_rankings
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_json
-from motif_jax.system.runs import Run
+from motif_jax.system.runs import PlannedRun
 
 pytestmark = pytest.mark.quick
 HOSTILE = "<script>alert(1)</script>"
@@ -56,7 +56,7 @@ def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
             for steps in (0, 400, 800)]  # fmt: skip
     best = [{"text": HOSTILE, "before": "", "advantage": 1.5}]
     rankings = Rankings(best, {"1": {"pairs": 20, "online": [0.5, 0.9], "target": [0.5, 1.0]}})
-    with Workdir(folder).stage("train_values", "values") as stage:
+    with Run(folder).stage("train_values", "values") as stage:
         with stage.metrics("steps", 0) as metrics:
             for row in rows:
                 metrics.write(row.pop("steps"), row)
@@ -164,7 +164,7 @@ def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch)
     monkeypatch.setattr("motif_jax.episodes.over_seeds.RESAMPLES", 50)
     for seed, by in ((0, 0.0), (1, 0.2)):
         make_workdir(tmp_path / f"seed-{seed}", by)
-    runs = [Run("", seed, ()) for seed in (0, 1)]
+    runs = [PlannedRun("", seed, ()) for seed in (0, 1)]
     page = report.write_page_over_seeds(runs, tmp_path).read_text()
     assert "<b>beta 4, sample</b> against beta 0, sample" in page
     told = capsys.readouterr().out

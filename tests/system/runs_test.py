@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 from motif_jax.structs import UserError
-from motif_jax.system.runs import Run, arguments_of, parse_seeds, parse_sweep, plan, share_of_job
+from motif_jax.system.runs import PlannedRun, arguments_of, parse_seeds, parse_sweep, plan, share_of_job
 
 
 @pytest.mark.quick
@@ -67,7 +67,7 @@ def test_the_tasks_of_a_job_array_share_the_runs():
 
 @pytest.mark.quick
 def test_a_run_gets_the_command_line_with_its_own_workdir_and_seed(tmp_path):
-    run = Run("x=1", 4, ("--config.x=1",))
+    run = PlannedRun("x=1", 4, ("--config.x=1",))
     words = [
         "--config=motif",
         "--sweep",

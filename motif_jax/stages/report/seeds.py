@@ -29,12 +29,12 @@ from motif_jax.stages.report.policy import curve
 from motif_jax.stages.report.variants import CHANCE, Variant, by_rules, columns, gather, without_constant
 from motif_jax.structs import UserError
 from motif_jax.system.own_folders import check_no_links
-from motif_jax.system.runs import Run
+from motif_jax.system.runs import PlannedRun
 
 FEW = 5  # seeds: a claim about learning needs at least this many
 
 
-def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequence[str] = ()) -> Path:
+def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: Sequence[str] = ()) -> Path:
     """Writes `workdir/report/index.html` about all runs and prints their figures; returns the file.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.parts import EvaluatedPlayer, Found
-from motif_jax.system.runs import Run
+from motif_jax.system.runs import PlannedRun
 
 CHANCE = "random play"
 
@@ -23,7 +23,7 @@ class Variant(NamedTuple):
     missing: list[int]  # seeds whose policy was not evaluated, by these rules or by any
 
 
-def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
+def gather(runs: Sequence[PlannedRun], workdir: Path, home: Path) -> list[Variant]:
     """Reads the results of all runs and groups them by variant."""
     found: dict[str, Variant] = {}
     for run in runs:
