@@ -1,20 +1,17 @@
-"""Timers, metrics files and progress output of a run. Does not import JAX."""
+"""Timers and progress output of a run, and rows of metrics when it resumes. Does not import JAX."""
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
-from motif_jax.system.files import is_cut_off, json_line, parse_json, write_lines
+from motif_jax.system.files import is_cut_off, parse_json, write_lines
 from motif_jax.system.foreign import lines_of
-from motif_jax.system.locks import open_in_place
 
 # Files of a policy's directory: its probabilities for fixed prompts, by update; and these prompts.
 PROBES, PROMPTS = "probes.jsonl", "probes.json"
@@ -52,60 +49,6 @@ def resident_mib() -> float:
     except OSError:
         return 0.0
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
-
-
-class Writers:
-    """Writes rows of metrics over `env_steps` as JSON lines, and optionally to TensorBoard and Weights & Biases."""
-
-    def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any], start: int):
-        """Opens the files, and appends to those of earlier runs.
-
-        `wandb`: a Weights & Biases project, or "". `start`: `env_steps` from which training resumes; TensorBoard hides
-        later points of earlier runs.
-        """
-        directory.mkdir(parents=True, exist_ok=True)
-        self._lines = open_in_place(directory / "metrics.jsonl", "a")
-        self._curves = None
-        if tensorboard:
-            # SummaryWriter would write in a thread of its own, whose errors would go unnoticed.
-            from tensorboardX.event_file_writer import EventsWriter
-            from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-            (directory / "tensorboard").mkdir(exist_ok=True)
-            self._curves = EventsWriter(str(directory / "tensorboard/events"))
-            if start:
-                self._curves.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
-        self._wandb = None
-        if wandb:
-            try:
-                import wandb as library
-            except ImportError:
-                raise UserError("wandb is not installed: pip install wandb (--config.policy.wandb)") from None
-            name = str(directory.absolute().parent)
-            self._wandb = library.init(project=wandb, id=hashlib.sha256(name.encode()).hexdigest()[:16],
-                                       name=name, resume="allow", config=config)  # fmt: skip
-
-    def write(self, env_steps: int, row: dict[str, Any]) -> None:
-        """Writes one row of metrics by name; curves get only its numbers, without NaN."""
-        self._lines.write(json_line({"env_steps": env_steps} | row))
-        self._lines.flush()
-        numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}
-        if self._curves:
-            from tensorboardX.proto.event_pb2 import Event
-            from tensorboardX.summary import scalar
-
-            for name, value in numbers.items():
-                self._curves.write_event(Event(step=env_steps, wall_time=time.time(), summary=scalar(name, value)))
-            self._curves.flush()
-        if self._wandb:
-            self._wandb.log(numbers | {"env_steps": env_steps})
-
-    def close(self) -> None:
-        self._lines.close()
-        if self._curves:
-            self._curves.close()
-        if self._wandb:
-            self._wandb.finish()
 
 
 class Progress:

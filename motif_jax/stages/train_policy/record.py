@@ -28,13 +28,14 @@ from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.options import OptionPlan
 from motif_jax.rewards.sources import RewardSources
+from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.files import json_line, write_json
 from motif_jax.system.locks import open_in_place
-from motif_jax.system.metrics import PROBES, PROMPTS, Progress, Writers, drop_rows_after, resident_mib
+from motif_jax.system.metrics import PROBES, PROMPTS, Progress, drop_rows_after, resident_mib
 
 UNPAID = 1_000_000  # steps after which it is said that a controller was not paid
 RECENT = 100  # episodes that the progress line averages
@@ -147,7 +148,10 @@ class Log:
         section = config.policy
         self._record, self._sources, self._every_s = record, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
-        self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict(), done["env_steps"])
+        self._metrics = Metrics(
+            folder, "env_steps", done["env_steps"], section.tensorboard, section.wandb, config.to_dict(),
+            "--config.policy.wandb",
+        )  # fmt: skip
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
         self._audit = FlightAudit(config, folder, done["env_steps"], sources)
         self._written, self._steps = time.monotonic(), done["env_steps"]
@@ -156,7 +160,7 @@ class Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._writers.close()
+        self._metrics.close()
         self._bar.close()
 
     def after_update(self, done: dict[str, Any], batch: RolloutBatch) -> None:
@@ -192,7 +196,7 @@ class Log:
         row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
         row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
         row |= self._sources.figures() | self._audit.figures()
-        self._writers.write(done["env_steps"], row | self._record.row(seconds))
+        self._metrics.write(done["env_steps"], row | self._record.row(seconds))
         self._written, self._steps = now, done["env_steps"]
 
 
