@@ -88,7 +88,7 @@ class ExtendedGame(NetHackGame):
             raw.step(FIRST)
 
     def _settle(self) -> bytes:
-        self._declined = False  # a question of this step, as by the release
+        self._declined = False  # whether the release has declined a question in this step
         message = super()._settle()
         raw, internal = self._raw, self._internal
         blocked = internal[IN_QUESTION] or self._declined
