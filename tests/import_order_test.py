@@ -239,9 +239,3 @@ def test_test_files_have_names_of_their_own():
     """pytest imports them by their names alone, whatever directories they are in."""
     counts = collections.Counter(file.name for file in Path(__file__).parent.rglob("*.py"))
     assert [name for name, count in counts.items() if count > 1] == []
-
-
-def test_files_are_short_enough_to_read():
-    files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "benchmarks").glob("*.py")]
-    long = {str(file): count for file in files if (count := len(file.read_text().splitlines())) > 300}
-    assert not long
