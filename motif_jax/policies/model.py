@@ -64,7 +64,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     Args:
       options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
         observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices
-        or numbers, `action_space` (`ActionSpace.record`); for `language` and `drrn`, see language_policy.py and drrn.py.
+        or numbers, `action_space` (`ActionSpace.record`); for `language` and `drrn`, see language_policy.py, drrn.py.
       seed: for the initial parameters; None: those of a checkpoint will replace them.
     """
     if options["network"] == LANGUAGE:
