@@ -21,7 +21,7 @@ from collections.abc import Mapping
 KEYS = ("best_description", "best_message")  # of the published prompts
 SECOND_BETTER = {"1": 0.0, "2": 1.0, "None": 0.5, "none": 0.5}
 HELPFUL = "helpful"  # the key of a verdict on one caption
-LABEL = re.compile(rf"(?i:{HELPFUL})[\"'*`]*\s*[:=]\s*[\"'*`]*(?i:(yes|no)\b)")
+LABEL = re.compile(rf"(?ai:{HELPFUL})[\"'*`]*\s*[:=]\s*[\"'*`]*(?ai:(yes|no))\b")
 LONGEST_WORD = 32  # without a bound, parsing "bestmessagebestmessage..." takes quadratic time
 
 OWN_WORDS: dict[bool, dict[str, float]] = {  # P(yes) of the user's patterns by name; True: of one caption
@@ -40,7 +40,7 @@ TOKEN = re.compile(  # a part of a regular expression that can match in several 
 def _pattern(key: str) -> re.Pattern[str]:
     best, noun = key.split("_")
     return re.compile(
-        rf"(?i:{best})_*\s*(?i:{noun})"  # the key, with or without underscore
+        rf"(?ai:{best})_*\s*(?ai:{noun})"  # the key, with or without underscore, in ASCII
         r"\W*"  # quotes, brackets, colons, spaces
         rf"(?:\w{{1,{LONGEST_WORD}}}\s*)?"  # "is"
         r"(1|2|None|none)"

@@ -28,6 +28,7 @@ ALWAYS = (  # differences from the published system that no value of the config 
     "the game is NetHack 3.6.7 (NLE 1.3) rather than 3.6.6",
     "prompts are in our own words (`.annotate.prompt_file` takes others)",
     "the system text of prompts is sent, and a second attempt has the roles of a conversation",
+    "if no verdict has the key of the prompt, one with the key of the other published prompt counts",
     "pairs with the same two captions are one question, asked once",
     "epoch 0 of a reward can be chosen",
 )

@@ -60,6 +60,8 @@ def recipe_of(name: str) -> Recipe:
     """Returns the recipe of NAME or NAME+joint; raises KeyError for an unknown name."""
     plain, plus, more = name.partition("+")
     recipe = RECIPES[plain]._replace(name=name)
+    if recipe.v_target == "returns" and recipe.values != "token":
+        raise ValueError(f"recipe {name!r}: returns are per token, so v_target='returns' needs values='token'")
     if not plus:
         return recipe
     if more != JOINT or recipe.policy or recipe.values == "reply":

@@ -76,7 +76,7 @@ def play_tokens(
 
 
 class WritingPlayer:
-    """An `inference.BatchedPolicy` whose actions are texts."""
+    """An `acting.BatchedPolicy` whose actions are texts."""
 
     reads: tuple[str, ...] = ("heard",)
 
@@ -89,7 +89,7 @@ class WritingPlayer:
         self._key, self._calls = jax.random.key(seed), 0
 
     def room(self, count: int) -> int:
-        """See `inference.BatchedPolicy`; the writer pads by itself."""
+        """See `acting.BatchedPolicy`; the writer pads by itself."""
         return count
 
     def __call__(

@@ -83,7 +83,7 @@ class LanguagePolicy(nnx.Module):
         reference_heads: bool = False,
         rngs: nnx.Rngs,
     ):
-        """Adds new heads to a model; see `language_settings` for the arguments."""
+        """Adds new heads to a model; see `LanguageSection` for the arguments."""
         self.language, self.formula = language, formula
         width = language.config.width
         how: dict[str, Any] = {"published": reference_heads, "rngs": rngs}

@@ -32,7 +32,7 @@ GROUPS = 2  # per worker: one plays while the other waits for actions
 
 
 class Mixture:
-    """An `inference.BatchedPolicy` that asks each group's own policy."""
+    """An `acting.BatchedPolicy` that asks each group's own policy."""
 
     def __init__(self, config: ConfigDict, partial: Path):
         """Loads the policies that the config names.

@@ -63,8 +63,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
     Args:
       options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
-        observations by name; for a policy with options, `options` (`Plan.record`); for actions of several choices or
-        numbers, `action_space` (`ActionSpace.record`); for `language` and `drrn`, see language_policy.py and drrn.py.
+        observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices
+        or numbers, `action_space` (`ActionSpace.record`); for `language` and `drrn`, see language_policy.py, drrn.py.
       seed: for the initial parameters; None: those of a checkpoint will replace them.
     """
     if options["network"] == LANGUAGE:
@@ -99,7 +99,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
 
 def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:
-    """The heads for a checkpoint's plan of options (`Plan.record`)."""
+    """The heads for a checkpoint's plan of options (`OptionPlan.record`)."""
     names, lengths, coefficients = plan["names"], tuple(plan["lengths"]), plan.get("coefficients", ())
     if not coefficients:
         return OptionHeads(actions, len(names), lengths)

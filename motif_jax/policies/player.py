@@ -31,7 +31,7 @@ class PlayerParameters(NamedTuple):
 
 
 class PolicyPlayer:
-    """An `inference.BatchedPolicy` that acts for all requesting games in one compiled step."""
+    """An `acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ def _number(text: str) -> float:
 
 
 def behaviours_of(plan: Mapping[str, Any]) -> list[str]:
-    """The names of all behaviours in a checkpoint's plan (`Plan.record`): its options, or its mixtures."""
+    """The names of all behaviours in a checkpoint's plan (`OptionPlan.record`): its options, or its mixtures."""
     names = [*plan.get("names", ())]
     if "coefficients" not in plan:
         return names

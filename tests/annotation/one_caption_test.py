@@ -38,6 +38,8 @@ LEXICON = Lexicon(NETHACK, "defaultgoal")
     ('It could be ("helpful": yes), but a wall helps nobody. ("helpful": no)', 0.0),  # the last counts
     ("It is very helpful: yesterday's monster is gone.", None),  # not the field
     ("Yes, this helps.", None),
+    ('("helpful": ye\N{LATIN SMALL LETTER LONG S})', None),
+    ("helpful: no\N{LATIN SMALL LETTER E WITH ACUTE}", None),
     ('("best_description": 1)', None),
     ("", None),
 ])  # fmt: skip

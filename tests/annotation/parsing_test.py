@@ -34,6 +34,9 @@ pytestmark = pytest.mark.quick
         ('("best_description": 3)', None),
         ("The second is better.", None),
         ("best_move: 1", None),
+        ("be\N{LATIN SMALL LETTER LONG S}t_description: 1", None),  # the key is in ASCII
+        ("BEST_DESCR\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}PTION: 1", None),
+        ("best_description: \N{LATIN SMALL LETTER E WITH ACUTE} 2", 1.0),  # the one word in between need not be
         ("", None),
     ],
 )
@@ -41,6 +44,11 @@ def test_verdicts(text, verdict):
     assert [read_verdict(text, key) for key in KEYS] == [verdict, verdict]
 
 
+@pytest.mark.differs(
+    "oni",
+    there="a verdict counts only under the key `best_description`, so every answer to the prompt `reworded` is a tie",
+    here="the key that the prompt asks for counts, and without one the key of the other published prompt",
+)
 def test_the_key_that_the_prompt_asks_for_goes_before_the_other():
     text = '("best_description": 1) vs ("best_message": 2)'
     asked = {version: make_prompt(NETHACK, "reason", "defaultgoal", version).key for version in VERSIONS}

@@ -101,6 +101,24 @@ def test_the_newest_plan_counts_and_what_is_under_way_stays():
     assert [one.item.number for one in found] == [0, 7, 6]
 
 
+@pytest.mark.differs(
+    "oni",
+    there="the waiting messages are asked only while new ones arrive",
+    here="they are asked also while nothing new arrives",
+)
+def test_what_waits_is_asked_although_nothing_new_arrives():
+    annotator = Gated()
+    judge = Stream(opening(annotator))
+    try:
+        judge.plan(ITEMS, NO_LIMIT)
+        for item in ITEMS:
+            annotator.gate.release()
+            assert [one.item for one in collect(judge, 1)] == [item]
+        all_is_asked(annotator)
+    finally:
+        judge.close()
+
+
 def test_no_more_is_asked_than_the_limit_allows():
     annotator = Gated(open_gate=True)
     judge = Stream(opening(annotator), taken=10)

@@ -227,12 +227,19 @@ def test_rewordings_leave_no_word_they_replace_in_a_prompt():
     assert not {*REWORDINGS["invented_words"]} & {*prompt.text().replace(",", " ").split()}
 
 
+@pytest.mark.differs(
+    "glam",
+    there="eat, dance, sleep, do nothing, cut and think have French names too",
+    here="`actions=french` names the six actions of the game; other names can be written out",
+)
 def test_sets_of_actions():
     assert parse_actions("canonical") == ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
     assert parse_actions("restricted") == CANONICAL[:3]
     assert len(parse_actions("augmented")) == 9
     assert parse_actions("left,  right ,go  on") == ("left", "right", "go on")
     assert all(len(names) == 6 for name, names in ACTION_SETS.items() if name not in ("restricted", "augmented"))
+    more = ("dormir", "ne rien faire", "penser")
+    assert parse_actions(",".join((*ACTION_SETS["french"], *more))) == (*ACTION_SETS["french"], *more)
 
 
 @pytest.mark.differs(

@@ -13,7 +13,7 @@ from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
 from motif_jax.envs.nethack.game import ORACLE_GLYPH, NetHackGame
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
+from motif_jax.envs.nethack.keys import AT_PAGE, EXTENDED_KEYS, EXTENDED_NAMES, KEYS
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
@@ -135,7 +135,7 @@ class Twin:
                 self.press("a")
         self.caption, stairs = self.settle(texts)
         self.listen(texts)
-        if self.confident and not self.question and not self.done:
+        if self.confident and not self.question and not self.done and not (self.reference and self.declined):
             self.confident, texts = False, texts[-1:]
             self.press(0x80 | ord("e"))
             if self.reference:
@@ -153,6 +153,7 @@ class Twin:
     def settle(self, texts):
         """Returns the caption, and the page about the stairs that it may be."""
         stairs = last = ""
+        self.declined = False
         while self.page or self.line:
             if self.line:
                 self.press("\x1b")
@@ -168,6 +169,7 @@ class Twin:
             return last, ""
         if self.question and not self.left(stairs if stairs and self.reference else self.text):
             self.press("\x1b")
+            self.declined = True
             stairs = "" if self.reference else stairs
         self.hear(texts)
         return stairs or self.text, stairs
@@ -243,8 +245,8 @@ CHARACTERS = ("mon-hum-neu-mal", "wiz-elf-cha-fem", "bar-orc-cha-mal", "pri-hum-
 
 @pytest.mark.differs(
     "oni",
-    there="the extended actions have six errors (see the code)",
-    here="the six errors are corrected",
+    there="the extended actions have seven errors and oddities (see the code)",
+    here="they are corrected",
     reference="as released",
     where="motif_jax/envs/nethack/extended.py",
 )
@@ -333,38 +335,89 @@ def test_y_drinks_the_first_that_is_offered_and_other_actions_decline():
     assert game.buffers["blstats"][20] == 2
 
 
+@pytest.mark.differs(
+    "oni",
+    there="questions about drinking are left to the player in all tasks",
+    here="they are left to the player of the extended actions; with Motif's actions, nothing can be drunk",
+)
+@pytest.mark.quick
+def test_questions_about_drinking_are_for_the_player_of_the_extended_actions():
+    plain, extended = NetHackGame(TASKS["score"], Frames(1, FRAME).views(0)), make_game()
+    for game in (plain, extended):
+        game._raw = WhisperingEngine(game, lambda number, page, question: "You drink where?" if question else "")
+        reset(game)
+        game.step(KICK)
+        assert game.opened_question == (game is extended)
+
+
 def say_at(texts):
     """Says each of the texts after the key of its number."""
     return lambda number, page, question: texts.get(number, "")
 
 
+class RecordingEngine(WhisperingEngine):
+    """Keeps the keys that it is sent."""
+
+    def __init__(self, game):
+        super().__init__(game, say_nothing)
+        self.sent = []
+
+    def step(self, key):
+        self.sent.append(chr(key))
+        super().step(key)
+
+
+def play(game, action, **texts):
+    """The keys that an action becomes, where the game says other texts after some of them."""
+    engine = game._raw
+    engine.sent.clear()
+    engine._say = say_at({engine._number + int(after[-1]): text for after, text in texts.items()})
+    game.step(action)
+    return "".join(engine.sent)
+
+
 @pytest.mark.quick
 def test_a_skill_is_enhanced_when_no_question_is_open():
-    sent = []
-
-    class Engine(WhisperingEngine):
-        def step(self, key):
-            sent.append(chr(key))
-            super().step(key)
-
-    def play(action, **texts):
-        """The keys that an action becomes, where the game says other texts after some of them."""
-        sent.clear()
-        game._raw._say = say_at({game._raw._number + int(after[-1]): text for after, text in texts.items()})
-        game.step(action)
-        return "".join(sent)
-
     game = make_game()
-    game._raw = Engine(game, say_nothing)
+    game._raw = RecordingEngine(game)
     reset(game)
     enhance = "\xe5a "  # nothing can be enhanced yet, so the menu stays until a space closes it
-    assert play(WAIT, key1="You feel more confident in your fighting skills.") == "." + enhance
-    assert play(WAIT) == "."
-    assert play(KICK, key1="In what direction?  You feel more confident in your skills.") == "\x04"  # it is open
-    assert play(1) == "k" + enhance
+    assert play(game, WAIT, key1="You feel more confident in your fighting skills.") == "." + enhance
+    assert play(game, WAIT) == "."
+    kick = play(game, KICK, key1="In what direction?  You feel more confident in your skills.")
+    assert kick == "\x04"  # the question is open
+    assert play(game, 1) == "k" + enhance
     game._confident = True
     reset(game)
-    assert play(WAIT) == "."
+    assert play(game, WAIT) == "."
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("reference", [False, True])
+def test_after_a_declined_question_a_skill_is_enhanced_at_once_and_by_the_release_in_the_next_step(reference):
+    game = make_game(reference=reference)
+    game._raw = RecordingEngine(game)
+    reset(game)
+    game._confident = True
+    assert play(game, KICK, key1="Really kick? [yn]") == "\x04\x1b" + "\xe5a " * (not reference)
+    assert play(game, WAIT) == "." + "\xe5a" * reference
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_text_between_the_keys_of_a_spell_announces_a_skill_only_to_the_release_and_only_before_a_page(reference):
+    game = make_game(character="wiz-hum-neu-mal", reference=reference)
+    game._raw = RecordingEngine(game)
+    reset(game)
+    between = game._raw._number + 1
+
+    def say(number, page, question):
+        game._internal[AT_PAGE] |= number == between + 1
+        return "You feel more confident in your skills." if number == between else ""
+
+    game._raw._say = say
+    game.step(CAST)
+    assert "".join(game._raw.sent[-5:]).endswith("Za " + "\xe5a" * reference)
 
 
 def test_a_monk_becomes_skilled_in_martial_arts():

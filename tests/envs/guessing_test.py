@@ -95,6 +95,12 @@ def test_a_dialogue_ends_after_ten_questions():
     assert (game.end, game.cause) == (EndStatus.ENDED, "ten questions were asked")
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="rewards may be the changes of rank alone (`10_stop`)",
+    here="`gain_scale` adds changes of rank to the -1 of each question",
+    where="motif_jax/envs/guessing/game.py",
+)
 def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     game, rewards = play(local(rule="hard", yes_no_reward=-2.0, gain_scale=8.0, enough=1.0), "hm?", "the weather?")
     assert rewards == [-3.0, 0.0]  # -1 - 2, and -1 + 8 * 1/8
@@ -144,6 +150,18 @@ def test_scripted_players_differ_as_they_should():
 
 @pytest.mark.differs(
     "ilql",
+    there="a policy may ask a server for its questions (`fetch_q_bot_response`)",
+    here="only answers come from a server; scripted players ask",
+    where="motif_jax/envs/guessing/answerers.py",
+)
+@pytest.mark.differs(
+    "ilql",
+    there="rewards may be changes of the distance to the picture (`step`), until the agent stops the dialogue",
+    here="a server measures ranks (`step_rank`), and the world ends the dialogue",
+    where="motif_jax/envs/guessing/answerers.py",
+)
+@pytest.mark.differs(
+    "ilql",
     there="the bots of the dialogues are not available",
     here="their protocol has a client and a local stand-in",
     where="motif_jax/envs/guessing/answerers.py",
@@ -161,6 +179,7 @@ def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
         assert episode.terminal
         assert [turn.is_action for turn in episode.turns] == [False, *[True, False] * (len(episode.turns) // 2)]
         assert episode.turns[-2].reward == 0
+    assert {path for path, _ in server.asked} == {"/fetch_reward_rank", "/step_rank"}
     # What was sent is the original's wire format: form fields, JSON but for the caption.
     path, fields = server.asked[-1]
     assert path == "/step_rank"

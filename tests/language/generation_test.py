@@ -237,6 +237,23 @@ def test_tokens_are_drawn_with_their_probabilities(values):
     np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / num**0.5)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="top-p keeps all tokens that are as probable as the last one that it keeps",
+    here="of equally probable tokens, top-p and top-k keep the first ones",
+    where="motif_jax/language/generation.py",
+)
+@pytest.mark.parametrize(("sampling", "kept"), [
+    (TokenSampling(1.0, 0, 0.5), {0, 1}),  # 1/4 + 1/4 reach 0.5
+    (TokenSampling(1.0, 0, 0.6), {0, 1, 2}),
+    (TokenSampling(1.0, 3, 1.0), {0, 1, 2}),
+])  # fmt: skip
+def test_of_equal_logits_the_first_are_kept(sampling, kept):
+    keys = jax.random.split(jax.random.key(1), 200)
+    drawn = jax.jit(draw)(jnp.zeros((200, 4)), keys, jax.tree.map(jnp.asarray, sampling))
+    assert {*drawn.tolist()} == kept
+
+
 def make_search(name, num_beams, length):
     graph = make_small(name).graph
 

@@ -48,6 +48,11 @@ def slow_gae(rewards, values, terminated, truncated, discount, decay, never=Fals
     here="the value of the last state stands for what follows a time limit",
     reference="as published (`bootstrap=never`)",
 )
+@pytest.mark.differs(
+    "glam",
+    there="Lamorel's examples train values on discounted sums of rewards",
+    here="values are trained on advantage + value, as in GLAM",
+)
 @pytest.mark.quick
 @pytest.mark.parametrize("bootstrap", ["explicit", "never"])
 def test_advantages_are_the_papers_sums(bootstrap):

@@ -106,6 +106,12 @@ def test_returns_to_go_are_those_of_a_walk(seed):
         np.testing.assert_allclose(found[row, place], value, atol=1e-5)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="returns to go, and a decision transformer's return, lack the rewards that were cut off",
+    here="they include them",
+    where="motif_jax/transcripts/render.py",
+)
 @pytest.mark.parametrize("width", [2, 9, 16])
 def test_returns_are_the_same_in_rows_that_are_cut(tmp_path, width):
     turns = random_store(tmp_path / "store").turns()

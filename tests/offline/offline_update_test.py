@@ -266,6 +266,14 @@ def test_eight_devices_learn_what_one_does():
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("values", ["utterance", "reply"])
+def test_returns_per_token_are_no_targets_of_values_per_text(values, monkeypatch):
+    monkeypatch.setitem(RECIPES, "own", RECIPES["monte_carlo"]._replace(values=values))
+    with pytest.raises(ValueError, match=r"recipe 'own': returns are per token, so v_target='returns' needs"):
+        recipe_of("own")
+
+
+@pytest.mark.quick
 def test_every_name_of_the_table_is_a_recipe():
     assert {name for name in names() if "+" not in name} == set(RECIPES)
     for name in ("", "ilq", "bc+joint", "ilql+", "ilql+other", "chai+joint"):

@@ -25,7 +25,7 @@ from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.online_section import KINDS
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
-from motif_jax.rewards.online.words import WordsSource, read_vectors
+from motif_jax.rewards.online.words import WordsSource, cosine, read_vectors
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
 from motif_jax.structs import UserError
@@ -332,8 +332,7 @@ def make_words(tmp_path, vectors, goal="gold", **values):
 
 @pytest.mark.differs(
     "oni",
-    there="texts are split at white space alone and get fastText's token `</s>`; unknown words have subwords; "
-    "vectors are divided by their norm plus 1e-8",
+    there="texts are split at white space alone and get fastText's token `</s>`; unknown words have subwords",
     here="words are looked up without punctuation, and in lower case if the file lacks them as written; the "
     "file of vectors has no subwords, so unknown words are ignored",
 )
@@ -353,6 +352,17 @@ def test_words_pay_for_being_close_to_the_goal(tmp_path, vectors):
     later = make_words(tmp_path, vectors, floor=0.1)
     later.restore(source.arrays(), source.facts())
     assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("one", "other", "expected"), [
+    ([3, 4], [8, 6], 48 / 50),
+    ([3, 4], [0, 0], 0),
+    ([1e-8, 0], [3, 4], 3 / 5),
+    ([1e-9, 0], [3, 4], 3 / 50),  # as if its norm were 1e-8
+])  # fmt: skip
+def test_norms_below_1e_minus_8_count_as_1e_minus_8(one, other, expected):
+    assert cosine(np.float32(one), np.float32(other)) == pytest.approx(expected, rel=1e-6, abs=0)
 
 
 @pytest.mark.quick

@@ -11,7 +11,7 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
 from motif_jax.offline.offline_settings import Running
 from motif_jax.run import Run
-from motif_jax.stages.offline import TrainingJob, train
+from motif_jax.stages.offline import TrainingJob, best_episodes, train
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.signals import StopAsked
 
@@ -129,6 +129,20 @@ def test_a_finished_run_goes_on_with_more_epochs(tmp_path, whole):
     outcome = run(tmp_path)
     np.testing.assert_array_equal(outcome.state["x"], whole[0].state["x"])
     assert rows(tmp_path) == whole[1]
+
+
+@pytest.mark.differs(
+    "ilql",
+    there="`top_p` and `bottom_p` keep the best or worst episodes, for every algorithm; their number is rounded down, "
+    "and a `top_p` of less than one episode keeps all",
+    here="`best_share` keeps the best episodes, for `filtered_bc`; their number is rounded and at least one, and the "
+    "first of equal ones are kept",
+    where="motif_jax/stages/offline.py",
+)
+@pytest.mark.parametrize(("share", "kept"), [(0.1, [4]), (0.5, [2, 4]), (0.7, [2, 4, 5]), (1.0, [1, 2, 4, 5])])
+def test_the_best_episodes_are_a_share_and_at_least_one(share, kept):
+    returns = np.array([9.0, -1.0, 2.0, 9.0, 3.0, 2.0, 9.0])
+    assert best_episodes(np.array([1, 2, 4, 5]), returns, share).tolist() == kept
 
 
 def test_another_dataset_is_no_reason_to_go_on(tmp_path):

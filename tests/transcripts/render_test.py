@@ -50,6 +50,18 @@ def test_the_worked_example_of_ilql():
     assert {index: value for index, value in enumerate(rows.end[0].tolist()) if value} == {25: TERMINAL}
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="the tokeniser (transformers 4.16) strips spaces beside marks",
+    here="spaces beside marks are tokens of the text",
+    where="motif_jax/transcripts/render.py",
+)
+def test_spaces_beside_marks_stay():
+    episode = Episode((Turn(" x "), Turn(" a b ", 1.0)), True)
+    renderer = Renderer(turns_of([episode]), Letters(), MARKS)
+    assert Letters().decode(renderer.tokens(0)) == "<s> x </s> a b </a></eod>"
+
+
 @pytest.mark.parametrize("template", [MARKS, Template("<a>", "<s>", 30, 31, "</eod>"), Template(3, "", 4, "\n", "")])
 @pytest.mark.parametrize("width", [4, 9, 40])
 def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):

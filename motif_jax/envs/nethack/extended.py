@@ -8,7 +8,7 @@
 The player also answers questions about drinking. Episodes have an additional figure `kills`, the number of times that
 the game said "you kill ". All state is reset at the start of an episode.
 
-ONI's release differs in six points, which `reference` reproduces:
+ONI's release differs in seven points, which `reference` reproduces:
 
     1. Questions for the player are found by lower-case words and by substrings: "Drink from the fountain?" is declined,
        and "great" matches "eat".
@@ -17,7 +17,8 @@ ONI's release differs in six points, which `reference` reproduces:
     3. `a` follows every Z, even if the player does not know a spell, or if Z is the letter of food or a drink.
     4. `kills` counts a message one step later and once, and misses pages that are turned and the last message.
     5. After the keys for a skill, pages and questions are left for the player's next key.
-    6. The message between Z and `a` can announce a skill only if the game shows a page after `a`.
+    6. The message between Z and `a`, which announces no skill here, does so if the game shows a page after `a`.
+    7. In a step that declines a question, no skill is enhanced; it is in a later one.
 """
 
 from __future__ import annotations
@@ -87,9 +88,11 @@ class ExtendedGame(NetHackGame):
             raw.step(FIRST)
 
     def _settle(self) -> bytes:
+        self._declined = False  # whether the release has declined a question in this step
         message = super()._settle()
         raw, internal = self._raw, self._internal
-        if self._confident and not raw.done() and not internal[IN_QUESTION]:
+        blocked = internal[IN_QUESTION] or self._declined
+        if self._confident and not raw.done() and not blocked:
             self._confident = False
             stairs = self._kept
             raw.step(ENHANCE)
@@ -116,7 +119,8 @@ class ExtendedGame(NetHackGame):
     def _leaves(self, question: bytes) -> bool:
         if not self._reference:
             return LEFT_TO_PLAYER.search(question) is not None
-        return not self._kept and LEFT_BY_RELEASE.search(question) is not None
+        self._declined = bool(self._kept) or LEFT_BY_RELEASE.search(question) is None
+        return not self._declined
 
     def _escape(self) -> None:
         super()._escape()

@@ -12,6 +12,7 @@ A checkpoint has the vectors of the words that training has met, so it can be ev
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ from motif_jax.system.foreign import open_regular
 FLAG = f"{SECTION}.vectors"
 MOST_WORDS = 1_000_000  # words read from a file; files begin with the most frequent ones
 LONGEST_LINE = 100_000  # bytes
+LEAST_NORM = 1e-8
 MOST = 1e12  # limit for the numbers of a vector
 Vectors = Mapping[str, np.ndarray]
 
@@ -133,9 +135,9 @@ def words_facts(config: ConfigDict) -> Facts:
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """The cosine of the angle between two vectors; 0 if one of them is zero."""
-    size = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / size if size else 0.0
+    """The cosine of the angle between two vectors; as in the release, norms below LEAST_NORM count as LEAST_NORM."""
+    norms = (max(float(np.linalg.norm(vector)), LEAST_NORM) for vector in (one, other))
+    return float(one @ other) / math.prod(norms)
 
 
 def read_vectors(path: Path) -> dict[str, np.ndarray]:
