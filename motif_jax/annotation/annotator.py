@@ -39,6 +39,7 @@ class QuestionAnswer(NamedTuple):
     prompt_tokens: int = 0
     cached_tokens: int = 0  # the part of the prompt's tokens that the engine had cached
     output_tokens: int = 0
+    refused: bool = False  # by a failing server, which may answer later
 
 
 class Sampling(NamedTuple):

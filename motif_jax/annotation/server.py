@@ -146,7 +146,7 @@ class Server:
             self._given_up_in_a_row += 1
             if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW:
                 raise Incomplete(f"the server refuses the questions: {refused} ({URL}, {MODEL})") from None
-            answer = QuestionAnswer(None, f"the server gave no answer: {refused}")
+            answer = QuestionAnswer(None, f"the server gave no answer: {refused}", refused=True)
         return question, answer
 
     async def _score(self, messages: list[Message]) -> QuestionAnswer:
@@ -185,7 +185,8 @@ class Server:
         try:
             reply = await self._ask_again(self._prompt.again(messages, said), options | {"temperature": 0})
         except Refused as refused:
-            return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
+            said = f"{said}\n[asked again] the server gave no answer: {refused}"
+            return answer._replace(said=said, refused=True)
         text = self._content(reply)
         before = answer.prompt_tokens, answer.cached_tokens, answer.output_tokens
         totals = [old + new for old, new in zip(before, _tokens(reply), strict=True)]
