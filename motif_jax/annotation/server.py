@@ -188,10 +188,7 @@ class Server:
             said = f"{said}\n[asked again] the server gave no answer: {refused}"
             return answer._replace(said=said, refused=True)
         text = self._content(reply)
-        before = answer.prompt_tokens, answer.cached_tokens, answer.output_tokens
-        totals = [old + new for old, new in zip(before, _tokens(reply), strict=True)]
-        verdict = self._prompt.read(text)
-        return QuestionAnswer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
+        return answer.asked_again(self._prompt.read(text), _shortened(text), _tokens(reply))
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""

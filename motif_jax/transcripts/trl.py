@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,14 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
     `most_mib`: of an episode in the format `turns`.
     """
     turns = functools.partial(_written_turns, most_mib=most_mib)
-    rows = {"messages": _written_messages, "turns": turns, "preferences": _written_preferences}[form]
+    writers: dict[str, Callable[[Transcripts], Iterator[dict[str, Any]]]] = {
+        "messages": _written_messages, "turns": turns, "preferences": _written_preferences,
+    }  # fmt: skip
     count = 0
 
     def write(opened: Any) -> None:
         nonlocal count
-        for row in rows(transcripts):
+        for row in writers[form](transcripts):
             opened.write((json.dumps(row) + "\n").encode())
             count += 1
         if not count:
