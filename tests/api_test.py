@@ -19,7 +19,8 @@ from motif_jax.envs.nethack.gym_game import GymGame
 from motif_jax.envs.nethack.observations import observation_specs
 from motif_jax.policies.model import read_policy
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.structs import UserError
+from motif_jax.policies.playing import BYTES, checked
+from motif_jax.structs import ArraySpec, UserError
 
 
 @pytest.mark.journey
@@ -64,6 +65,35 @@ def test_a_policy_plays_a_game_step_by_step():
     with pytest.raises(TypeError, match=f"{name!r} of one game must have the shape"):
         policy({**observation, name: observation[name][None]})
     env.close()
+
+
+WRONG = {"crop": [-1.0, 256.0, 0.5, np.nan, 1j, "a", None], "blstats": [2.0**31, 0.5, np.inf, 1j]}  # single numbers
+
+
+@pytest.mark.parametrize("games", [None, 2])
+def test_observations_that_their_types_cannot_hold_are_refused_by_their_names(games):
+    policy = motif_jax.load_policy(policies().good)
+    policy.begin(games)
+    shapes = {name: (*(() if games is None else (games,)), *spec.shape) for name, spec in policy._specs.items()}
+    right = {name: np.zeros(shape) for name, shape in shapes.items()}  # of float64, but whole numbers
+    policy(right)
+    for name, values in WRONG.items():
+        for value in values:
+            wrong = right[name].astype(np.asarray(value).dtype)
+            wrong[..., -1] = value
+            said = f"^'{name}' must have numbers of the type {policy._specs[name].dtype}, not "
+            with pytest.raises(TypeError, match=said):
+                policy(right | {name: wrong})
+
+
+@pytest.mark.parametrize("value", [11, -1, 2.5])
+def test_categories_and_prompts_outside_of_their_range_are_refused(value):
+    spec = ArraySpec((2,), "uint8", "grid", 11)
+    assert checked("image", np.array([0, 10.0]), spec).tolist() == [0, 10]
+    with pytest.raises(TypeError, match="^'image' must have numbers "):
+        checked("image", np.array([0, value]), spec)
+    with pytest.raises(TypeError, match="^'prompt' must have numbers of the type uint8"):
+        checked("prompt", np.array([97, -value - 0.5]), BYTES)
 
 
 def test_it_plays_the_games_that_gymnasium_makes():

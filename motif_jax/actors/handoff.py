@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.layout import Ended, Full, Request
+from motif_jax.actors.layout import ENDED, GAME, Ended, Full, Request
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import waited
 from motif_jax.structs import UserError
@@ -41,10 +41,10 @@ def make_batch(
     """
     with timers("stack"):
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
-        arrays["game"] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
+        arrays[GAME] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
         episodes = [pool.ended(full) for full in fulls]
         if pool.layout.alike > 1:
-            arrays["ended"] = first_ends(episodes, pool.layout.group_size)
+            arrays[ENDED] = first_ends(episodes, pool.layout.group_size)
         if not hold:
             for full in fulls:
                 pool.release(full)

@@ -9,10 +9,13 @@ import enum
 import struct
 from typing import Any, NamedTuple
 
+from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import step_specs
-from motif_jax.structs import COMMON, ArraySpec, EpisodeInfo
+from motif_jax.structs import COMMON, ArraySpec, EpisodeInfo, UserError
 
 MESSAGE_FORMAT = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
+
+BATCHED = GAME, ENDED = "game", "ended"  # arrays that a batch adds to those of its rollouts
 
 
 class Op(enum.IntEnum):
@@ -80,6 +83,15 @@ class Layout(NamedTuple):
     def nbytes(self) -> int:
         """Shared memory of a pool, in bytes."""
         return sum(spec.nbytes for spec in self.specs().values())
+
+    def check_names(self) -> None:
+        """Raises UserError if an observation has the name of another array of a pool or a batch."""
+        taken = {*self._replace(observations=()).specs(), *BATCHED}
+        if found := [name for name, _ in self.observations if name in taken]:
+            raise UserError(
+                f"the world {self.env.get('world')!r} gives an observation called {found[0]!r}, a name that is taken: "
+                f"rename it, in gymnasium with a wrapper ({WORLD_FLAG})"
+            )
 
     def control_specs(self) -> dict[str, ArraySpec]:
         """Small arrays for the coordination of parent and workers."""

@@ -103,6 +103,7 @@ class ActorPool:
             alike=alike,
             record=record,
         )
+        self.layout.check_names()
         self.timers = Timers()
         self.restarts = 0  # workers replaced
         self.dropped_steps = 0  # steps lost with them

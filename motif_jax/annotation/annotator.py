@@ -39,6 +39,18 @@ class QuestionAnswer(NamedTuple):
     prompt_tokens: int = 0
     cached_tokens: int = 0  # the part of the prompt's tokens that the engine had cached
     output_tokens: int = 0
+    refused: bool = False  # by a failing server, which may answer later
+
+    def asked_again(self, yes: float | None, said: str, tokens: Iterable[int]) -> QuestionAnswer:
+        """The answer with the verdict of a second request, and the tokens of both."""
+        prompt, cached, output = tokens
+        return self._replace(
+            yes=yes,
+            said=f"{self.said}\n[asked again] {said}",
+            prompt_tokens=self.prompt_tokens + prompt,
+            cached_tokens=self.cached_tokens + cached,
+            output_tokens=self.output_tokens + output,
+        )
 
 
 class Sampling(NamedTuple):

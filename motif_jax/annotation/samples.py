@@ -37,4 +37,5 @@ def mean_of(answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
         name: sum(getattr(answer, name) for answer in answers)
         for name in ("prompt_tokens", "cached_tokens", "output_tokens")
     }
-    return QuestionAnswer(yes, first.said, first.mass, **tokens)
+    refused = yes is None and any(answer.refused for answer in answers)
+    return QuestionAnswer(yes, first.said, first.mass, **tokens, refused=refused)

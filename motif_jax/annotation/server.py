@@ -146,7 +146,7 @@ class Server:
             self._given_up_in_a_row += 1
             if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW:
                 raise Incomplete(f"the server refuses the questions: {refused} ({URL}, {MODEL})") from None
-            answer = QuestionAnswer(None, f"the server gave no answer: {refused}")
+            answer = QuestionAnswer(None, f"the server gave no answer: {refused}", refused=True)
         return question, answer
 
     async def _score(self, messages: list[Message]) -> QuestionAnswer:
@@ -185,12 +185,10 @@ class Server:
         try:
             reply = await self._ask_again(self._prompt.again(messages, said), options | {"temperature": 0})
         except Refused as refused:
-            return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
+            said = f"{said}\n[asked again] the server gave no answer: {refused}"
+            return answer._replace(said=said, refused=True)
         text = self._content(reply)
-        before = answer.prompt_tokens, answer.cached_tokens, answer.output_tokens
-        totals = [old + new for old, new in zip(before, _tokens(reply), strict=True)]
-        verdict = self._prompt.read(text)
-        return QuestionAnswer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
+        return answer.asked_again(self._prompt.read(text), _shortened(text), _tokens(reply))
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""

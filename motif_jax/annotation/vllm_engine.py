@@ -97,10 +97,8 @@ class VllmEngine:
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
             if output is None:
                 continue
-            first, text = answers[index], output.outputs[0].text
-            totals = [old + new for old, new in zip(first[-3:], _tokens(output), strict=True)]
-            verdict = self._prompt.read(text)
-            answers[index] = QuestionAnswer(verdict, f"{first.said}\n[asked again] {text}", 1.0, *totals)
+            text = output.outputs[0].text
+            answers[index] = answers[index].asked_again(self._prompt.read(text), text, _tokens(output))
         return answers
 
     def _read(self, output: Any) -> QuestionAnswer:

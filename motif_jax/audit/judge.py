@@ -65,6 +65,7 @@ class JudgeAnswers(NamedTuple):
 
     first: np.ndarray  # to each question, NaN where unreadable. [Q] float64
     again: np.ndarray  # to the repeats. [S] float64
+    refused: int = 0  # questions that a failing server refused, to be asked again
 
     def mean(self, both: np.ndarray) -> np.ndarray:
         """P(second is better) over both orders. [., 2] -> [.]"""

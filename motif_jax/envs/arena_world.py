@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from motif_jax.config.table import Whole
 from motif_jax.envs.gym_games import SEEDS
-from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.own_code import WORLD_FLAG, guarded, message_of
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
@@ -88,17 +89,9 @@ class ArenaGame(TextGame):
         super().__init__(world.written, world.heard, world.time_limit)
         self._moves, self._enough = world.moves, world.enough
         self._draws = random.getstate()
-        try:
-            with self._own_draws():
-                self._env = textarena.make(world.id + RAW, **world.options)
-        except TypeError as error:
-            if not world.options:
-                raise
-            raise UserError(
-                f"TextArena's {world.id!r} cannot be made with the options {', '.join(world.options)}: {error} "
-                "(--config.env.options)"
-            ) from error
         self._id, self.opening = world.id, ""
+        with self._own_draws(), guarded(functools.partial(self._unplayable, world.options)):
+            self._env = textarena.make(world.id + RAW, **world.options)
 
     def begin(self, seed: GameSeed, episode: int) -> None:
         self._seed = seed.core % SEEDS
@@ -146,8 +139,20 @@ class ArenaGame(TextGame):
     def _begin(self) -> str:
         with self._own_draws():
             random.seed(self._seed)
-            self._env.reset(num_players=1, seed=self._seed)
+            with guarded(functools.partial(self._unplayable, {})):
+                self._env.reset(num_players=1, seed=self._seed)
             return self._said()
+
+    def _unplayable(self, options: Mapping[str, Any], error: BaseException) -> UserError:
+        """Says why TextArena cannot make or begin the game: it wants a key, a download, or more players."""
+        if options and isinstance(error, TypeError):
+            return UserError(
+                f"TextArena's {self._id!r} cannot be made with the options {', '.join(options)}: {error} "
+                "(--config.env.options)"
+            )
+        return UserError(
+            f"TextArena's {self._id!r} cannot be played here by one player: {message_of(error)} ({WORLD_FLAG})"
+        )
 
     def _said(self) -> str:
         """The game's new messages."""

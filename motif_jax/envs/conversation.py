@@ -19,7 +19,7 @@ from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.world import is_text, to_text
-from motif_jax.envs.worlds import check_world
+from motif_jax.envs.worlds import check_section, check_world
 from motif_jax.screens import screen_text
 from motif_jax.structs import EndStatus, UserError
 
@@ -40,6 +40,7 @@ class Conversation:
 
     def __init__(self, env: Mapping[str, Any]):
         """Makes the game; raises UserError for values that cannot work."""
+        check_section(env)
         self._env, self._world = dict(env), check_world(env)
         self._actions = {name.lower(): number for number, name in enumerate(self._world.action_names)}
         with reported(self._env):

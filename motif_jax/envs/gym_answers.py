@@ -33,15 +33,13 @@ ENVIRONMENT = ("reset", "step", "close", "unwrapped", "observation_space", "acti
 
 
 class AnswerChecks:
-    """The checks of one world; each returns the validated value."""
+    """The checks of one world, or of one `game`; each returns the validated value."""
 
-    def __init__(self, world: str):
-        self._world = world
+    def __init__(self, name: str, what: str = "world"):
+        self._who = f"the {what} {name!r}"
 
     def refusal(self, method: str, wanted: str, value: Any) -> UserError:
-        return UserError(
-            f"{method} of the world {self._world!r} must return {wanted}, not {_spelled(value)} ({WORLD_FLAG})"
-        )
+        return UserError(f"{method} of {self._who} must return {wanted}, not {_spelled(value)} ({WORLD_FLAG})")
 
     def environment(self, env: Any) -> Any:
         """Checks the return value of `make`."""
@@ -68,8 +66,8 @@ class AnswerChecks:
                 return number
         raise self.refusal(method, wanted, value)
 
-    def reward(self, value: Any) -> float:
-        return self.number("step()", "a reward that is a finite number of float32", value, LARGEST)
+    def reward(self, value: Any, method: str = "step()") -> float:
+        return self.number(method, "a reward that is a finite number of float32", value, LARGEST)
 
     def flag(self, method: str, what: str, value: Any) -> bool:
         """Checks True or False; a number is converted."""

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from motif_jax.captions import WIDTH, encode
 from motif_jax.envs.action_space import ActionSpace
 from motif_jax.envs.own_code import WORLD_FLAG
-from motif_jax.envs.world import CAPTIONS
+from motif_jax.envs.world import CAPTIONS, step_specs
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict
@@ -51,10 +51,12 @@ class Parts(NamedTuple):
 def parts_of(space: spaces.Space, world: str) -> Parts | None:
     """Returns the parts of a space of actions; None if it is Discrete. Raises UserError for other spaces."""
     if isinstance(space, spaces.Discrete) and space.start == 0:
+        _check_choices(int(space.n), space, world)
         return None
     count = int(np.prod(space.shape)) if space.shape else 0
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary) and count:
         sizes = getattr(space, "nvec", np.full(count, 2))  # without it: a MultiBinary
+        _check_choices(sum(sizes.ravel().tolist()), space, world)
         start, whole = getattr(space, "start", 0), space
 
         def chosen(action: Any) -> np.ndarray:
@@ -63,20 +65,32 @@ def parts_of(space: spaces.Space, world: str) -> Parts | None:
         return Parts(ActionSpace(tuple(sizes.ravel().tolist())), chosen)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and count:
         low, high, box = space.low, space.high, space
-        if not (np.isfinite([low, high]).all() and (low < high).all()):
+        with np.errstate(over="ignore", invalid="ignore"):
+            bounds = np.float32(low), np.float32(high)
+            width = bounds[1] - bounds[0]
+        if not (np.isfinite(width) & (width > 0)).all():
             raise UserError(
-                f"the actions of the world {world!r} must have finite bounds, not {space}: set them with a wrapper, "
-                f"such as gymnasium.wrappers.RescaleAction ({WORLD_FLAG})"
+                f"the actions of the world {world!r} must have bounds whose differences are positive and finite in "
+                f"float32, not {space}: set them with a wrapper, such as gymnasium.wrappers.RescaleAction "
+                f"({WORLD_FLAG})"
             )
 
         def scaled(action: Any) -> np.ndarray:
             return np.clip(np.reshape(action, box.shape).astype(box.dtype), low, high)  # float32 may round up
 
-        return Parts(ActionSpace((), *(tuple(np.float32(one).ravel().tolist()) for one in (low, high))), scaled)
+        return Parts(ActionSpace((), *(tuple(one.ravel().tolist()) for one in bounds)), scaled)
     raise UserError(
         f"the action space of the world {world!r} must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box of "
         f"fractions, not {space}: convert it with a wrapper ({WORLD_FLAG})"
     )
+
+
+def _check_choices(count: int, space: spaces.Space, world: str) -> None:
+    if count > MOST_CATEGORIES:
+        raise UserError(
+            f"the action space {space} of the world {world!r} has {count:,} values, but may have at most "
+            f"{MOST_CATEGORIES:,}: choose fewer with a wrapper ({WORLD_FLAG})"
+        )
 
 
 def _collect(
@@ -87,7 +101,7 @@ def _collect(
             _collect(inner, (*path, str(key)), kinds, world, found)
         return
     name = "_".join(path) or ALONE
-    if name in CAPTIONS or name.startswith("event_") or name in found:
+    if name in (CAPTIONS | step_specs()) or name.startswith("event_") or name in found:
         raise UserError(
             f"the environment of the world {world!r} gives an observation called {name!r}, a name that is taken: "
             f"rename it with a wrapper ({WORLD_FLAG})"

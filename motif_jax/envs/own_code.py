@@ -68,10 +68,14 @@ def load_class(text: str, what: str, flag: str) -> Any:
 def failure(who: str, flag: str, error: BaseException, more: str = "") -> UserCodeError:
     """Makes a UserCodeError from an error of the user's code; `more` is appended to the sentence."""
     lines = traceback.format_exception(type(error), error, _own_frames(error) or error.__traceback__)
+    return UserCodeError(f"{who} failed with {message_of(error)} ({flag}){more}", "".join(lines)[-LONGEST:])
+
+
+def message_of(error: BaseException) -> str:
+    """Returns the type and the message of an exception in one line."""
     said = traceback.format_exception_only(error)  # the message, then notes, such as JAX's
     what = said[-1 if isinstance(error, SyntaxError) else 0].strip()
-    what = " ".join(line.strip() for line in what.splitlines() if line.strip(" *"))[:LONGEST_SENTENCE]
-    return UserCodeError(f"{who} failed with {what} ({flag}){more}", "".join(lines)[-LONGEST:])
+    return " ".join(line.strip() for line in what.splitlines() if line.strip(" *"))[:LONGEST_SENTENCE]
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
+from motif_jax.envs.gym_answers import LARGEST, AnswerChecks
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
 from motif_jax.screens import printable
@@ -33,6 +34,9 @@ class Answer(NamedTuple):
     cause: str = ""  # of the end; "" if unknown
 
 
+FORM = str, float, EndStatus, str  # of the values of an Answer
+
+
 class TextState(NamedTuple):
     """A moment of a conversation."""
 
@@ -48,6 +52,7 @@ class TextGame:
         """Takes the maximum bytes of the agent's and the world's texts, and the time limit in steps."""
         self._written, self._heard, self._time_limit = written, heard, time_limit
         self.random = random.Random(0)
+        self._checks = AnswerChecks(type(self).__name__, "game")
         self.turns: list[Turn] = []
 
     # ---- for subclasses
@@ -112,14 +117,14 @@ class TextGame:
         """Begins an episode without observations; continue it with `say`, which is several times faster than `step`."""
         self.random.seed(seed.core)
         self.episode, self.end, self.cause = episode, EndStatus.RUNNING, ""
-        opening = _fit(self.open(), self._heard)
+        opening = _fit(self._checks.text("open()", self.open()), self._heard)
         self.turns = [Turn(opening)] if opening else []
 
     def say(self, text: str) -> float:
         """Plays the agent's next text; returns its reward."""
         text = _fit(text, self._written)
-        reply, reward, self.end, self.cause = self.answer(text)
-        self.turns.append(Turn(text, float(reward)))
+        reply, reward, self.end, self.cause = self._check(self.answer(text))
+        self.turns.append(Turn(text, reward))
         if reply := _fit(reply, self._heard):
             self.turns.append(Turn(reply))
         if not self.end and self.steps >= self._time_limit:
@@ -156,6 +161,16 @@ class TextGame:
 
     def close(self) -> None:
         """Nothing to free."""
+
+    def _check(self, answer: Any) -> Answer:
+        """Validates an answer, which code of the user's may have made."""
+        if type(answer) is Answer and tuple(map(type, answer)) == FORM and abs(answer[1]) <= LARGEST:  # a fast test
+            return answer
+        checks, method = self._checks, "answer()"
+        reply, reward, end, cause = checks.parts(method, "(text, reward, end, cause)", answer)
+        if not isinstance(end, EndStatus):
+            raise checks.refusal(method, "an EndStatus as the end", end)
+        return Answer(checks.text(method, reply), checks.reward(reward, method), end, checks.text(method, cause))
 
     def _look(self) -> None:
         said = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]

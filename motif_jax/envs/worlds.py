@@ -89,6 +89,22 @@ def make_world(env: Mapping[str, Any]) -> World:
     return NetHackWorld(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
 
 
+def check_section(env: Any) -> None:
+    """Raises UserError unless `env`, which comes from outside, is a mapping of values in TABLE; any may be absent."""
+    if not isinstance(env, Mapping):
+        raise UserError(f"env must be a dictionary such as {{'world': 'wordle'}}, not {shown(env)} (--config.env)")
+    flat: dict[str, Any] = {}
+    for name, given in env.items():
+        nested = given if name == SECTION and isinstance(given, Mapping) else {"": given}
+        flat |= {f"{name}.{key}".rstrip("."): value for key, value in nested.items()}
+    for name, given in flat.items():
+        if name not in TABLE:
+            near = difflib.get_close_matches(name, TABLE, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"env has no value {shown(name)} (--config.env){hint}")
+        TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", given)
+
+
 def check_world(env: Mapping[str, Any]) -> World:
     """Makes the world and checks all that can be checked before games are started; returns it."""
     world = make_world(env)

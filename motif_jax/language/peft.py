@@ -17,12 +17,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
 from safetensors.numpy import save
 
+from motif_jax.config.table import LARGEST, shown
 from motif_jax.files import write_whole
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.names import Place, blocks_of, places
@@ -38,6 +40,8 @@ PLAIN: dict[str, tuple[Any, ...]] = {  # values that change what is added, and t
     "modules_to_save": (None, []), "trainable_token_indices": (None, []), "megatron_config": (None,),
     "target_parameters": (None, []),
 }  # fmt: skip
+KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}  # of other values that are read, or null
+KINDS_IN_WORDS = {dict: "a table", bool: "true or false"}
 
 
 class Adapter(NamedTuple):
@@ -45,19 +49,24 @@ class Adapter(NamedTuple):
 
     base: str  # the model's directory
     content: dict[str, Any]  # of CONFIG
-    tensors: Mapping[str, np.ndarray]
+    tensors: Mapping[str, Tensor]
 
     def added(self, name: str, tensor: np.ndarray) -> np.ndarray:
         """The tensor of this name with its addition."""
         module = PREFIX + name.removesuffix(".weight")
         if module + ENDS["a"] not in self.tensors:
             return tensor
-        a, b = (self.tensors[module + end].astype(np.float32) for end in ENDS.values())
-        product = b @ a * self._factor(module.removeprefix(PREFIX), len(a))
-        product = product.T if self.content.get("fan_in_fan_out") else product
-        if product.shape != tensor.shape:
-            raise UserError(f"the adapter's {name!r:.200} is {list(product.shape)}, the model's {list(tensor.shape)}")
-        return (tensor.astype(np.float32) + product).astype(tensor.dtype)
+        a, b = (self.tensors[module + end] for end in ENDS.values())
+        shape, turned = [b.shape[0], a.shape[1]], self.content.get("fan_in_fan_out")
+        if shape[:: -1 if turned else 1] != [*tensor.shape]:  # before a product that is larger than any memory
+            raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            low, high = (part.array.astype(np.float32) for part in (a, b))
+            product = high @ low * self._factor(module.removeprefix(PREFIX), len(low))
+            added = (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
+        if not np.isfinite(added).all():
+            raise UserError(f"{name!r:.200} with the adapter's addition has a value that is not finite")
+        return added
 
     def _factor(self, module: str, rank: int) -> float:
         alpha = _by_pattern(self.content.get("alpha_pattern"), module, self.content["lora_alpha"])
@@ -70,7 +79,7 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
         return None, directory
     content, file = read_json(directory, CONFIG), find_file(directory, TENSORS)
     opened, names = open_tensors(file)
-    tensors = {name: Tensor.of(opened, name, file).array for name in names}
+    tensors = {name: Tensor.of(opened, name, file) for name in names}
     adapter = make_adapter(content, tensors, directory / CONFIG)
     base = base_of(adapter.base, directory)
     if not (base / MODEL).exists():
@@ -78,23 +87,24 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
     return adapter, base
 
 
-def make_adapter(content: dict[str, Any], tensors: Mapping[str, np.ndarray], file: Path) -> Adapter:
+def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Adapter:
     """Checks an adapter's files; raises UserError for another kind of adapter or tensors that do not fit together."""
     for name, known in PLAIN.items():
         if content.get(name) not in known:
-            raise UserError(f"{str(file)!r} has {name} {content[name]!r:.100}: only low-rank products are read")
+            raise UserError(f"{str(file)!r} has {name} {shown(content.get(name))}: only low-rank products are read")
     base, alpha = content.get("base_model_name_or_path"), content.get("lora_alpha", math.nan)
-    if not isinstance(base, str) or type(alpha) not in (int, float) or not math.isfinite(alpha):
+    if not isinstance(base, str) or not _is_number(alpha):
         raise UserError(f"{str(file)!r} has no base_model_name_or_path and lora_alpha")
+    for name, kind in KINDS.items():
+        if not isinstance(content.get(name), (kind, NoneType)):
+            raise UserError(f"{str(file)!r} has {name} {shown(content[name])}, which must be {KINDS_IN_WORDS[kind]}")
     modules = {name.removesuffix(end) for name in tensors for end in ENDS.values() if name.endswith(end)}
-    for name, array in tensors.items():
-        if not name.startswith(PREFIX) or not name.endswith(tuple(ENDS.values())) or array.ndim != 2:
+    for name, tensor in tensors.items():
+        if not name.startswith(PREFIX) or not name.endswith(tuple(ENDS.values())) or len(tensor.shape) != 2:
             raise UserError(f"the adapter of {str(file)!r} has {name!r:.200}, which is not a low-rank product")
-        if not np.isfinite(array).all():
-            raise UserError(f"{name!r:.200} of the adapter has a value that is not finite")
     for module in modules:
-        a, b = (tensors.get(module + end, np.zeros((0, 0))) for end in ENDS.values())
-        if not len(a) or len(a) != b.shape[1]:
+        a, b = (tensors[module + end].shape if module + end in tensors else [0, 0] for end in ENDS.values())
+        if not a[0] or a[0] != b[1]:
             raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
     return Adapter(base, content, tensors)
 
@@ -168,11 +178,15 @@ def _outputs(thirds: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     return np.concatenate(columns, 1)
 
 
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= LARGEST  # NaN is not
+
+
 def _by_pattern(patterns: Any, module: str, default: float) -> float:
     """The value of the first pattern that the end of the module's name matches; patterns must be plain names."""
     for pattern, found in (patterns or {}).items():
         name = pattern.replace("\\", "")
-        if not re.fullmatch(r"[\w.]+", name) or type(found) not in (int, float):
+        if not re.fullmatch(r"[\w.]+", name) or not _is_number(found):
             raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name with a number")
         if f".{module}".endswith(f".{name}"):
             return float(found)

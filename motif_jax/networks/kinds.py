@@ -89,6 +89,11 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
             if name not in specs or name.startswith("event_"):
                 why = "is known only after an action" if name in specs else "does not exist"
                 raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} (--config.env.world)")
+            if name == BEHAVIOUR:
+                raise UserError(
+                    f"the world {world!r} gives an observation called {name!r}, a name that is taken: rename it "
+                    "(--config.env.world)"
+                )
             if not is_own(network):
                 kind_of(name, specs[name])
         if not reads:

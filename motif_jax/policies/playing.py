@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from motif_jax.config.table import shown
 from motif_jax.envs.world import plain_shape, select_specs
 from motif_jax.envs.worlds import make_world
 from motif_jax.networks.actions import draw
@@ -29,7 +30,9 @@ from motif_jax.networks.kinds import BEHAVIOUR, FIXED, from_record
 from motif_jax.policies.model import probabilities, read_policy
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, named
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec, UserError
+
+BYTES = ArraySpec((), "uint8")  # of a prompt
 
 
 class Act(NamedTuple):
@@ -170,12 +173,27 @@ class Policy:
         if not single and len(given) != count:
             raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
-            return padded([given] if single else given)
+            prompts = [given] if single else given
+            return padded([one if isinstance(one, str) else checked(name, one, BYTES) for one in prompts])
         spec, array = self._specs[name], np.asarray(given)
         shape = array.shape if single else array.shape[1:]
         if shape not in (spec.shape, plain_shape(spec.shape)):
             raise TypeError(f"{name!r} of one game must have the shape {plain_shape(spec.shape)}, not {shape}")
-        return array.reshape(count, *spec.shape)
+        return checked(name, array, spec).reshape(count, *spec.shape)
+
+
+def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:
+    """An observation in the type of its spec; raises TypeError for numbers that the spec does not allow."""
+    array, dtype = np.asarray(given), np.dtype(spec.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = array.astype(dtype) if array.dtype.kind in "biuf" else None
+    if found is None or not (np.isfinite(found).all() if dtype.kind == "f" else (found == array).all()):
+        wanted = f"finite numbers of the type {dtype}" if dtype.kind == "f" else f"numbers of the type {dtype}"
+    elif spec.categories and not ((found >= 0) & (found < spec.categories)).all():
+        wanted = f"numbers from 0 to {spec.categories - 1}"
+    else:
+        return found
+    raise TypeError(f"{name!r} must have {wanted}, not {shown(given)}")
 
 
 def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:

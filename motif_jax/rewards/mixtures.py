@@ -19,7 +19,8 @@ from motif_jax.structs import UserError
 
 Weights = tuple[float, ...]  # of a mixture, by option
 FLAG = "--config.policy.control.coefficients"
-LARGEST = 1000.0  # coefficient
+LARGEST, SMALLEST = 1000.0, 1e-6  # coefficients, beside 0; divided by their sum, they are more than 0 in float32
+LIMITS = f"a number from {SMALLEST:g} to {LARGEST:g}"
 MOST = 1024  # mixtures
 
 
@@ -32,6 +33,11 @@ def mixtures(coefficients: tuple[float, ...], options: int, sum_to_one: bool) ->
             f"{MOST:,} ({FLAG})"
         )
     found = np.array([_scaled(one, sum_to_one) for one in itertools.product(coefficients, repeat=options)], np.float32)
+    by_name: dict[str, np.ndarray] = {}
+    for one in found:
+        name = named([f"option {number + 1}" for number in range(options)], one)
+        if not np.allclose(by_name.setdefault(name, one), one, rtol=1e-5, atol=0):
+            raise UserError(f"two mixtures have the same name, {name}: choose coefficients that differ more ({FLAG})")
     found.flags.writeable = False
     return found
 
@@ -47,11 +53,15 @@ def parse_coefficients(text: str) -> tuple[float, ...]:
     """Parses `config.policy.control.coefficients`."""
     found = tuple(map(_number, text.split(",")))
     for part, level in zip(text.split(","), found, strict=True):
-        if not 0 <= level <= LARGEST:
-            raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {shown(part)} ({FLAG})")
+        if not _is_coefficient(level):
+            raise UserError(f"a coefficient must be 0 or {LIMITS}, not {shown(part)} ({FLAG})")
     if len(set(found)) < max(len(found), 2):
         raise UserError(f"mixtures need at least two coefficients, all different: {shown(text)} ({FLAG})")
     return found
+
+
+def _is_coefficient(number: float) -> bool:
+    return number == 0 or SMALLEST <= number <= LARGEST
 
 
 def _number(text: str) -> float:
@@ -97,8 +107,8 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
         if name in found:
             raise UserError(f"the option {name!r} is named twice in {text!r}")
         found[name] = _number(number) if equals else 1.0
-        if not 0 <= found[name] <= LARGEST:
-            raise UserError(f"a coefficient must be a number from 0 to {LARGEST:g}, not {number!r} ({text!r})")
+        if not _is_coefficient(found[name]):
+            raise UserError(f"a coefficient must be 0 or {LIMITS}, not {number!r} ({text!r})")
     if not any(found.values()):
         raise UserError(f"a mixture needs a coefficient above 0: {text!r}")
     return _scaled(tuple(found.get(name, 0.0) for name in names), plan["sum_to_one"])

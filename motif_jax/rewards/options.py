@@ -12,6 +12,7 @@ option. A reward is a source of docs/rewards.md, a reading that the world makes 
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -191,7 +192,10 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     if len(set(names)) < len(names):
         raise UserError(f"two options have the same name in {shown(options)} ({OPTIONS_FLAG})")
     rows = [rewards for _, rewards in parsed] + [paid]
-    sources = {name: choice for row in rows for name, (choice, _) in row.items() if choice is not None}
+    sources: dict[str, SourceChoice] = {}
+    for choice, _ in itertools.chain(*(row.values() for row in rows)):
+        if choice and sources.setdefault(choice.name, choice) != choice:
+            raise UserError(f"two rewards have the same name, {choice.name!r}: {shown(options)} ({OPTIONS_FLAG})")
     columns = (GAME, *sources)
     factors = [[row[name][1] if name in row else 0.0 for name in columns] for row in rows]
     return OptionPlan(tuple(names), tuple(sources.values()), np.array(factors, np.float32), _parse_length(length))
@@ -244,6 +248,8 @@ def _parse_sum(text: str, known: tuple[str, ...], flag: str) -> Sum:
             raise UserError(
                 f"the factor of a reward must be a number from {-MOST:g} to {MOST:g}, not {shown(last)} ({flag})"
             )
+        if factor and not np.float32(factor):
+            raise UserError(f"the factor {shown(last)} of a reward is 0 in float32 ({flag})")
         choice = _choice(name, known, flag)
         key = choice.name if choice else GAME
         if key in found:

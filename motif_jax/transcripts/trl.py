@@ -15,9 +15,10 @@ false -1; so have the last turns of the chosen and the rejected text of a prefer
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,14 +109,20 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     return Episode(tuple(turns), terminal=done)
 
 
-def write_trl(transcripts: Transcripts, file: Path, form: str) -> int:
-    """Writes transcripts in one of FORMATS, and returns the number of lines."""
-    rows = {"messages": _written_messages, "turns": _written_turns, "preferences": _written_preferences}[form]
+def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) -> int:
+    """Writes transcripts in one of FORMATS, and returns the number of lines.
+
+    `most_mib`: of an episode in the format `turns`.
+    """
+    turns = functools.partial(_written_turns, most_mib=most_mib)
+    writers: dict[str, Callable[[Transcripts], Iterator[dict[str, Any]]]] = {
+        "messages": _written_messages, "turns": turns, "preferences": _written_preferences,
+    }  # fmt: skip
     count = 0
 
     def write(opened: Any) -> None:
         nonlocal count
-        for row in rows(transcripts):
+        for row in writers[form](transcripts):
             opened.write((json.dumps(row) + "\n").encode())
             count += 1
         if not count:
@@ -136,13 +143,21 @@ def _written_messages(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
             yield {"messages": _conversation(episode.turns), "rewards": rewards, "done": episode.terminal}
 
 
-def _written_turns(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
-    for episode in _all(transcripts):
-        places = [place for place, turn in enumerate(episode.turns) if turn.is_action]
-        for place in places:
-            *prompt, said = _conversation(episode.turns[: place + 1])
-            done = episode.terminal and place == places[-1]
-            yield {"prompt": prompt, "completion": [said], "reward": episode.turns[place].reward, "done": done}
+def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str, Any]]:
+    """A line per turn of the agent; it repeats the conversation, so an episode's lines grow with its length squared."""
+    for number, episode in enumerate(_all(transcripts)):
+        messages, rewards = _conversation(episode.turns), [turn.reward for turn in episode.turns if turn.is_action]
+        ends = [place for place, message in enumerate(messages, 1) if message["role"] == AGENT]
+        sizes = [*itertools.accumulate(len(json.dumps(message)) for message in messages)]
+        if (mib := sum(sizes[end - 1] for end in ends) // 2**20) > most_mib:
+            raise UserError(
+                f"episode {number:,} has {len(ends):,} turns of the agent, whose lines would have {mib:,} MiB, and at "
+                f"most {most_mib:,} are allowed (--config.export.turns_mib, or --config.export.transcripts=messages)"
+            )
+        for end, reward in zip(ends, rewards, strict=True):
+            *prompt, said = messages[:end]
+            done = episode.terminal and end == ends[-1]
+            yield {"prompt": prompt, "completion": [said], "reward": reward, "done": done}
 
 
 def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:

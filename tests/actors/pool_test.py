@@ -1,5 +1,6 @@
 """The pool: what it records, and what it survives."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from conftest import LONG_S, ROOT, children, wait_for
 
 from motif_jax.actors.acting import RandomPolicy, answer
+from motif_jax.actors.handoff import make_batch
+from motif_jax.actors.layout import Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.worker_handle import WorkerSilence
 from motif_jax.envs.nethack.game_settings import GameSettings
@@ -19,8 +22,10 @@ from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import step_specs
 from motif_jax.structs import ArraySpec, UserCodeError, UserError
+from motif_jax.system.metrics import Timers
 
 ROLLOUT = 8
+OUTPUTS, STARTS = {"value": ArraySpec((), "float32")}, {"core": ArraySpec((3,), "float32")}
 
 
 class MessagePolicy:
@@ -352,3 +357,31 @@ def test_slots_that_nobody_returns_stop_the_games():
 def test_what_cannot_work_is_refused_before_anything_starts(options, message):
     with pytest.raises(UserError, match=message):
         make_pool(**options)
+
+
+def names_of_arrays() -> list[str]:
+    """The arrays of a pool and of its batches, without observations."""
+    with make_pool(num_workers=0, outputs=OUTPUTS, starts=STARTS, alike=2) as pool:
+        arrays = make_batch(pool, [Full(0, 0, 0)], lambda arrays: arrays, Timers(), hold=True).arrays
+        return sorted({*pool.layout.specs(), *arrays} - {name for name, _ in pool.layout.observations})
+
+
+@pytest.mark.quick
+def test_observations_that_are_called_like_another_array_are_refused_by_their_names():
+    names = names_of_arrays()
+    assert {"reward", "action", "core", "first", "game", "ended", "value", "next_episode", "num_episodes"} <= {*names}
+    for name in (*names, "place"):
+        env = {"world": "own_control:NamedWorld", "options": json.dumps({"name": name})}
+
+        def make(name=name, env=env):
+            return ActorPool(
+                env, (name,), num_workers=0, games_per_worker=2, rollout_length=4, outputs=OUTPUTS, starts=STARTS
+            )
+
+        if name == "place":
+            make().close()
+            continue
+        with pytest.raises(
+            UserError, match=rf"an observation called '{name}', a name that is taken: .*--config.env.world"
+        ):
+            make()

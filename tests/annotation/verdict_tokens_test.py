@@ -24,7 +24,7 @@ def test_neither_counts_half_and_the_mass_is_kept():
     answer = to_answer({"1": 0.5, "2": 0.2, "0": 0.1}, 300, 256, 1)
     assert answer.yes == pytest.approx(0.3125)
     assert answer.mass == pytest.approx(0.8)
-    assert answer[-3:] == (300, 256, 1)
+    assert answer[3:6] == (300, 256, 1)
 
 
 @pytest.mark.parametrize(

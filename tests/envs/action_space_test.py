@@ -49,8 +49,13 @@ def test_a_world_records_what_its_game_can_take(actions):
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        (spaces.Box(-np.inf, np.inf, (2,)), "must have finite bounds, not Box(-inf, inf, (2,), float32)"),
-        (spaces.Box(1, 1, (2,)), "must have finite bounds"),
+        (spaces.Box(-np.inf, np.inf, (2,)), "positive and finite in float32, not Box(-inf, inf, (2,), float32)"),
+        (spaces.Box(1, 1, (2,)), "must have bounds whose differences are positive and finite in float32"),
+        (spaces.Box(-3e38, 3e38, (2,)), "must have bounds whose differences are positive and finite in float32"),
+        (spaces.Box(0, 1e300, (2,), np.float64), "must have bounds whose differences are positive"),
+        (spaces.Box(1, 1 + 1e-9, (2,), np.float64), "must have bounds whose differences are positive"),
+        (spaces.Discrete(10**9), "has 1,000,000,000 values, but may have at most 65,536"),
+        (spaces.MultiDiscrete([2, 10**9]), "has 1,000,000,002 values, but may have at most 65,536"),
         (spaces.Box(0, 9, (2,), np.int64), "must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box"),
         (spaces.Box(0, 1, (0,)), "must be Discrete from 0 on"),
         (spaces.Discrete(3, start=1), "must be Discrete from 0 on"),

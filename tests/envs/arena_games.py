@@ -18,6 +18,16 @@ class ForTwo(ArenaWorld):
     moves = ("[4]",)
 
 
+class Keyed(ArenaWorld):
+    id = "TwentyQuestions-v0"
+    moves = ("[yes]",)
+
+
+class Absent(ArenaWorld):
+    id = "ScorableGames-v0"
+    moves = ("[accept]",)
+
+
 class NoMoves(ArenaWorld):
     id = "GuessTheNumber-v0"
 

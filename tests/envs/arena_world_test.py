@@ -10,7 +10,7 @@ from arena_games import Guess
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.structs import EndStatus, UserCodeError, UserError
+from motif_jax.structs import EndStatus, UserError
 
 textarena = pytest.importorskip("textarena", reason="needs TextArena: pip install textarena")
 GAMES = 10_000
@@ -95,12 +95,33 @@ def test_a_moment_is_continued_from_its_state():
         ("Short", UserError, r"begins with a text of [\d,]+ bytes, and `heard` has room for 100"),
         ("Deaf", UserError, "heard must be a whole number"),
         ("Misspelt", UserError, "TextArena has no game 'GuesTheNumber-v0': did you mean 'GuessTheNumber-v0'"),
-        ("ForTwo", UserCodeError, "number of players has to be 2"),
+        ("ForTwo", UserError, "'TicTacToe-v0' cannot be played here by one player: .*number of players has to be 2"),
+        (
+            "Keyed",
+            UserError,
+            "'TwentyQuestions-v0' cannot be played here by one player: .*OpenRouter API key not found",
+        ),
+        ("Absent", UserError, "'ScorableGames-v0' cannot be played here by one player: FileNotFoundError"),
     ],
 )
-def test_what_cannot_be_played_is_refused_before_the_first_stage(name, error, said):
-    with pytest.raises(error, match=f"{said}.*--config.env.world"):
+def test_what_cannot_be_played_is_refused_before_the_first_stage(name, error, said, monkeypatch):
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    with pytest.raises(error, match=f"{said}.*--config.env.world") as caught:
         world_of(name)
+    assert caught.type is error
+
+
+def test_a_game_that_wants_a_download_is_refused_with_one_sentence(monkeypatch):
+    def make(*_, **__):
+        raise LookupError("\n*****\n  Resource 'words' not found.\n  Please use the NLTK Downloader\n*****\n")
+
+    monkeypatch.setattr(textarena, "make", make)
+    with pytest.raises(UserError) as caught:
+        world_of("Guess")
+    assert str(caught.value) == (
+        "TextArena's 'GuessTheNumber-v0' cannot be played here by one player: LookupError: Resource 'words' not found. "
+        "Please use the NLTK Downloader (--config.env.world)"
+    )
 
 
 def test_options_that_a_game_does_not_take_are_named():

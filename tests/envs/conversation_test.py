@@ -101,3 +101,32 @@ def test_other_answers_are_refused(text):
         pass
     with pytest.raises(UserError, match="no episode is running"):
         talk.say("crane")
+
+
+WRONG = {  # the start of the sentence: sections
+    "env must be a dictionary such as {'world': 'wordle'}, not ": [None, 7, [], "wordle", [["world", "wordle"]]],
+    "env has no value ": [{"wrld": "wordle"}, {5: 1}, {None: 1}, {"babyai": 5}, {"babyai": {"x": 1}}],
+    "world must be text, not ": [{"world": value} for value in (None, 7, [], {}, True, 0.5)],
+    "options must be text, not ": [{"world": "wordle", "options": value} for value in (None, 7, [], {})],
+    "options must be a JSON object": [{"world": "wordle", "options": text} for text in ("", "[]", "null", "[" * 999)],
+    "max_episode_steps must ": [
+        {"world": world, "max_episode_steps": value}
+        for world in ("nethack", "toy", "treasure", "babyai", "wordle", "own_texts:EchoWorld")
+        for value in (-5, 0, 3.5, True, None, "5", [], {}, 2**31, float("nan"))
+    ],
+    "level must be text, not ": [{"world": "babyai", "babyai": {"level": value}} for value in (None, 7, [], {})],
+    "window must ": [{"world": "babyai", "babyai": {"window": value}} for value in (0, 65, None, "3", True)],
+    "unknown screen ": [{"screen": value} for value in ([], None, "terminl", {})],
+    "penalty_step must be ": [{"penalty_step": value} for value in (float("nan"), "1", None, 1e39, [])],
+}  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("said", "envs"), WRONG.items(), ids=WRONG)
+def test_values_of_a_client_that_are_not_of_their_kind_are_refused_with_one_sentence(said, envs):
+    for env in envs:
+        with pytest.raises(UserError) as caught:
+            Conversation(env)
+        assert caught.type is UserError, env
+        assert str(caught.value).startswith(said), (env, str(caught.value))
+        assert "(--config.env" in str(caught.value)

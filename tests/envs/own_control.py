@@ -54,3 +54,17 @@ class WithSpace(AimWorld):
         env = super().make()
         env.action_space = self.space
         return env
+
+
+class NamedWorld(AimWorld):
+    """The game, whose observation has any name."""
+
+    @property
+    def reads(self):
+        return (self.options["name"],)
+
+    def make(self):
+        name = self.options["name"]
+        return gymnasium.wrappers.TransformObservation(
+            Aim(), lambda seen: {name: seen}, spaces.Dict({name: Aim.observation_space})
+        )

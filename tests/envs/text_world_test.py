@@ -1,6 +1,7 @@
 """Worlds that are played by writing, as actors, evaluation, replays and the report see them."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from motif_jax.actors.acting import answer
 from motif_jax.actors.players import make_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
+from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.text_game import Answer
 from motif_jax.envs.world import text_action, to_row, to_text
 from motif_jax.envs.worlds import WRITTEN, make_world
 from motif_jax.episodes.pieces import Pieces
@@ -221,6 +224,33 @@ def test_a_world_of_ones_own_is_played_and_shown(workers, tmp_path):
     replay = make_replay({"world": OWN}, 4, row, track, {"player": "me", "chosen": []})
     assert [action_name(replay, step) for step in range(3)] == [to_text(line) for line in track.action]
     assert make_world({"world": OWN}).plays({"config": {"env": {"world": OWN}}, "model": {}}) == ""
+
+
+ANSWER = Answer("yes", 1.0, EndStatus.RUNNING, "")
+WRONG_ANSWERS = {  # what a game's answer() must return: wrong answers
+    "(text, reward, end, cause)": [None, "yes", 7, (), ("yes", 1.0), {}],
+    "a reward that is a finite number of float32": [
+        ANSWER._replace(reward=reward)
+        for reward in (math.nan, math.inf, -math.inf, 1e39, -4e38, None, "1", [], 1j, 10**400)
+    ],
+    "text": [ANSWER._replace(text=text) for text in (None, 7, b"yes", ["yes"])],
+    "an EndStatus as the end": [ANSWER._replace(end=end) for end in (None, "over", 7, [], 2.0)],
+}
+
+
+@pytest.mark.parametrize(("wanted", "answers"), WRONG_ANSWERS.items(), ids=WRONG_ANSWERS)
+def test_an_answer_of_ones_own_game_that_is_wrong_is_refused_with_one_sentence(wanted, answers, monkeypatch):
+    for wrong in answers:
+        monkeypatch.setattr("own_texts.Echo.answer", lambda self, text, wrong=wrong: wrong)
+        talk = Conversation({"world": OWN})
+        talk.begin(0)
+        with pytest.raises(UserError) as caught:
+            talk.say("la")
+        assert caught.type is UserError, wrong
+        assert str(caught.value).startswith(f"answer() of the game 'Echo' must return {wanted}, not "), wrong
+    monkeypatch.setattr("own_texts.Echo.open", lambda self: 7)
+    with pytest.raises(UserError, match=r"^open\(\) of the game 'Echo' must return text, not 7 "):
+        Conversation({"world": OWN}).begin(0)
 
 
 def test_the_page_on_worlds_of_ones_own_shows_one_that_is_tested():

@@ -13,7 +13,7 @@ from motif_jax.language.adapt import add_low_rank, merge_low_rank
 from motif_jax.language.hub import read_config, read_language_model, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.language.peft import CONFIG, TENSORS, write_adapter
+from motif_jax.language.peft import CONFIG, PLAIN, TENSORS, write_adapter
 from motif_jax.structs import UserError
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]], np.int32)
@@ -110,6 +110,10 @@ def change(folder, **values):
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
+def write_config(folder, content):
+    (folder / "adapter" / CONFIG).write_text(json.dumps(content))
+
+
 def change_tensors(folder, **values):
     file = folder / "adapter" / TENSORS
     tensors = load_file(file)
@@ -149,6 +153,23 @@ BAD = {
         lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.ones((3, 8), np.int32)),
         "has type I32",
     ),
+    "a product of 149 GiB": (
+        lambda folder: change_tensors(
+            folder,
+            layers__0__self_attn__q_proj__lora_A__weight=np.ones((1, 200_000), np.float16),
+            layers__0__self_attn__q_proj__lora_B__weight=np.ones((200_000, 1), np.float16),
+        ),
+        "is [200000, 200000], the model's [8, 8]",
+    ),
+    "an infinite product": (
+        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.full((3, 8), 3e38)),
+        "with the adapter's addition has a value that is not finite",
+    ),
+    "patterns in a list": (lambda folder: change(folder, alpha_pattern=["q_proj"]), "which must be a table"),
+    "another pattern": (lambda folder: change(folder, alpha_pattern={"q_proj": 10**400}), "not a module's name"),
+    "a large alpha": (lambda folder: change(folder, lora_alpha=10**400), "no base_model_name_or_path and lora_alpha"),
+    "no kind": (lambda folder: write_config(folder, {"base_model_name_or_path": "base"}), "peft_type None: only"),
+    "a list": (lambda folder: write_config(folder, [1]), "it is not a JSON object"),
     "a matrix that the model lacks": (
         lambda folder: change_tensors(folder, **{
             "base_model.model.x.lora_A.weight": np.ones((2, 8), np.float32),
@@ -176,6 +197,42 @@ def test_other_files_are_refused(what, tmp_path):
         read_language_model(tmp_path / "adapter")
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    2.5,
+    10**400,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\ud800\0",
+    [],
+    ["q"],
+    {},
+    {"q": []},
+    [[[]]],
+]
+
+
+@pytest.mark.quick
+def test_whatever_a_config_says_an_adapter_is_read_or_refused_with_one_sentence(tmp_path):
+    written("llama", tmp_path)
+    before = json.loads((tmp_path / "adapter" / CONFIG).read_text())
+    said = []
+    for name in (*before, *PLAIN, "use_rslora"):
+        for value in ODD:
+            write_config(tmp_path, before | {name: value})
+            try:
+                read_language_model(tmp_path / "adapter")
+            except UserError as error:
+                said.append(str(error))
+    assert len(said) > 100
+    assert all(len(sentence.splitlines()) == 1 and len(sentence) < 500 for sentence in said)
 
 
 @pytest.mark.quick

@@ -13,7 +13,7 @@ from motif_jax.envs.nethack.world import FRAME_WORLDS
 from motif_jax.envs.worlds import WORLDS, WRITTEN, make_world
 from motif_jax.networks import presets
 from motif_jax.networks.general import CategoryPart, GridPart, TextPart, VectorPart, in_blocks
-from motif_jax.networks.kinds import FIXED, check_reads, from_record, kind_of, to_record
+from motif_jax.networks.kinds import BEHAVIOUR, FIXED, check_reads, from_record, kind_of, to_record
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
 from motif_jax.policies.model import make_policy_model
 from motif_jax.structs import ArraySpec, UserError
@@ -189,6 +189,12 @@ def test_what_a_network_reads_must_exist():
         check_reads("general", {"radar": ArraySpec((4, 4), "float32")}, ("radar",), "mine")
     with pytest.raises(UserError, match="`reads` of the world 'mine' is empty"):
         check_reads("general", SPECS, (), "mine")
+    with pytest.raises(UserError, match="an observation called 'behaviour', a name that is taken"):
+        check_reads("general", {BEHAVIOUR: SPECS["gold"]}, (BEHAVIOUR,), "mine")
+    with pytest.raises(
+        UserError, match="no encoder reads the observation 'seed', .* as category of 1,000,000,000 values"
+    ):
+        check_reads("general", {"seed": ArraySpec((), "int32", "category", 10**9)}, ("seed",), "mine")
 
 
 @pytest.mark.quick

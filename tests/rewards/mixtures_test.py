@@ -52,6 +52,8 @@ def test_without_options_there_is_no_plan():
     ("controller=gold,stairs", "game", "auto", "an option needs another name than 'controller'"),
     ("gold:nan,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not 'nan'"),
     ("gold:1e9,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not '1e9'"),
+    ("gold:1e-60+stairs,stairs", "game", "auto", "the factor '1e-60' of a reward is 0 in float32"),
+    ("gold+a.b:C,d.e:C", "game", "auto", "two rewards have the same name, 'C': 'gold+a.b:C,d.e:C'"),
     ("gold+gold:2,stairs", "game", "auto", "the reward 'event_gold' is named twice in 'gold+gold:2'"),
     ("a=gold,a=stairs,a2=gold", "game", "auto", "two options have the same name"),
     ("2 x=gold,stairs", "game", "auto", "the name of an option has letters, digits and underscores, not '2 x'"),
@@ -85,7 +87,7 @@ def test_other_values_must_fit_options(name, value, sentence):
 
 @pytest.mark.parametrize(("values", "sentence"), [
     ({"controller_chooses": "mixtures", "options": "", "controller": ""}, "mixtures need options to mix"),
-    ({"control": {"coefficients": "some"}}, "a coefficient must be a number from 0 to 1000, not 'some'"),
+    ({"control": {"coefficients": "some"}}, "a coefficient must be 0 or a number from 1e-06 to 1000, not 'some'"),
 ])  # fmt: skip
 def test_values_of_mixtures_are_checked_before_training(values, sentence):
     config = get_config("options.py", "treasure")
@@ -147,9 +149,10 @@ def test_a_person_sets_any_mixture(text, weights):
 @pytest.mark.parametrize(("text", "sentence"), [
     ("gould=1", "mixes the options gold, down, not 'gould': did you mean 'gold'?"),
     ("gold=1+gold=2", "the option 'gold' is named twice in 'gold=1+gold=2'"),
-    ("gold=nan", "a coefficient must be a number from 0 to 1000, not 'nan'"),
-    ("gold=-1", "a coefficient must be a number from 0 to 1000, not '-1'"),
-    ("gold=", "a coefficient must be a number from 0 to 1000, not ''"),
+    ("gold=nan", "a coefficient must be 0 or a number from 1e-06 to 1000, not 'nan'"),
+    ("gold=-1", "a coefficient must be 0 or a number from 1e-06 to 1000, not '-1'"),
+    ("gold=1e-60", "a coefficient must be 0 or a number from 1e-06 to 1000, not '1e-60'"),
+    ("gold=", "a coefficient must be 0 or a number from 1e-06 to 1000, not ''"),
     ("gold=0", "a mixture needs a coefficient above 0: 'gold=0'"),
     ("", "mixes the options gold, down, not ''"),
 ])  # fmt: skip
@@ -168,8 +171,10 @@ def test_a_policy_without_options_has_none_to_play():
 @pytest.mark.parametrize(("options", "levels", "sentence"), [
     ("gold,stairs", "0", "mixtures need at least two coefficients, all different: '0'"),
     ("gold,stairs", "0,1,1.0", "mixtures need at least two coefficients, all different: '0,1,1.0'"),
-    ("gold,stairs", "0,-1", "a coefficient must be a number from 0 to 1000, not '-1'"),
-    ("gold,stairs", "0,,1", "a coefficient must be a number from 0 to 1000, not ''"),
+    ("gold,stairs", "0,-1", "a coefficient must be 0 or a number from 1e-06 to 1000, not '-1'"),
+    ("gold,stairs", "0,1e-60", "a coefficient must be 0 or a number from 1e-06 to 1000, not '1e-60'"),
+    ("gold,stairs", "1,1.0001", "two mixtures have the same name, option 1=0.5+option 2=0.5: choose coefficients that"),
+    ("gold,stairs", "0,,1", "a coefficient must be 0 or a number from 1e-06 to 1000, not ''"),
     ("gold,stairs,game", "0,1,2,3,4,5,6,7,8,9,10", "11 coefficients for each of 3 options are 1,331 mixtures, more"),
     ("gold+stairs,game", "0,1", "options that are mixed need names of letters, digits and underscores, as in NAME="),
 ])  # fmt: skip

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
 from conftest import get_config
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -130,6 +131,31 @@ def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     shutil.rmtree(workdir / "audit")
     audit.run(config, workdir)
     assert read_json(workdir / "audit/audit.json") == broken
+
+
+def test_questions_that_a_failing_server_refused_are_asked_again(workdir, capsys):
+    with ChatServer(lambda number, body: "400") as chat:
+        config = settings()
+        config.annotate.backend, config.annotate.server.url = "server", chat.url
+        with pytest.raises(UserError, match="the server refuses the questions: it answers 400"):
+            audit.run(config, workdir)
+        assert set(read_json(workdir / "audit/answers.json")["answers"]) == {None}
+
+        chat.fault = lambda number, body: "400" if number % 7 == 3 else ""
+        audit.run(config, workdir)
+        before = read_json(workdir / "audit/answers.json")["answers"]
+        refused = [at for at, answer in enumerate(before) if answer is None]
+        assert 0 < len(refused) < len(before) / 2
+        assert f"audit: the server refused {len(refused)} questions; the same command" in capsys.readouterr().out
+        assert not audit.is_complete(config, workdir)
+
+        chat.fault = lambda number, body: ""
+        audit.run(config, workdir)
+        assert f"{len(before) - len(refused)} are answered" in capsys.readouterr().out  # only the others are asked
+        after = read_json(workdir / "audit/answers.json")["answers"]
+        assert None not in after
+        assert [at for at, answer in enumerate(before) if answer != after[at]] == refused
+        assert audit.is_complete(config, workdir)
 
 
 def test_a_judge_that_answers_nothing_does_not_end_the_audit(workdir):

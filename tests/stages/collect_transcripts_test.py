@@ -52,7 +52,7 @@ def test_branches_follow_their_game_and_share_its_beginning(tmp_path):
 
 def test_a_reward_that_is_not_finite_is_named_with_its_game_and_the_world(tmp_path):
     with pytest.raises(
-        UserError, match=r"^game 0 cannot be recorded: its reward nan is not finite .*--config.env.world"
+        UserError, match=r"^answer\(\) of the game .Bottomless. must return a reward .*, not nan \(--config.env.world"
     ):
         run(tmp_path, env__world="own_texts:BottomlessWorld", collect__collector="random")
 

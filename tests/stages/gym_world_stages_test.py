@@ -41,6 +41,9 @@ def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
     act = policy({"observation": np.zeros(4, np.float32), "message": np.zeros(256, np.uint8)})
     assert act.probabilities.shape == (2,)
     assert act.probabilities.sum() == pytest.approx(1)
+    for wrong in (np.nan, np.inf, 1e39, 1j, "a", None):
+        with pytest.raises(TypeError, match="^'observation' must have finite numbers of the type float32, not "):
+            policy({"observation": np.array([0, 0, 0, wrong]), "message": np.zeros(256, np.uint8)})
     assert gymnasium.spec("CartPole-v1").max_episode_steps > 50
     config.evaluate.update({"episodes": 4, "num_workers": 0, "beside": "", "replays": "best", "games_per_worker": 2})
     evaluate.check(config)

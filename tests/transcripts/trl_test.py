@@ -41,7 +41,7 @@ def say(role, content):
 @pytest.mark.quick
 def test_messages_are_read_back_as_they_were(store, tmp_path):
     file = tmp_path / "all.jsonl"
-    assert write_trl(store, file, "messages") == 4
+    assert write_trl(store, file, "messages", 1) == 4
     assert list(read_trl(file)) == EPISODES
     assert rows(file)[2] == {
         "messages": [say("user", "Talk."), say("assistant", "hello")],
@@ -53,7 +53,7 @@ def test_messages_are_read_back_as_they_were(store, tmp_path):
 @pytest.mark.quick
 def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
     file = tmp_path / "all.jsonl"
-    assert write_trl(store, file, "turns") == sum(turn.is_action for one in EPISODES for turn in one.turns) == 6
+    assert write_trl(store, file, "turns", 1) == sum(turn.is_action for one in EPISODES for turn in one.turns) == 6
     second = rows(file)[1]
     assert second["prompt"] == [say("user", "Guess."), say("assistant", "crane"), say("user", "no")]
     assert second["completion"] == [say("assistant", "abide")]
@@ -64,7 +64,7 @@ def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
 def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tmp_path):
     """Of the three games, the worst (-3) is compared with the best (-1); the middle one and the talk stay alone."""
     file = tmp_path / "all.jsonl"
-    assert write_trl(store, file, "preferences") == 1
+    assert write_trl(store, file, "preferences", 1) == 1
     prompt, good, bad = [say("user", "Guess.")], [say("assistant", "crane")], [say("assistant", "other")]
     assert rows(file) == [{"prompt": prompt, "chosen": good, "rejected": bad}]
     better, worse = read_trl(file)
@@ -82,14 +82,14 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
         writer.add(episode)
     store = writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
     file = tmp_path / "all.jsonl"
-    assert write_trl(store, file, "messages") == 2  # not the one without the agent
+    assert write_trl(store, file, "messages", 1) == 2  # not the one without the agent
     assert list(read_trl(file)) == [wordle, other]
     for form in FORMATS:
-        write_trl(store, file, form)
+        write_trl(store, file, form, 1)
         for row in rows(file):
             said = row.get("messages") or [*row["prompt"], *row.get("completion", row.get("chosen"))]
             assert [one["role"] == "assistant" for one in said] == [bool(place % 2) for place in range(len(said))]
-    write_trl(store, file, "turns")
+    write_trl(store, file, "turns", 1)
     assert [row["done"] for row in rows(file)] == [False, False, False, True]
     labels = lines(tmp_path, *({"prompt": "a", "completion": "b", "label": label} for label in (True, False)))
     assert [episode.turns[-1].reward for episode in read_trl(labels)] == [1.0, -1.0]
@@ -101,8 +101,30 @@ def test_no_preferences_are_a_sentence_and_not_an_empty_file(tmp_path):
     writer.add(EPISODES[2])
     store = writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
     with pytest.raises(UserError, match="so there are no preferences"):
-        write_trl(store, tmp_path / "all.jsonl", "preferences")
+        write_trl(store, tmp_path / "all.jsonl", "preferences", 1)
     assert not (tmp_path / "all.jsonl").exists()
+
+
+@pytest.mark.quick
+def test_a_long_conversation_is_not_written_as_turns_beyond_the_bound(tmp_path):
+    """A pair of messages has 131 + 136 = 267 bytes: 267 * 2,000 * 2,001 / 2 = 509.6 MiB."""
+    long = Episode((Turn("x" * 100), Turn("y" * 100, 0.0)) * 2000, terminal=True)
+    writer = TranscriptWriter()
+    writer.add(EPISODES[0])
+    writer.add(long)
+    writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
+    config, workdir = get_config(), tmp_path / "run"
+    config.export.transcripts, config.export.turns_mib = "turns", 10
+    with pytest.raises(UserError) as caught:
+        export.run(config, workdir)
+    assert str(caught.value) == (
+        "episode 1 has 2,000 turns of the agent, whose lines would have 509 MiB, and at most 10 are allowed "
+        "(--config.export.turns_mib, or --config.export.transcripts=messages)"
+    )
+    assert not list((workdir / "trl").glob("*"))
+    config.export.transcripts = "messages"
+    export.run(config, workdir)
+    assert (workdir / "trl/messages.jsonl").stat().st_size < 2**20
 
 
 @pytest.mark.quick
@@ -167,7 +189,7 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
 @pytest.mark.skipif(not os.environ.get("TRL_PYTHON"), reason="TRL_PYTHON does not name a Python with TRL")
 def test_trl_trains_on_what_is_written(store, tmp_path):
     for form in FORMATS:
-        write_trl(store, tmp_path / f"{form}.jsonl", form)
+        write_trl(store, tmp_path / f"{form}.jsonl", form, 1)
     command = [os.environ["TRL_PYTHON"], str(Path(__file__).with_name("trl_trainers.py")), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

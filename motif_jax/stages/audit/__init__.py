@@ -13,6 +13,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, Tables, Whole, check_values, table_of, value
+from motif_jax.console import print_line
 from motif_jax.envs.protocols import by_protocol
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
@@ -82,8 +83,10 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
 
     # ---- what they show
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers))
-    write_json(workdir / "audit" / FILE, record | {"stamp": stamp})
+    write_json(workdir / "audit" / FILE, record | {"stamp": "" if answers.refused else stamp})
     tell(record, workdir / "audit" / FILE)
+    if answers.refused:
+        print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
 
 
 STAGE = Stage(

@@ -46,7 +46,8 @@ def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator, st
                 due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(found[at])}
                 kept = time.monotonic()
                 for question, answer in annotator.answers(list(due)):
-                    found[due[question]] = UNREADABLE if answer.yes is None else answer.yes
+                    if not answer.refused:
+                        found[due[question]] = UNREADABLE if answer.yes is None else answer.yes
                     if time.monotonic() - kept > WRITE_EVERY_S:
                         keep()
                         kept = time.monotonic()
@@ -61,8 +62,9 @@ def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator, st
             keep()
     finally:
         annotator.close()
+    refused = int(np.isnan(found).sum())
     found[found == UNREADABLE] = np.nan
-    return JudgeAnswers(found[:count], found[count:])
+    return JudgeAnswers(found[:count], found[count:], refused)
 
 
 def _kept(file: Path, stamp: str, count: int) -> np.ndarray:

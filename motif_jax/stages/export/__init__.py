@@ -19,7 +19,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.config.table import PATH, Tables, Text, check_values, table_of, value
+from motif_jax.config.table import PATH, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.console import print_line
 from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.envs.worlds import check_world
@@ -44,6 +44,9 @@ class Export:
     about: str = value("", Text(longest=2000), "sentences of your own for the card")
     transcripts: str = value(
         "none", Text(("none", *FORMATS)), "write transcripts for TRL's trainers instead (docs/transcripts.md)"
+    )
+    turns_mib: int = value(
+        100, Whole(1), "most MiB of an episode with transcripts=turns, where each line repeats the conversation"
     )
     language: str = value(
         "none",
@@ -139,7 +142,7 @@ def export_transcripts(config: ConfigDict, workdir: Path) -> None:
     form = config.export.transcripts
     file = Path(config.export.to) if config.export.to else workdir / f"trl/{form}.jsonl"
     transcripts = Transcripts(Path(config.transcripts.path) if config.transcripts.path else workdir / "transcripts")
-    count = write_trl(transcripts, file, form)
+    count = write_trl(transcripts, file, form, config.export.turns_mib)
     print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from motif_jax.actors.handoff import Arrays
+from motif_jax.actors.layout import ENDED
 from motif_jax.devices.mesh import shard
 from motif_jax.envs.world import waited
 from motif_jax.learner.update import Rollouts
@@ -55,13 +56,15 @@ def make_place(
         if plan or grouped:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
         paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
-        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
+        rows: dict[str, Any] = {
+            key: arrays[key] for key in Rollouts._fields if key in arrays and key not in model.reads
+        }
         seen = {key: arrays[key] for key in model.reads}
         rows |= {"observations": model.encode(seen), "moments": moments}
         if plan:
             rows["control"] = {key: arrays[key] for key in CHOICES}
         if grouped:
-            rows = in_groups(rows, arrays["ended"], seen, grouped)
+            rows = in_groups(rows, arrays[ENDED], seen, grouped)
         return Placed(
             rollouts=shard(Rollouts(**rows), mesh, axis=1),
             rewards=rewards,
