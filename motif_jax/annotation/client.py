@@ -1,27 +1,38 @@
-"""Backend `server`: any endpoint for OpenAI's chat completions, such as vLLM's server.
+"""A judge behind an OpenAI-compatible URL, such as vLLM's server, by chat completions.
 
-At most `in_flight` questions are in flight. `endpoint.py` repeats each one after failures, cut connections and
+At most `in_flight` questions are in flight. system/http.py repeats each one after failures, cut connections and
 restarts. A question that keeps failing while others succeed is given up, and its answer stays unknown. When the server
 fails for good, the job stops and keeps its answers.
 
 Requests run in an event loop on another thread, which signals do not interrupt; the caller waits on a queue.
+
+    python -m motif_jax.annotation.client URL MODEL     status 0 if the server has the model (launch/slurm/oni.sbatch)
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
+import sys
 import threading
+import time
 from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
-from motif_jax.annotation.endpoint import KEY, MODEL, URL, Endpoint, Refused
 from motif_jax.annotation.prompts import Message, QuestionTemplate
 from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
+from motif_jax.console import clean, print_line
+from motif_jax.structs import UserError
+from motif_jax.system.http import NO_ACCESS, Down, Failed, HttpClient, Refused
 
+URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
+PATIENCE = "--config.annotate.server.patience_s"
+LOOK_EVERY_S = 0.25  # between attempts to reach a server that is starting
+LONGEST_NAME = 300  # characters; models with longer names are not used
 GIVEN_UP_IN_A_ROW = 20  # questions; then the job stops, because the server is at fault
 TOP_LOGPROBS = 20  # the usual limit of servers
 ROUNDING = 0.01  # a log-probability may exceed 0 by this
@@ -32,7 +43,7 @@ PATH = "/chat/completions"
 Result = TypeVar("Result")
 
 
-class Server:
+class ChatClient:
     """An annotator that asks a model over HTTP."""
 
     def __init__(
@@ -65,7 +76,7 @@ class Server:
           prefill: mode score: begin the model's answer with "(", as vLLM's server allows.
           extra: further fields of the request; None removes a field.
         """
-        self._endpoint = Endpoint(url, URL, timeout_s, patience_s, key, KEY)
+        self._http = HttpClient(url, URL, timeout_s, patience_s, key, KEY)
         self._prompt, self._sampling = prompt, sampling
         self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
         self._constrain = True  # use structured outputs when asking again, until the server refuses them
@@ -74,7 +85,7 @@ class Server:
         self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
         self._thread.start()
         try:
-            self.model = self._start(self._endpoint.find_model(model, start_s)).result()
+            self.model = self._start(find_model(self._http, model, start_s)).result()
         except BaseException:
             self.close()
             raise
@@ -125,7 +136,7 @@ class Server:
             return
         try:
             with contextlib.suppress(TimeoutError):  # the machine is busy; the connections end with the process
-                self._start(self._endpoint.disconnect()).result(CLOSING_S)
+                self._start(self._http.disconnect()).result(CLOSING_S)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(CLOSING_S)
@@ -142,6 +153,9 @@ class Server:
         try:
             answer = await (self._score(messages) if self._sampling is None else self._reason(messages))
             self._given_up_in_a_row = 0
+        except Down as down:
+            flags = KEY if down.status in NO_ACCESS else f"{URL}, {PATIENCE}"
+            raise Incomplete(f"{down} ({flags})") from None
         except Refused as refused:
             self._given_up_in_a_row += 1
             if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW:
@@ -208,18 +222,57 @@ class Server:
     async def _complete(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         fields = {"model": self.model, "messages": messages} | options | self._extra
         body = {name: value for name, value in fields.items() if value is not None}
-        return await self._endpoint.until_good(PATH, self._with_content, json=body)
 
-    def _with_content(self, reply: dict[str, Any]) -> dict[str, Any]:
-        """The reply itself; raises an error if it has no content."""
-        self._content(reply)
-        return reply
+        def checked(reply: dict[str, Any]) -> dict[str, Any]:
+            self._content(reply)  # raises an error if it has no content
+            return reply
+
+        return await self._http.until_good(PATH, checked, json=body)
 
     def _content(self, reply: dict[str, Any]) -> str:
         content = reply["choices"][0]["message"]["content"]
         # `content` is None if a model wrote only its reasoning. Lone surrogates cannot be written to a file.
         text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
-        return self._endpoint.without_key(text)
+        return self._http.without_key(text)
+
+
+async def find_model(http: HttpClient, model: str, start_s: float) -> str:
+    """Checks that the server answers, accepts the key and has `model` ("": exactly one); returns its name."""
+    deadline = time.monotonic() + start_s
+    while True:
+        try:
+            left_s = max(deadline - time.monotonic(), LOOK_EVERY_S)
+            reply = await http.attempt("GET", "/models", left_s)
+            names = [entry["id"] for entry in reply["data"]]
+            break
+        except (KeyError, TypeError):
+            raise UserError(
+                f"{http.url!r} is not an OpenAI-compatible endpoint: it has no list of models ({URL})"
+            ) from None
+        except Failed as failed:
+            if failed.status == 404 and model:
+                return model  # this server does not list its models
+            if failed.status in NO_ACCESS:
+                raise UserError(f"{http.no_access(failed.status)} ({KEY})") from None
+            if not http.may_change(failed.status):
+                raise UserError(f"the server at {http.url!r} does not list its models: {failed} ({URL})") from None
+            if time.monotonic() > deadline:
+                raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL})") from None
+        await asyncio.sleep(LOOK_EVERY_S)
+    known = [name for name in names if _is_name(name) and http.without_key(name) == name]
+    if model in known:
+        return model
+    if not model and len(names) == len(known) == 1:
+        return known[0]
+    what = f"has no model {model!r}" if model else "has several models" if known else "has no model yet"
+    unusable = f", and {len(names) - len(known)} whose names cannot be used" if len(known) < len(names) else ""
+    listed = f"it has {clean(', '.join(known[:8])) or 'none'}{unusable}"
+    raise UserError(f"the server at {http.url!r} {what}: {listed} ({MODEL})")
+
+
+def _is_name(name: Any) -> bool:
+    """Whether `name` is safe to print, record and send as the name of a model."""
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
@@ -259,3 +312,20 @@ def _tokens(reply: dict[str, Any]) -> tuple[int, int, int]:
 
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**31 else 0
+
+
+async def check_server(url: str, model: str) -> None:
+    """Raises UserError unless the server answers within 5 seconds and has the model; the key is MOTIF_JAX_API_KEY."""
+    http = HttpClient(url, URL, timeout_s=5.0, patience_s=5.0, key=os.environ.get("MOTIF_JAX_API_KEY", ""))
+    try:
+        await find_model(http, model, start_s=5.0)
+    finally:
+        await http.disconnect()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(check_server(*sys.argv[1:]))
+    except UserError as error:
+        print_line(str(error))
+        sys.exit(75)  # EX_TEMPFAIL: try again
