@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
 from motif_jax.annotation.prompts import Message, QuestionTemplate
@@ -40,7 +40,17 @@ SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
 CLOSING_S = 5.0
 PATH = "/chat/completions"
+END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
 Result = TypeVar("Result")
+Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
+
+
+class Reply(NamedTuple):
+    """What a reply has."""
+
+    text: str
+    logprobs: Any  # not checked
+    tokens: Tokens
 
 
 class ChatClient:
@@ -95,26 +105,20 @@ class ChatClient:
 
         At a pause it yields the answers that have arrived, and asks for the next question without waiting.
         """
-        source = iter(questions)
+        source, failure = iter(questions), None
         waiting: set[Future[tuple[Question, QuestionAnswer]]] = set()
         done: queue.SimpleQueue[Future[tuple[Question, QuestionAnswer]]] = queue.SimpleQueue()
-        failure: BaseException | None = None
-        ended = False
         try:
             while True:
-                paused = False
-                while failure is None and not ended and not paused and len(waiting) < self._in_flight:
-                    try:
-                        question = next(source)
-                    except StopIteration:
-                        ended = True
-                        break
-                    if question is PAUSE:
-                        paused = True
+                question: Question | str | None = NOT_DRAWN
+                while failure is None and len(waiting) < self._in_flight:
+                    question = next(source, END)
+                    if not isinstance(question, Question):
                         break
                     future = self._start(self._answer(question))
                     waiting.add(future)
                     future.add_done_callback(done.put)
+                paused = question is PAUSE
                 if paused and done.empty():
                     continue
                 if not waiting or (failure is not None and done.empty()):
@@ -173,7 +177,7 @@ class ChatClient:
         try:
             places = [
                 shares((_token(top["token"]), _logprob(top["logprob"])) for top in place["top_logprobs"])
-                for place in reply["choices"][0]["logprobs"]["content"]
+                for place in reply.logprobs["content"]
             ]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise Refused(
@@ -184,29 +188,26 @@ class ChatClient:
             best = max(best, place, key=lambda found: sum(found.values()))
             if sum(best.values()) >= 0.5:
                 break
-        return to_answer(best, *_tokens(reply), one=self._prompt.one)
+        return to_answer(best, *reply.tokens, one=self._prompt.one)
 
     async def _reason(self, messages: list[Message]) -> QuestionAnswer:
         assert self._sampling is not None
         options = self._sampling._asdict()
         del options["top_k"]  # not in the standard; `extra` can add it
-        reply = await self._complete(messages, options)
-        written = self._content(reply)
-        said = _shortened(written)
-        answer = QuestionAnswer(self._prompt.read(written), said, 1.0, *_tokens(reply))
-        if answer.yes is not None:
-            return answer
+        first = await self._complete(messages, options)
+        said = _shortened(first.text)
+        if (verdict := self._prompt.read(first.text)) is not None:
+            return QuestionAnswer(verdict, said, 1.0, *first.tokens)
         try:
-            reply = await self._ask_again(self._prompt.again(messages, said), options | {"temperature": 0})
+            again = await self._ask_again(self._prompt.again(messages, said), options | {"temperature": 0})
         except Refused as refused:
-            return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
-        text = self._content(reply)
-        before = answer.prompt_tokens, answer.cached_tokens, answer.output_tokens
-        totals = [old + new for old, new in zip(before, _tokens(reply), strict=True)]
-        verdict = self._prompt.read(text)
-        return QuestionAnswer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
+            said = f"{said}\n[asked again] the server gave no answer: {refused}"
+            return QuestionAnswer(None, said, 1.0, *first.tokens)
+        tokens = (one + other for one, other in zip(first.tokens, again.tokens, strict=True))
+        said = f"{said}\n[asked again] {_shortened(again.text)}"
+        return QuestionAnswer(self._prompt.read(again.text), said, 1.0, *tokens)
 
-    async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> Reply:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""
         if self._constrain and self._prompt.verdicts:
             try:
@@ -219,21 +220,18 @@ class ChatClient:
         self._constrain = False  # the server answers without structured outputs
         return reply
 
-    async def _complete(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
+    async def _complete(self, messages: list[Message], options: dict[str, Any]) -> Reply:
         fields = {"model": self.model, "messages": messages} | options | self._extra
         body = {name: value for name, value in fields.items() if value is not None}
+        return await self._http.until_good(PATH, self._read, json=body)
 
-        def checked(reply: dict[str, Any]) -> dict[str, Any]:
-            self._content(reply)  # raises an error if it has no content
-            return reply
-
-        return await self._http.until_good(PATH, checked, json=body)
-
-    def _content(self, reply: dict[str, Any]) -> str:
-        content = reply["choices"][0]["message"]["content"]
+    def _read(self, reply: dict[str, Any]) -> Reply:
+        """Raises an error if the reply has no content."""
+        choice = reply["choices"][0]
+        content = choice["message"]["content"]
         # `content` is None if a model wrote only its reasoning. Lone surrogates cannot be written to a file.
         text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
-        return self._http.without_key(text)
+        return Reply(self._http.without_key(text), choice.get("logprobs"), _tokens(reply))
 
 
 async def find_model(http: HttpClient, model: str, start_s: float) -> str:
@@ -301,7 +299,7 @@ def _logprob(value: Any) -> float:
     return min(number, 0.0)
 
 
-def _tokens(reply: dict[str, Any]) -> tuple[int, int, int]:
+def _tokens(reply: dict[str, Any]) -> Tokens:
     usage = reply.get("usage")
     if not isinstance(usage, dict):
         return 0, 0, 0

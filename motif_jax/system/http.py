@@ -7,7 +7,7 @@ busy: before, it may be restarting. A server without a successful reply for `pat
 
 A reply is read up to MAX_REPLY_BYTES and within `timeout_s`, headers included. It is not decompressed, its cookies are
 ignored, and redirects are not followed. The key is removed from all texts of the server, and quotes of them are one
-short line without control characters. The package `openai` has none of these bounds, and would save five lines.
+short line without control characters. (The package `openai` has none of these bounds; with it, all of this would stay.)
 """
 
 from __future__ import annotations
