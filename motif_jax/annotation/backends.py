@@ -48,7 +48,7 @@ BACKENDS = {
 }  # fmt: skip
 
 
-class Backend(abc.ABC):
+class Described(abc.ABC):
     """What labels pairs, as a section `annotate` of the config describes it; nothing is opened yet."""
 
     def __init__(self, section: ConfigDict, texts: Texts, seed: int, one: bool = False, verdicts: bool = False):
@@ -77,7 +77,7 @@ class Backend(abc.ABC):
         return facts
 
 
-class CaptionBackend(Backend):
+class CaptionBackend(Described):
     """A judge of captions."""
 
     is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
@@ -298,7 +298,7 @@ class RuleServer(Server):
         return section.backend
 
 
-class Oracle(Backend):
+class Oracle(Described):
     """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
 
     needs = ""  # the file of the dataset with these numbers, without ".npy"
@@ -365,6 +365,7 @@ class Chance(Oracle):
         return np.stack([1 - second, second], -1)
 
 
+Backend = CaptionBackend | Oracle
 OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, or what tests put in its place
 
 
@@ -373,11 +374,11 @@ def opened(backend: CaptionBackend) -> Annotator:
     return backend.open()
 
 
-def find_backend(section: ConfigDict) -> type[Backend]:
+def find_backend(section: ConfigDict) -> type[CaptionBackend] | type[Oracle]:
     """The class of the backend that a section `annotate` names; raises UserError if there is none."""
     path = BACKENDS.get(section.backend, section.backend)
     found = load_class(path, "judge", FLAG)
-    if not (isinstance(found, type) and issubclass(found, Backend)):
+    if not (isinstance(found, type) and issubclass(found, CaptionBackend | Oracle)):
         raise UserError(f"the judge {path!r} must be a subclass of {CaptionBackend.__module__}:CaptionBackend ({FLAG})")
     return found
 

@@ -1,10 +1,11 @@
 """Backends: what their answers depend on keeps caches, shards and online rewards of two judges apart."""
 
+import ast
 import json
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import ROOT, get_config
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
@@ -199,6 +200,16 @@ def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, fact
 def test_caches_about_one_caption_of_version_0_1_are_read(backend, folder, tmp_path):
     made = backend_of(one=True, backend=backend)
     assert folder_of(made, tmp_path, model_of(made) or "judge") == folder
+
+
+def test_nobody_compares_names_of_backends():
+    """A backend has all the answers about itself: what is asked by its name is forgotten for the next one."""
+    for file in sorted((ROOT / "motif_jax").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Compare):
+                names = {ast.unparse(one).rpartition(".")[2] for one in (node.left, *node.comparators)}
+                texts = [one for one in ast.walk(node) if isinstance(one, ast.Constant) and one.value in BACKENDS]
+                assert not ("backend" in names and texts), f"{file}: {ast.unparse(node)}"
 
 
 def test_rules_are_not_cached_and_models_are(tmp_path):

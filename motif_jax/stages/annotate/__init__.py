@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, Oracle, opened
+from motif_jax.annotation.backends import OpenBackend, Oracle, opened
 from motif_jax.config.table import Tables, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
@@ -77,7 +77,6 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
     for other in filter(None, section.compare_with.split(",")):
         check_merged(dataset, other)
         dataset.preference(other)
-    started = time.monotonic()
     backend = make_backend(config, dataset)
     facts = make_facts(backend, section, dataset)
     if isinstance(backend, Oracle):
@@ -100,12 +99,9 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
         with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
             write_config(folder, config)
             if isinstance(backend, Oracle):
-                wanted = rows[rows < (section.max_pairs or np.inf)]
-                shard.set(np.arange(len(wanted)), backend.answer(dataset, wanted), 0.0)
-                unknown = int((shard.codes == Preference.UNKNOWN).sum())
-                log = {NOT_ASKED: unknown, "seconds": round(time.monotonic() - started, 1)}
-                shard.commit(len(wanted) == len(rows), log)
-            elif isinstance(backend, CaptionBackend) and questions is not None:
+                ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
+            else:
+                assert questions is not None
                 AnnotationJob(config, backend, questions, shard, rows).run(open_backend)
 
     # ---- merge
@@ -120,6 +116,15 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, backend, workdir, dataset, name, questions, merged)
     print_line(f"annotate: labels in {labels}, page: {page}")
+
+
+def ask_oracle(oracle: Oracle, dataset: PairDataset, shard: Shard, wanted: np.ndarray) -> None:
+    """Labels the first rows of a shard, `wanted`."""
+    started = time.monotonic()
+    shard.set(np.arange(len(wanted)), oracle.answer(dataset, wanted), 0.0)
+    unknown = int((shard.codes == Preference.UNKNOWN).sum())
+    log = {NOT_ASKED: unknown, "seconds": round(time.monotonic() - started, 1)}
+    shard.commit(len(wanted) == len(shard.codes), log)
 
 
 STAGE = Stage(

@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer, batched
-from motif_jax.annotation.backends import Backend, CaptionBackend, Prompted
+from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, Prompted
 from motif_jax.annotation.cache import read_answers
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
@@ -58,7 +58,7 @@ def write_page(
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
     summary: dict[str, Any] = {}
-    if questions is not None and isinstance(backend, CaptionBackend):
+    if questions is not None and not isinstance(backend, Oracle):
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
         evidence = _evidence(backend, questions, logs, top, label)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.backends import BACKENDS, Backend, CaptionBackend, Oracle, find_backend
+from motif_jax.annotation.backends import BACKENDS, Backend, Oracle, find_backend
 from motif_jax.annotation.prompts import MODES, VERSIONS
 from motif_jax.config.table import (
     MANY_SECONDS,
@@ -192,7 +192,7 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    is_model = isinstance(backend, CaptionBackend) and backend.is_model
+    is_model = not isinstance(backend, Oracle) and backend.is_model
     if section.samples > 1 and (not is_model or section.mode != "reason"):
         raise UserError(
             f"only a model in mode reason answers in samples, and samples = {section.samples} "
@@ -205,7 +205,7 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
         )
     if section.order != "as_now" and isinstance(backend, Oracle):
         raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
-    in_process = isinstance(backend, CaptionBackend) and backend.in_process
+    in_process = not isinstance(backend, Oracle) and backend.in_process
     if section.order == "disagreement" and (section.num_shards > 1 or in_process):
         raise UserError(
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
@@ -242,7 +242,7 @@ def make_facts(backend: Backend, section: ConfigDict, dataset: PairDataset) -> d
     beside = None  # an array that labels depend on, beside the messages
     if isinstance(backend, Oracle):
         beside = backend.numbers(dataset)
-    elif isinstance(backend, CaptionBackend):
+    else:
         facts |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
             facts["bottom_line_version"], beside = BOTTOM_LINE, dataset.data["blstats"]
