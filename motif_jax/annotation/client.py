@@ -23,8 +23,8 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
+from motif_jax.annotation.parsing import OPENING, shares, to_answer
 from motif_jax.annotation.prompts import Message, QuestionTemplate
-from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
 from motif_jax.system.http import NO_ACCESS, Down, Failed, HttpClient, Refused

@@ -12,9 +12,8 @@ from small_dataset import EVENTS
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling, batches_between_pauses
 from motif_jax.annotation.client import ChatClient, finished
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.parsing import read_label, read_verdict
+from motif_jax.annotation.parsing import read_label, read_verdict, to_answer
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.verdict_tokens import to_answer
 from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
-from motif_jax.annotation.parsing import KEYS, read_verdict
-from motif_jax.annotation.verdict_tokens import shares, to_answer
+from motif_jax.annotation.parsing import KEYS, read_verdict, shares, to_answer
 from motif_jax.captions import CaptionTable, decode, encode
 from motif_jax.preferences.merging import is_merged
 from motif_jax.preferences.shards import read_record

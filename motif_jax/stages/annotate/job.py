@@ -19,10 +19,9 @@ from motif_jax.annotation.annotator import Incomplete, Question, batched
 from motif_jax.annotation.asking import LEAST_SHARE, Answered, Asking, AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge
 from motif_jax.console import clean, print_line
-from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
-from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
 from motif_jax.stages.annotate.rounds import QuestionRounds

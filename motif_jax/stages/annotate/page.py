@@ -16,10 +16,9 @@ from motif_jax.files import write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import Merged
-from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.system.files import read_array, write_json
