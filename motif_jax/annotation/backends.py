@@ -40,11 +40,13 @@ from motif_jax.system.shared_lines import slug
 
 FLAG = "--config.annotate.backend"
 BACKENDS = {
-    name: f"{__name__}:{of_class}"
-    for name, of_class in {
-        "vllm": "Vllm", "server": "Server", "judge": "RuleServer", "lexicon": "Rules",
-        "score": "ScoreOracle", "return": "ReturnOracle", "random": "Chance",
-    }.items()
+    "vllm": f"{__name__}:Vllm", "server": f"{__name__}:Server", "judge": f"{__name__}:RuleServer",
+    "lexicon": f"{__name__}:Rules", "score": f"{__name__}:ScoreOracle", "return": f"{__name__}:ReturnOracle",
+    "random": f"{__name__}:Chance",
+}  # fmt: skip
+TAKEN = {  # names of other facts of shards and caches
+    "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
+    "both_orders",
 }  # fmt: skip
 
 
@@ -70,8 +72,11 @@ class Described(abc.ABC):
 
     def facts(self) -> dict[str, Any]:
         """The metadata as a flat dict, with the backend's name."""
+        metadata = self.metadata()
+        if clash := TAKEN & metadata.keys():
+            raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
         facts: dict[str, Any] = {"backend": self.section.backend}
-        for name, value in self.metadata().items():
+        for name, value in metadata.items():
             inner = value if isinstance(value, Mapping) else None
             facts |= {name: value} if inner is None else {f"{name}.{key}": one for key, one in inner.items()}
         return facts
@@ -94,7 +99,7 @@ class CaptionBackend(Described):
 
     def about(self, model: str) -> dict[str, Any]:
         """The metadata with the full name of the opened model, for the cache."""
-        return {"backend": self.section.backend} | self.metadata() | {"model": model}
+        return {"backend": self.section.backend, "opened": model} | self.metadata()
 
     @property
     def tie_margin(self) -> float:
@@ -146,6 +151,7 @@ class Prompted(CaptionBackend):
     def about(self, model: str) -> dict[str, Any]:
         """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
         template, about = self.template, {"sampling": None} | super().about(model)
+        about["model"] = about.pop("opened")
         about |= {"system": template.system, "request": template.request, "captions": template.captions}
         about["retry"] = template.retry
         about |= about.pop("server", {})
@@ -314,25 +320,21 @@ class Oracle(Described):
         return section.backend
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
-        """The numbers that it compares; None if it needs none. Raises UserError if the dataset lacks them."""
+        """The numbers that it compares, [N, 2, ...]; None if it needs none. UserError if the dataset lacks them."""
         folder, _, key = self.needs.partition("/")
-        if not key:
-            return None
         arrays = dataset.info if folder == "info" else dataset.data
-        if key not in arrays:
+        if key and key not in arrays:
             raise UserError(
                 f"dataset {str(dataset.path)!r} has no {self.needs}.npy, which the annotator {self.section.backend!r} "
                 f"compares ({FLAG})"
             )
-        return arrays[key]
-
-    @abc.abstractmethod
-    def worth(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
-        """What it compares, of both moments of some pairs. [M] -> [M, 2]"""
+        return arrays[key] if key else None
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
-        first, second = self.worth(dataset, rows).T
+        numbers = self.numbers(dataset)
+        assert numbers is not None
+        first, second = numbers[rows].reshape(len(rows), 2, -1).sum(-1, dtype=np.float64).T
         return np.where(first == second, 0.5, second > first).astype(np.float32)
 
 
@@ -341,17 +343,11 @@ class ScoreOracle(Oracle):
 
     needs = "info/score"
 
-    def worth(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
-        return dataset.info["score"][rows]
-
 
 class ReturnOracle(Oracle):
     """`return`: the rewards of a moment."""
 
     needs = "data/rewards"
-
-    def worth(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
-        return dataset.data["rewards"][rows].sum(-1, dtype=np.float64)  # [M, 2, L] -> [M, 2]
 
 
 class Chance(Oracle):
@@ -360,9 +356,8 @@ class Chance(Oracle):
     def metadata(self) -> dict[str, Any]:
         return {"seed": self.seed}
 
-    def worth(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
-        second = np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows]
-        return np.stack([1 - second, second], -1)
+    def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
 
 
 Backend = CaptionBackend | Oracle

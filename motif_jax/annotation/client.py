@@ -4,7 +4,7 @@ At most `in_flight` questions are in flight. system/http.py repeats each one aft
 restarts. A question that keeps failing while others succeed is given up, and its answer stays unknown. When the server
 fails for good, the job stops and keeps its answers.
 
-Requests run in an event loop on another thread, which signals do not interrupt; the caller waits on a queue.
+Requests run in the event loop of system/http.py, on another thread; the caller waits on a queue.
 
     python -m motif_jax.annotation.client URL MODEL     status 0 if the server has the model (launch/slurm/oni.sbatch)
 """
@@ -16,9 +16,8 @@ import contextlib
 import os
 import queue
 import sys
-import threading
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,7 +37,6 @@ TOP_LOGPROBS = 20  # the usual limit of servers
 ROUNDING = 0.01  # a log-probability may exceed 0 by this
 SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
-CLOSING_S = 5.0
 PATH = "/chat/completions"
 END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
 Result = TypeVar("Result")
@@ -91,11 +89,8 @@ class ChatClient:
         self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
         self._constrain = True  # use structured outputs when asking again, until the server refuses them
         self._given_up_in_a_row = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
-        self._thread.start()
         try:
-            self.model = self._start(find_model(self._http, model, start_s)).result()
+            self.model = self._http.start(find_model(self._http, model, start_s)).result()
         except BaseException:
             self.close()
             raise
@@ -115,7 +110,7 @@ class ChatClient:
                     question = next(source, END)
                     if not isinstance(question, Question):
                         break
-                    future = self._start(self._answer(question))
+                    future = self._http.start(self._answer(question))
                     waiting.add(future)
                     future.add_done_callback(done.put)
                 paused = question is PAUSE
@@ -136,19 +131,7 @@ class ChatClient:
                 future.cancel()
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        try:
-            with contextlib.suppress(TimeoutError):  # the machine is busy; the connections end with the process
-                self._start(self._http.disconnect()).result(CLOSING_S)
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(CLOSING_S)
-            if not self._thread.is_alive():
-                self._loop.close()
-
-    def _start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._http.close()
 
     # ---- in the event loop
 
@@ -312,18 +295,16 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**31 else 0
 
 
-async def check_server(url: str, model: str) -> None:
+def check_server(url: str, model: str) -> None:
     """Raises UserError unless the server answers within 5 seconds and has the model; the key is MOTIF_JAX_API_KEY."""
     http = HttpClient(url, URL, timeout_s=5.0, patience_s=5.0, key=os.environ.get("MOTIF_JAX_API_KEY", ""))
-    try:
-        await find_model(http, model, start_s=5.0)
-    finally:
-        await http.disconnect()
+    with contextlib.closing(http):
+        http.start(find_model(http, model, start_s=5.0)).result()
 
 
 if __name__ == "__main__":
     try:
-        asyncio.run(check_server(*sys.argv[1:]))
+        check_server(*sys.argv[1:])
     except UserError as error:
         print_line(str(error))
         sys.exit(75)  # EX_TEMPFAIL: try again

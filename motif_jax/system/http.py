@@ -13,12 +13,15 @@ short line without control characters. (The package `openai` has none of these b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import email.utils
 import json
 import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -29,6 +32,7 @@ from motif_jax.structs import UserError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 30.0
 TRIES = 6
+CLOSING_S = 5.0
 RESTART_S = 60.0  # a server that answers nothing may be restarting
 MAX_REPLY_BYTES = 2**22  # hundreds of times the size of an answer or of a list of models
 MAX_RETRY_AFTER_S = 600.0
@@ -77,17 +81,23 @@ class HttpClient:
         self._headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._random = random.Random()  # spreads the attempts of several workers
         self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # of `post`
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._successes = 0
         self._last_success = 0.0
         self._failing_since: float | None = None
 
-    def post(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
-        """`until_good` for callers without an event loop, with UserError; connections stay open until `close`."""
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Runs a coroutine in the client's event loop, on a thread that signals do not interrupt."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def post(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
+        """Waits for `until_good`; raises UserError. Connections stay open until `close`."""
         try:
-            return self._loop.run_until_complete(self.until_good(path, read, **options))
+            return self.start(self.until_good(path, read, **options)).result()
         except BaseException as error:
             self.close()  # the caller may give up without calling it
             if isinstance(error, Refused):
@@ -97,15 +107,22 @@ class HttpClient:
             raise
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.run_until_complete(self.disconnect())
-            self._loop.close()
-            self._loop = self._failing_since = None
+        """Cancels all requests, closes the connections, and ends the thread; `start` begins another one."""
+        if self._loop is None:
+            return
+        loop, self._loop, self._failing_since = self._loop, None, None
+        try:
+            with contextlib.suppress(TimeoutError):  # the machine is busy; the connections end with the process
+                asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(CLOSING_S)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(CLOSING_S)
+            if not self._thread.is_alive():
+                loop.close()
 
-    # ---- in an event loop
+    # ---- in the event loop
 
-    async def disconnect(self) -> None:
-        """Cancels all other tasks of the event loop and closes the connections."""
+    async def _disconnect(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

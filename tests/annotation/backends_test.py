@@ -117,6 +117,18 @@ def test_a_judge_that_forgets_an_answer_cannot_be_made():
         Forgetful(config_of().annotate, NETHACK, 0)
 
 
+def test_metadata_is_not_overwritten_by_other_facts():
+    class Overwritten(Longer):
+        def metadata(self):
+            return {"captions": "of my own"}
+
+    with pytest.raises(UserError, match="metadata of .* cannot be named captions"):
+        Overwritten(config_of().annotate, NETHACK, 0).facts()
+    one, other = (type("Named", (Longer,), {"metadata": lambda self, name=name: {"model": name}}) for name in "ab")
+    about = [made(config_of().annotate, NETHACK, 0).about("") for made in (one, other)]
+    assert about[0] != about[1]  # also where the opened annotator has the same name, or none
+
+
 @pytest.mark.parametrize("mode", ["reason", "score"])
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name not in ("score", "return", "random")])
 def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode, tmp_path):
