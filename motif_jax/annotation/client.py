@@ -91,6 +91,8 @@ class ChatClient:
         self._given_up_in_a_row = 0
         try:
             self.model = self._http.start(find_model(self._http, model, start_s)).result()
+            assert self._http.loop is not None
+            self._loop = self._http.loop  # not that of a later `start`: what is closed stays closed
         except BaseException:
             self.close()
             raise
@@ -110,7 +112,7 @@ class ChatClient:
                     question = next(source, END)
                     if not isinstance(question, Question):
                         break
-                    future = self._http.start(self._answer(question))
+                    future = asyncio.run_coroutine_threadsafe(self._answer(question), self._loop)
                     waiting.add(future)
                     future.add_done_callback(done.put)
                 paused = question is PAUSE

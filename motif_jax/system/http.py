@@ -81,18 +81,18 @@ class HttpClient:
         self._headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._random = random.Random()  # spreads the attempts of several workers
         self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None  # while it is open
         self._successes = 0
         self._last_success = 0.0
         self._failing_since: float | None = None
 
     def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Runs a coroutine in the client's event loop, on a thread that signals do not interrupt."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self.loop.run_forever, name="requests", daemon=True)
             self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def post(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
         """Waits for `until_good`; raises UserError. Connections stay open until `close`."""
@@ -108,9 +108,9 @@ class HttpClient:
 
     def close(self) -> None:
         """Cancels all requests, closes the connections, and ends the thread; `start` begins another one."""
-        if self._loop is None:
+        if self.loop is None:
             return
-        loop, self._loop, self._failing_since = self._loop, None, None
+        loop, self.loop, self._failing_since = self.loop, None, None
         try:
             with contextlib.suppress(TimeoutError):  # the machine is busy; the connections end with the process
                 asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(CLOSING_S)

@@ -278,6 +278,16 @@ def test_what_is_wrong_from_the_start_is_said_at_the_start():
         connect(chat, start_s=0.2)
 
 
+def test_what_is_closed_asks_nothing_any_more():
+    with ChatServer() as chat:
+        server = connect(chat)
+        server.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            list(server.answers(QUESTIONS))
+        assert not chat.asked
+    assert all(thread.name != "requests" for thread in threading.enumerate())
+
+
 @pytest.mark.parametrize(
     "url", ["localhost:8000", "ftp://a/b", "", "http://", "http://me:secret@host/v1", "http://h/v1?key=1"]
 )
