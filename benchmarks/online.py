@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from benchmarks.rows import Row, Rows, medians, take_turns
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.stream import Item, Stream
+from motif_jax.annotation.stream import Item
 from motif_jax.captions import WIDTH, hash_words
 from motif_jax.rewards.online.making import Judges, make_facts
 from motif_jax.rewards.online.source import OnlineSource
@@ -129,7 +129,6 @@ def add_answers(rows: Rows, config: ConfigDict) -> None:
     section = config.annotate.judge
     config.annotate.server.in_flight = section.at_a_time
     judge = Judges(config).open("defaultgoal", 0, at_once=True)
-    assert isinstance(judge, Stream)
     try:
         judge.plan([Item(number, 0, Question(f"You see here {number} gold pieces.")) for number in range(QUESTIONS)],
                    2**62)  # fmt: skip

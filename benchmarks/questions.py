@@ -20,8 +20,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from benchmarks.rows import Row, Rows
-from motif_jax.annotation.rules import preference
 from motif_jax.captions import decode
+from motif_jax.envs.rules import preference
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,9 @@ from ml_collections import ConfigDict
 from benchmarks.device import count_flops, find_cpu, is_accelerated, matrix_product, matrix_size, mesh_of
 from benchmarks.rows import Row, Rows, medians, take_turns
 from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
-from motif_jax.annotation.backends import make_the_prompt
+from motif_jax.annotation.backends import CaptionBackend, Prompted, opened
 from motif_jax.config.file import find_config
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
@@ -114,24 +113,28 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
     config = config.copy_and_resolve_references()
     config.annotate.update(FRESH | {"cache_dir": str(folder / "answers")} | values)
 
-    def make(config: ConfigDict, _: Mapping[str, Any]) -> tuple[Annotator, dict[str, Any]]:
-        return Instant(config), {"model": "instant", "mode": config.annotate.mode}
-
     start = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        annotate.run(config, folder, **({} if values["backend"] == "lexicon" else {"make": make}))
+        annotate.run(config, folder, instant)
     seconds = time.perf_counter() - start
     for made in ("dataset/preference", "annotations", "answers"):
         shutil.rmtree(folder / made, ignore_errors=True)
     return pairs / seconds
 
 
+def instant(backend: CaptionBackend) -> Annotator:
+    """Opens rules as they are, and puts `Instant` in the place of a model."""
+    return Instant(backend) if isinstance(backend, Prompted) else opened(backend)
+
+
 class Instant:
     """Answers at once, as a language model would: text that is parsed, or a probability."""
 
-    def __init__(self, config: ConfigDict):
-        """Takes prompt and mode from `config.annotate`."""
-        self._prompt, self._mode = make_the_prompt(config.annotate, texts_of(config)), config.annotate.mode
+    model = "instant"
+
+    def __init__(self, backend: Prompted):
+        """Takes prompt and mode from the backend."""
+        self._prompt, self._mode = backend.template, backend.section.mode
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Yields each question with its answer, in order; the longer caption is preferred."""

@@ -28,10 +28,10 @@ from motif_jax.actors.acting import Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.texts import read_texts
 from motif_jax.captions import CaptionTable
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.texts import read_texts
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update

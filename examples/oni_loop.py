@@ -29,16 +29,16 @@ from flax import nnx
 
 from motif_jax.actors.acting import Rounds
 from motif_jax.actors.pool import ActorPool
-from motif_jax.annotation.annotator import Annotator, Question, Sampling
+from motif_jax.annotation.annotator import Question, Sampling
+from motif_jax.annotation.asking import Asking, AskingCounts
 from motif_jax.annotation.judge import Judge, JudgeClient
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.stream import Item, Stream
-from motif_jax.annotation.texts import read_texts
 from motif_jax.captions import CaptionTable, decode, distinct_messages
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.texts import read_texts
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
@@ -61,13 +61,13 @@ NO_LIMIT = 2**62  # on questions
 def ask_aside() -> Stream:
     """A stream: `plan` says what to ask next, `answers` returns what has come back. Neither waits."""
 
-    def open_judge() -> tuple[Annotator, AnswerMemory]:
+    def open_judge(counts: AskingCounts) -> Asking:
         prompt = make_prompt(TEXTS, "reason", GOAL, "default", one=True)  # is this message helpful?
         sampling = Sampling(temperature=0.1, top_p=0.95, top_k=50, max_tokens=256)
         judge = Judge({GOAL: prompt}, TEXTS, delay_s=0.05, at_a_time=8)
-        return JudgeClient(judge, prompt, sampling, in_flight=16), AnswerMemory(None, {}, one=True)
+        return Asking(JudgeClient(judge, prompt, sampling, in_flight=16), None, counts)
 
-    return Stream(open_judge)
+    return Stream(open_judge, AskingCounts("oni_loop"))
 
 
 # ---- 2. the reward, which learns what the judge says

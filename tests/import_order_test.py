@@ -20,7 +20,7 @@ ARROWS = {
     "system": set(),
     "config": set(),
     "devices": set(),
-    "envs": {"annotation"},  # comments keep scores of a server on disk, as annotation keeps answers
+    "envs": set(),
     "actors": {"envs"},
     "networks": {"envs"},
     "language": {"devices"},
@@ -28,7 +28,7 @@ ARROWS = {
     "offline": {"devices", "transcripts"},
     "preferences": set(),
     "transcripts": set(),
-    "annotation": set(),
+    "annotation": {"envs", "preferences"},
     "rewards": {"annotation", "devices", "envs", "networks", "preferences"},
     "policies": {"devices", "envs", "language", "networks", "offline", "rewards", "transcripts"},
     "replays": set(),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from motif_jax.annotation.texts import read_texts
+from motif_jax.envs.texts import read_texts
 
 FOLDER = Path(__file__).parent.parent / "motif_jax/envs/nethack/texts"
 NETHACK = read_texts("the game NetHack", FOLDER)

@@ -45,7 +45,6 @@ KNOWN = {
     "system/startup.py": {"open", "os.open"},  # /dev/null
     "actors/transport.py": {"open"},  # to write
     "actors/capacity.py": {"*.read_text"},  # /proc, /sys
-    "annotation/shared_lines.py": {"open"},  # to write
     "devices/releases.py": {"safetensors.numpy.load"},  # of bytes
     "envs/nethack/engine.py": {"os.open"},  # a library of NLE
     "system/machine.py": {"*.read_text"},  # /proc

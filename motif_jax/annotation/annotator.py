@@ -65,6 +65,8 @@ class Sampling(NamedTuple):
 class Annotator(Protocol):
     """The interface of all annotators."""
 
+    model: str  # the full name, which only an opened model may know; "": rules
+
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Consumes questions as its capacity allows, and yields every question with its answer."""
 

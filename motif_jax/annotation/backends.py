@@ -1,107 +1,414 @@
-"""Makes the annotator that the config describes: rules, a model in this process, or a server."""
+"""The judges of the config, by name: what their answers depend on, whether they can work, and how they are opened.
+
+A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. `metadata` is the only
+place that says what its answers depend on. Everything that keeps two judges apart is derived from it:
+
+    facts   what a shard of labels was made with (stages/annotate/setup.py), and an online reward (rewards/online)
+    about   the answer cache's folder is named after a hash of it (cache.py)
+
+A judge of one's own is a subclass of CaptionBackend, `--config.annotate.backend=module:Class`.
+"""
 
 from __future__ import annotations
 
+import abc
+import functools
+import hashlib
 import json
 import os
 import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Sampling
+from motif_jax.annotation.asking import Asking, AskingCounts, Sampled
+from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import OWN_WORDS
-from motif_jax.annotation.prompts import QuestionTemplate, make_prompt
-from motif_jax.annotation.texts import Texts
-from motif_jax.annotation.vllm_engine import check_vllm, identity
+from motif_jax.annotation.prompts import QuestionTemplate, is_sentence, make_prompt
+from motif_jax.annotation.vllm_engine import check_vllm
 from motif_jax.config.table import shown
+from motif_jax.envs.own_code import load_class
+from motif_jax.envs.texts import Texts
+from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
+from motif_jax.system.shared_lines import slug
 
-MODELS = ("vllm", "server", "judge")  # backends with the interface of a language model
-ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change a model's answers
+FLAG = "--config.annotate.backend"
+BACKENDS = {
+    "vllm": f"{__name__}:Vllm", "server": f"{__name__}:Server", "judge": f"{__name__}:RuleServer",
+    "lexicon": f"{__name__}:Rules", "score": f"{__name__}:ScoreOracle", "return": f"{__name__}:ReturnOracle",
+    "random": f"{__name__}:Chance",
+}  # fmt: skip
+TAKEN = {  # names of other facts of shards and caches
+    "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
+    "both_orders",
+}  # fmt: skip
 
 
-def make_the_prompt(section: ConfigDict, texts: Texts, one: bool = False) -> QuestionTemplate:
-    """Makes the prompt that the section describes; `one`: about one caption instead of two."""
-    return make_prompt(texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role, one)
+class Described(abc.ABC):
+    """What labels pairs, as a section `annotate` of the config describes it; nothing is opened yet."""
+
+    def __init__(self, section: ConfigDict, texts: Texts, seed: int, one: bool = False, verdicts: bool = False):
+        """`one`: questions are about one caption instead of two. `verdicts`: rules give no probabilities."""
+        self.section, self.texts, self.seed, self.one, self.verdicts = section, texts, seed, one, verdicts
+
+    @abc.abstractmethod
+    def metadata(self) -> dict[str, Any]:
+        """All values that its answers depend on, as JSON, beside its name; inner objects are sections of the config."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises UserError for values that cannot work, without opening anything."""
+
+    @classmethod
+    @abc.abstractmethod
+    def label(cls, section: ConfigDict) -> str:
+        """The name of its annotations."""
+
+    def facts(self) -> dict[str, Any]:
+        """The metadata as a flat dict, with the backend's name."""
+        metadata = self.metadata()
+        if clash := TAKEN & metadata.keys():
+            raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
+        facts: dict[str, Any] = {"backend": self.section.backend}
+        for name, value in metadata.items():
+            inner = value if isinstance(value, Mapping) else None
+            facts |= {name: value} if inner is None else {f"{name}.{key}": one for key, one in inner.items()}
+        return facts
 
 
-def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
-    """Raises UserError for incompatible values, without loading or asking a model."""
-    if section.backend in ("lexicon", "judge"):
-        Lexicon(texts, section.goal)
-    if section.backend in MODELS:
-        prompt = make_the_prompt(section, texts, one)
-        if section.backend == "judge" and len(prompt.verdicts) < len(OWN_WORDS[one]):
-            raise UserError(
-                f"the judge can only write answers that are plain words, one for each of {', '.join(OWN_WORDS[one])} "
-                "(answers in --config.annotate.prompt_file): ask a model, or take --config.annotate.backend=lexicon"
-            )
-        if not section.sampling.top_k:
+class CaptionBackend(Described):
+    """A judge of captions."""
+
+    is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
+    in_process = False  # holds the memory of the accelerator, until this process ends
+    by_rules = False  # by the rules of the game's texts, which read texts of any length
+
+    @abc.abstractmethod
+    def open(self) -> Annotator:
+        """Opens it. Raises UserError if it does not work."""
+
+    @classmethod
+    def label(cls, section: ConfigDict) -> str:
+        return f"{slug(section.backend)}_{section.captions}_{goal_name(section.goal)}"
+
+    def about(self, model: str) -> dict[str, Any]:
+        """The metadata with the full name of the opened model, for the cache."""
+        return {"backend": self.section.backend, "opened": model} | self.metadata()
+
+    @property
+    def tie_margin(self) -> float:
+        """Answers this close to one half are ties."""
+        return float(self.section.tie_margin) if self.is_model else 0.0
+
+    @property
+    def both_orders(self) -> float:
+        """The share of questions that are asked in both orders: 0 for rules, which do not mind the order."""
+        return float(self.section.both_orders) if self.is_model else 0.0
+
+    def labelling(self) -> dict[str, Any]:
+        """The values that decide labels beside the answers, as flat facts."""
+        return {"tie_margin": self.tie_margin, "both_orders": self.both_orders} if self.is_model else {}
+
+
+class Rules(CaptionBackend):
+    """`lexicon`: the rules of the game's texts, in this process."""
+
+    by_rules = True
+
+    def metadata(self) -> dict[str, Any]:
+        degrees = {} if self.verdicts else {"rules_temperature": self.section.rules_temperature}
+        return {"goal": self.section.goal, "rules": self.texts.rules().version} | degrees
+
+    def check(self) -> None:
+        Lexicon(self.texts, self.section.goal)
+
+    def open(self) -> Annotator:
+        return Lexicon(self.texts, self.section.goal, None if self.verdicts else self.section.rules_temperature)
+
+    @classmethod
+    def label(cls, section: ConfigDict) -> str:
+        name = super().label(section)
+        return f"{name}_{slug(section.lexicon.removesuffix('.toml'))}" if section.lexicon else name
+
+
+class Prompted(CaptionBackend):
+    """A language model, or what stands in for one behind its interface."""
+
+    is_model = True
+
+    def metadata(self) -> dict[str, Any]:
+        section = self.section
+        found: dict[str, Any] = {"model": section.model, "mode": section.mode, "prompt": self.template.hash}
+        found |= {"sampling": self.sampling._asdict()} if self.sampling else {}
+        return found | ({"samples": section.samples} if section.samples > 1 else {})
+
+    def about(self, model: str) -> dict[str, Any]:
+        """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
+        template, about = self.template, {"sampling": None} | super().about(model)
+        about["model"] = about.pop("opened")
+        about |= {"system": template.system, "request": template.request, "captions": template.captions}
+        about["retry"] = template.retry
+        about |= about.pop("server", {})
+        return about | ({"engine": about.pop("vllm")} if "vllm" in about else {})
+
+    def check(self) -> None:
+        _ = self.template
+        if not self.section.sampling.top_k:
             raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
-    if section.backend == "vllm":
-        check_vllm(section.model)
-        read_json(section.vllm.extra, "vllm.extra")
-    if section.backend == "server":
-        from motif_jax.annotation.endpoint import KEY, URL
-        from motif_jax.system.http import check_address
 
-        check_address(section.server.url, URL, KEY)
-        server_key(section.server)
-    if section.backend in ("server", "judge"):
-        read_json(section.server.extra, "server.extra")
+    def open(self) -> Annotator:
+        annotator = self._open(self.template, self.sampling)
+        return annotator if self.section.samples == 1 else Sampled(annotator, self.section.samples)
+
+    @abc.abstractmethod
+    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+        """Opens the model, which is asked with this prompt; without sampling, in mode score."""
+
+    @classmethod
+    def label(cls, section: ConfigDict) -> str:
+        prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
+        name = f"{slug(cls.model_name(section))}_{section.captions}_{goal_name(section.goal)}_{prompt}"
+        return name if section.mode == "reason" else f"{name}_{section.mode}"
+
+    @classmethod
+    def model_name(cls, section: ConfigDict) -> str:
+        """The model, in an annotation's name."""
+        return section.model or section.backend
+
+    @functools.cached_property
+    def template(self) -> QuestionTemplate:
+        """The prompt; raises UserError if it cannot work."""
+        section = self.section
+        return make_prompt(
+            self.texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role, self.one
+        )
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How the analysis is sampled; None in mode score."""
+        one = self.section.sampling
+        sampling = Sampling(one.temperature, one.top_p, one.top_k, one.max_tokens)
+        return sampling if self.section.mode == "reason" else None
+
+    @property
+    def both_orders(self) -> float:
+        return super().both_orders if self.section.mode == "reason" else 1.0
+
+    def labelling(self) -> dict[str, Any]:
+        labelling = super().labelling()
+        return labelling if self.section.mode == "reason" else {"tie_margin": labelling["tie_margin"]}
 
 
-def open_annotator(
-    section: ConfigDict, texts: Texts, seed: int, one: bool = False, temperature: float | None = None
-) -> tuple[Annotator, dict[str, Any]]:
-    """Starts the annotator that the section describes.
+class Vllm(Prompted):
+    """`vllm`: a model in this process."""
 
-    `one`: questions are about one caption instead of two. `temperature`: of the probabilities that rules give in this
-    process; None: verdicts.
+    in_process = True
 
-    Returns:
-      The annotator, and everything its answers depend on, for the answer cache ({}: not cached).
-    """
-    if section.backend == "lexicon":
-        return Lexicon(texts, section.goal, temperature), {}
-    if section.backend not in MODELS:
-        raise NotImplementedError(f"open_annotator makes no annotator for the backend {section.backend!r}")
-    prompt = make_the_prompt(section, texts, one)
-    sampling = Sampling(**section.sampling.to_dict()) if section.mode == "reason" else None
-    about: dict[str, Any] = {"mode": section.mode, "prompt": prompt.hash, "system": prompt.system}
-    about |= {"request": prompt.request, "captions": prompt.captions, "retry": prompt.retry}
-    about["sampling"] = sampling._asdict() if sampling else None
-    if section.backend == "vllm":
+    def metadata(self) -> dict[str, Any]:
+        options = self.section.vllm
+        engine = {"dtype": options.dtype, "quantization": options.quantization, "extra": options.extra}
+        return super().metadata() | {"vllm": engine}
+
+    def check(self) -> None:
+        super().check()
+        check_vllm(self.section.model)
+        read_json(self.section.vllm.extra, "vllm.extra")
+
+    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
         from motif_jax.annotation.vllm_engine import VllmEngine
 
-        options = section.vllm
+        options = self.section.vllm
         engine = {
             "tensor_parallel_size": options.tensor_parallel,
             "dtype": options.dtype,
             "max_model_len": options.max_model_len or None,
             "gpu_memory_utilization": options.gpu_memory_utilization,
             "quantization": options.quantization or None,
-            "seed": seed,
+            "seed": self.seed,
         } | read_json(options.extra, "vllm.extra")
-        model: Annotator = VllmEngine(os.path.expanduser(section.model), prompt, sampling, section.batch_size, engine)
-        about |= {"engine": {name: options[name] for name in ENGINE}}
-        return model, about | {"model": identity(section.model), "backend": "vllm"}
-    from motif_jax.annotation.judge import Judge, JudgeClient
-    from motif_jax.annotation.server import Server
+        model = os.path.expanduser(self.section.model)
+        return VllmEngine(model, template, sampling, self.section.batch_size, engine)
 
-    server = section.server
-    values: dict[str, Any] = {
-        name: server[name] for name in ("in_flight", "timeout_s", "patience_s", "start_s", "prefill")
-    }
-    values["extra"] = read_json(server.extra, "server.extra")
-    about |= {"backend": section.backend, "prefill": server.prefill, "extra": server.extra}
-    if section.backend == "judge":
-        judge = Judge({section.goal: prompt}, texts, **section.judge.to_dict())
-        return JudgeClient(judge, prompt, sampling, **values), about | {"model": judge.model}
-    client = Server(server.url, section.model, prompt, sampling, key=server_key(server), **values)
-    return client, about | {"model": client.model}
+
+class Server(Prompted):
+    """`server`: a model behind an OpenAI-compatible URL."""
+
+    def metadata(self) -> dict[str, Any]:
+        server = self.section.server
+        return super().metadata() | {"server": {"extra": server.extra, "prefill": server.prefill}}
+
+    def check(self) -> None:
+        super().check()
+        self._check_server()
+
+    def _check_server(self) -> None:
+        from motif_jax.annotation.client import KEY, URL
+        from motif_jax.system.http import check_address
+
+        check_address(self.section.server.url, URL, KEY)
+        server_key(self.section.server)
+        read_json(self.section.server.extra, "server.extra")
+
+    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+        from motif_jax.annotation.client import ChatClient
+
+        server = self.section.server
+        key = server_key(server)
+        return ChatClient(server.url, self.section.model, template, sampling, key=key, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        server = self.section.server
+        names = ("in_flight", "timeout_s", "patience_s", "start_s", "prefill")
+        return {name: getattr(server, name) for name in names} | {"extra": read_json(server.extra, "server.extra")}
+
+
+class RuleServer(Server):
+    """`judge`: a process that answers by the rules of the game's texts, behind the interface of a server."""
+
+    by_rules = True
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"rules": self.texts.rules().version}
+
+    def about(self, model: str) -> dict[str, Any]:
+        """See `Prompted`; the model's name contains the version of the rules."""
+        about = super().about(model)
+        assert about.pop("rules") in model
+        return about
+
+    def _check_server(self) -> None:
+        Lexicon(self.texts, self.section.goal)
+        if len(self.template.verdicts) < len(OWN_WORDS[self.one]):
+            raise UserError(
+                "the judge can only write answers that are plain words, one for each of "
+                f"{', '.join(OWN_WORDS[self.one])} (answers in --config.annotate.prompt_file): ask a model, or take "
+                "--config.annotate.backend=lexicon"
+            )
+        read_json(self.section.server.extra, "server.extra")
+
+    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+        from motif_jax.annotation.judge import Judge, JudgeClient
+
+        options = self.section.judge
+        judge = Judge({self.section.goal: template}, self.texts, delay_s=options.delay_s, at_a_time=options.at_a_time)
+        return JudgeClient(judge, template, sampling, **self._options())
+
+    @classmethod
+    def model_name(cls, section: ConfigDict) -> str:
+        return section.backend
+
+
+class Oracle(Described):
+    """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
+
+    needs = ""  # the file of the dataset with these numbers, without ".npy"
+
+    def metadata(self) -> dict[str, Any]:
+        return {}
+
+    def check(self) -> None:
+        """All values work."""
+
+    @classmethod
+    def label(cls, section: ConfigDict) -> str:
+        return section.backend
+
+    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
+        """The numbers that it compares, [N, 2, ...]; None if it needs none. UserError if the dataset lacks them."""
+        folder, _, key = self.needs.partition("/")
+        arrays = dataset.info if folder == "info" else dataset.data
+        if key and key not in arrays:
+            raise UserError(
+                f"dataset {str(dataset.path)!r} has no {self.needs}.npy, which the annotator {self.section.backend!r} "
+                f"compares ({FLAG})"
+            )
+        return arrays[key] if key else None
+
+    def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
+        """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
+        numbers = self.numbers(dataset)
+        assert numbers is not None
+        first, second = numbers[rows].reshape(len(rows), 2, -1).sum(-1, dtype=np.float64).T
+        return np.where(first == second, 0.5, second > first).astype(np.float32)
+
+
+class ScoreOracle(Oracle):
+    """`score`: the score of the episode that a moment is from."""
+
+    needs = "info/score"
+
+
+class ReturnOracle(Oracle):
+    """`return`: the rewards of a moment."""
+
+    needs = "data/rewards"
+
+
+class Chance(Oracle):
+    """`random`: a pair's verdict depends on the seed alone."""
+
+    def metadata(self) -> dict[str, Any]:
+        return {"seed": self.seed}
+
+    def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
+
+
+Backend = CaptionBackend | Oracle
+OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, or what tests put in its place
+
+
+def opened(backend: CaptionBackend) -> Annotator:
+    """The annotator of a backend."""
+    return backend.open()
+
+
+def find_backend(section: ConfigDict) -> type[CaptionBackend] | type[Oracle]:
+    """The class of the backend that a section `annotate` names; raises UserError if there is none."""
+    path = BACKENDS.get(section.backend, section.backend)
+    found = load_class(path, "judge", FLAG)
+    if not (isinstance(found, type) and issubclass(found, CaptionBackend | Oracle)):
+        raise UserError(f"the judge {path!r} must be a subclass of {CaptionBackend.__module__}:CaptionBackend ({FLAG})")
+    return found
+
+
+def is_by_rules(section: ConfigDict) -> bool:
+    """Whether the judge that a section `annotate` names answers by the rules of the game's texts."""
+    found = find_backend(section)
+    return issubclass(found, CaptionBackend) and found.by_rules
+
+
+def open_judge(
+    backend: CaptionBackend,
+    cache_dir: str | None,
+    counts: AskingCounts,
+    open_backend: OpenBackend = opened,
+) -> Asking:
+    """Opens a judge.
+
+    `cache_dir`: the folder of all caches. "": answers are kept in memory only; None: not at all.
+    """
+    annotator = open_backend(backend)
+    try:
+        cache = Path(cache_dir).expanduser() if cache_dir else None
+        # Rules are faster than a cache.
+        return Asking(
+            annotator, AnswerCache(backend.about(annotator.model), cache) if backend.is_model else None, counts
+        )
+    except BaseException:
+        annotator.close()
+        raise
+
+
+def goal_name(goal: str) -> str:
+    """The goal in an annotation's name; a sentence is shortened, and ends with a hash."""
+    return f"{slug(goal)}-{hashlib.sha256(goal.encode()).hexdigest()[:4]}" if is_sentence(goal) else goal
 
 
 def server_key(server: ConfigDict) -> str:

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.verdict_tokens import OPENING
+from motif_jax.annotation.parsing import OPENING
 
 LONGEST_BODY = 2**20  # bytes
 PLACE = re.compile(r"\{(first|second|caption)\}")

@@ -1,7 +1,7 @@
 """The embedded judge, which needs neither download nor GPU: the lexicon behind an OpenAI-compatible server process.
 
     with Judge({"defaultgoal": prompt}, texts) as judge:
-        Server(judge.url, judge.model, prompt, sampling)...
+        ChatClient(judge.url, judge.model, prompt, sampling)...
 
 Clients ask it like any language model, over HTTP on loopback. A question takes `delay_s`, and at most `at_a_time`
 questions are answered concurrently. The process (`judge_server.py`) always ends with its parent. If it dies earlier, it
@@ -24,11 +24,11 @@ from typing import Any
 
 from motif_jax.annotation import judge_server
 from motif_jax.annotation.annotator import Sampling
+from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import QuestionTemplate
-from motif_jax.annotation.server import Server
-from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
+from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
 START_S = 600.0  # for imports on a busy machine; the end of the process is noticed at once
@@ -139,7 +139,7 @@ class Judge:
                 self.close()
 
 
-class JudgeClient(Server):
+class JudgeClient(ChatClient):
     """An annotator that asks a judge, and closes it at the end."""
 
     def __init__(self, judge: Judge, prompt: QuestionTemplate, sampling: Sampling | None, **options: Any):

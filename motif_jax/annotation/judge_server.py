@@ -23,8 +23,8 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.chat import PLACE, ChatHandler, LoopbackServer, completion, read_question, user_text
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import QuestionTemplate
-from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
+from motif_jax.envs.texts import Texts
 
 LOOK_EVERY_S = 0.5  # between checks that the parent exists
 
@@ -55,7 +55,7 @@ class JudgeServer(LoopbackServer):
 
 
 class JudgeHandler(ChatHandler):
-    """The two requests that `Server` makes."""
+    """The two requests that `ChatClient` makes."""
 
     server: JudgeServer
 

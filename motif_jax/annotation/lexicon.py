@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from motif_jax.annotation.annotator import PAUSE, Question, QuestionAnswer
-from motif_jax.annotation.rules import preference
-from motif_jax.annotation.texts import LEXICON_FLAG, Texts
+from motif_jax.envs.rules import preference
+from motif_jax.envs.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
 
 MAX_KNOWN = 100_000  # cached captions
@@ -20,6 +20,8 @@ MAX_KNOWN = 100_000  # cached captions
 
 class Lexicon:
     """Answers questions by the rules of a game."""
+
+    model = ""
 
     def __init__(self, texts: Texts, goal: str, temperature: float | None = None):
         """Checks that the game has rules. `temperature`: of probabilities (`rules.preference`); None: verdicts."""

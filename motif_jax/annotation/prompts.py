@@ -24,9 +24,9 @@ from typing import Any
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.parsing import HELPFUL, OWN_WORDS, is_plain, pattern_problem, read_own, read_verdict
-from motif_jax.annotation.rules import read_toml
-from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import shown
+from motif_jax.envs.rules import read_toml
+from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
 VERSIONS = ("default", "reworded")

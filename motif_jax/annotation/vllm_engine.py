@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, batches_between_pauses
+from motif_jax.annotation.parsing import OPENING, VERDICTS, to_answer
 from motif_jax.annotation.prompts import Message, QuestionTemplate
-from motif_jax.annotation.verdict_tokens import OPENING, VERDICTS, to_answer
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import open_regular, read_text
 
@@ -52,6 +52,7 @@ class VllmEngine:
             raise UserError(
                 f"vLLM cannot load {model!r}: {_sentence(error)} ({FLAG}, --config.annotate.vllm)"
             ) from error
+        self.model = identity(model)
         self._tokenizer = self._llm.get_tokenizer()
         self._prompt, self._sampling, self._batch = prompt, sampling, batch
         self._refusals, self._refusal, self._answered = (ValueError, VLLMValidationError), "", False

@@ -1,4 +1,4 @@
-"""How faithful a learnt reward is to the worth that rules give to captions (annotation/rules.py), in NumPy.
+"""How faithful a learnt reward is to the worth that rules give to captions (envs/rules.py), in NumPy.
 
 Preferences without degrees are an order, so a reward that is learnt from them may pay a small worth nearly as much as a
 large one. With r0 the reward of the neutral moment, which is worth 0, and r*, w* reward and worth of the best captions:

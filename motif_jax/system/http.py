@@ -1,23 +1,27 @@
-"""A client for untrusted HTTP servers, for worlds and annotators (annotation/endpoint.py).
+"""The client of untrusted HTTP servers: of judges (annotation/client.py), of worlds, and of writers of rewards.
 
-A failed request is repeated after a pause that doubles, with jitter. The pause respects the reply's Retry-After and the
-rest of `patience_s`. Three conditions end this: a permanent status, TRIES failures caused by the request itself, and
-`patience_s` without a successful request.
+A failed request is repeated after a pause that doubles, with jitter; the pause respects the reply's Retry-After and the
+rest of `patience_s`. A request is refused after a permanent status, or after TRIES failures that count. Those are wrong
+replies and, while the server answers other requests or after RESTART_S, all others that do not mean that it is down or
+busy: before, it may be restarting. A server without a successful reply for `patience_s` is down.
 
 A reply is read up to MAX_REPLY_BYTES and within `timeout_s`, headers included. It is not decompressed, its cookies are
 ignored, and redirects are not followed. The key is removed from all texts of the server, and quotes of them are one
-short line without control characters.
+short line without control characters. (The package `openai` has none of these bounds; with it, all of this would stay.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import email.utils
 import json
 import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -28,9 +32,12 @@ from motif_jax.structs import UserError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 30.0
 TRIES = 6
+CLOSING_S = 5.0
+RESTART_S = 60.0  # a server that answers nothing may be restarting
 MAX_REPLY_BYTES = 2**22  # hundreds of times the size of an answer or of a list of models
 MAX_RETRY_AFTER_S = 600.0
 BUSY = (408, 409, 425, 429, 503)  # statuses of a busy server
+NO_ACCESS = (401, 403)
 Result = TypeVar("Result")
 
 
@@ -43,8 +50,16 @@ class Failed(Exception):
         self.status, self.pause_s = status, pause_s
 
 
+class Refused(Failed):
+    """The server will never answer this request."""
+
+
+class Down(Failed):
+    """The server has not answered any request for `patience_s`, or refuses access."""
+
+
 class HttpClient:
-    """Asks one server. Subclasses can change which failures end a request."""
+    """Asks one server."""
 
     def __init__(self, url: str, flag: str, timeout_s: float, patience_s: float, key: str = "", key_flag: str = ""):
         """Checks the address; connects later.
@@ -66,31 +81,48 @@ class HttpClient:
         self._headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._random = random.Random()  # spreads the attempts of several workers
         self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # of `post`
-        self.successes = 0
+        self.loop: asyncio.AbstractEventLoop | None = None  # while it is open
+        self._successes = 0
         self._last_success = 0.0
         self._failing_since: float | None = None
 
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Runs a coroutine in the client's event loop, on a thread that signals do not interrupt."""
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self.loop.run_forever, name="requests", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
     def post(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
-        """`until_good` for callers without an event loop; connections stay open until `close`."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+        """Waits for `until_good`; raises UserError. Connections stay open until `close`."""
         try:
-            return self._loop.run_until_complete(self.until_good(path, read, **options))
-        except BaseException:  # the caller may give up without calling `close`
-            self.close()
+            return self.start(self.until_good(path, read, **options)).result()
+        except BaseException as error:
+            self.close()  # the caller may give up without calling it
+            if isinstance(error, Refused):
+                raise UserError(f"the server at {self.url!r} refuses {path!r}: {error} ({self.flag})") from None
+            if isinstance(error, Down):
+                raise UserError(f"{error} ({self.flag})") from None
             raise
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.run_until_complete(self.disconnect())
-            self._loop.close()
-            self._loop = self._failing_since = None
+        """Cancels all requests, closes the connections, and ends the thread; `start` begins another one."""
+        if self.loop is None:
+            return
+        loop, self.loop, self._failing_since = self.loop, None, None
+        try:
+            with contextlib.suppress(TimeoutError):  # the machine is busy; the connections end with the process
+                asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(CLOSING_S)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(CLOSING_S)
+            if not self._thread.is_alive():
+                loop.close()
 
-    # ---- in an event loop
+    # ---- in the event loop
 
-    async def disconnect(self) -> None:
-        """Cancels all other tasks of the event loop and closes the connections."""
+    async def _disconnect(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -100,34 +132,39 @@ class HttpClient:
             self._session = None
 
     async def until_good(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
-        """Posts until a reply is good.
+        """Posts until a reply is good. Raises Refused or Down.
 
         Args:
           path: below the address.
           read: maps a reply's JSON to the result; raises ValueError, TypeError, KeyError or IndexError if it is wrong.
           options: the body, for aiohttp: `json`, or `data` for a form.
         """
-        tries, failures, seen = 0, 0, self.successes
+        tries, failures, seen = 0, 0, self._successes
         while True:
             started = time.monotonic()
             try:
                 result = read(await self.attempt("POST", path, **options))
-                self.successes += 1
+                self._successes += 1
                 self._last_success, self._failing_since = time.monotonic(), None
                 return result
             except Failed as error:
                 failed = error
             except (ValueError, TypeError, KeyError, IndexError):
                 failed = Failed(200, "its reply does not have the expected format")
+            if failed.status in NO_ACCESS:
+                raise Down(failed.status, self.no_access(failed.status)) from None
             if not self.may_change(failed.status):
-                raise self.refusal(failed, path) from None
+                raise Refused(failed.status, str(failed)) from None
             if self._failing_since is None:
                 self._failing_since = max(started, self._last_success)
             silent_s = time.monotonic() - self._failing_since
-            served, seen = self.successes > seen, self.successes
-            tries += self.counts(failed.status, served, silent_s)
-            if tries >= TRIES or silent_s > self._patience_s:
-                raise self.giving_up(failed, silent_s, tries) from None
+            served, seen = self._successes > seen, self._successes
+            tries += _counts(failed.status, served, silent_s)
+            if silent_s > self._patience_s:
+                problem = f"the server at {self.url!r} has answered nothing for {silent_s:.0f} s, last: {failed}"
+                raise Down(failed.status, problem) from None
+            if tries >= TRIES:
+                raise Refused(0, f"{failed} ({tries} times)") from None
             pause_s = max(failed.pause_s, min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 32)))
             failures += 1
             pause_s *= self._random.uniform(1.0, 1.5)
@@ -171,26 +208,16 @@ class HttpClient:
         except (ValueError, RecursionError):
             raise Failed(200, "its reply is not JSON") from None
 
-    # ---- what ends a request
-
     def may_change(self, status: int) -> bool:
-        """Whether another attempt may succeed after this status."""
-        return status in (0, 200, *BUSY) or status >= 500
-
-    def counts(self, status: int, served: bool, silent_s: float) -> bool:
-        """Whether a failure counts towards TRIES; `served`: other requests succeeded meanwhile."""
-        return status == 200
-
-    def refusal(self, failed: Failed, path: str) -> Exception:
-        return UserError(f"the server at {self.url!r} refuses {path!r}: {failed} ({self.flag})")
-
-    def giving_up(self, failed: Failed, silent_s: float, tries: int) -> Exception:
-        """The exception after `tries` failures, or `silent_s` without success."""
-        return UserError(
-            f"the server at {self.url!r} gives no good answer in {silent_s:.0f} s, last: {failed} ({self.flag})"
-        )
+        """Whether another attempt may succeed after this status; a proxy answers 404 while its server restarts."""
+        return status in (0, 200, *BUSY) or status >= 500 or (status == 404 and self._successes > 0)
 
     # ---- texts of the server
+
+    def no_access(self, status: int) -> str:
+        """The problem with the key, after a status of NO_ACCESS."""
+        sent = "the key was refused" if self._secrets else "it wants a key, and none is set"
+        return f"the server at {self.url!r} refuses access: {sent} ({status})"
 
     def without_key(self, text: str) -> str:
         """The text with the key replaced, so that it can be stored."""
@@ -201,6 +228,13 @@ class HttpClient:
     def _line(self, text: str) -> str:
         """The start of a text as one safe line without the key. The end is cut off: it may contain half a key."""
         return clean(" ".join(self.without_key(text)[: 4 * LIMIT].split())[:LIMIT])
+
+
+def _counts(status: int, served: bool, silent_s: float) -> bool:
+    """Whether a failure counts towards TRIES; `served`: other requests succeeded meanwhile."""
+    return status not in BUSY and (
+        served or status == 200 or (status not in (0, 404, 502, 504) and silent_s > RESTART_S)
+    )
 
 
 def check_address(url: str, flag: str, key_flag: str = "") -> None:

@@ -20,12 +20,12 @@ from motif_jax.annotation import judge as judge_module
 from motif_jax.annotation import judge_server
 from motif_jax.annotation.annotator import Question, Sampling
 from motif_jax.annotation.chat import LONGEST_BODY, read_question
+from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.judge import Judge
 from motif_jax.annotation.judge_server import before_captions
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import Server
-from motif_jax.annotation.texts import read_texts
+from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
@@ -44,7 +44,7 @@ def judge():
 
 def ask(judge, prompt, questions, **options) -> dict:
     mode = SAMPLING if prompt.retry else None
-    server = Server(judge.url, judge.model, prompt, mode, **({"in_flight": 16, "timeout_s": LONG_S} | options))
+    server = ChatClient(judge.url, judge.model, prompt, mode, **({"in_flight": 16, "timeout_s": LONG_S} | options))
     try:
         return dict(server.answers(questions))
     finally:

@@ -1,4 +1,4 @@
-"""The server backend against every lie of lies.py: bounded in time and memory, and nothing harmful is passed on."""
+"""The client of judges against every lie of lies.py: bounded in time and memory, and nothing harmful is passed on."""
 
 import json
 import time
@@ -15,10 +15,9 @@ from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printe
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
-from motif_jax.annotation.endpoint import URL
+from motif_jax.annotation.client import MAX_SAID, URL, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import MAX_SAID, Server
 from motif_jax.structs import UserError
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
 
@@ -36,10 +35,10 @@ def memory_stays_bounded():
         yield
 
 
-def connect(url: str, mode: str = "reason", version: str = "default", **options) -> Server:
+def connect(url: str, mode: str = "reason", version: str = "default", **options) -> ChatClient:
     options = {"in_flight": 32, "timeout_s": LONG_S, "patience_s": LONG_S, "start_s": LONG_S} | options
     sampling = SAMPLING if mode == "reason" else None
-    return Server(
+    return ChatClient(
         url, options.pop("model", ""), make_prompt(NETHACK, mode, "defaultgoal", version), sampling, **options
     )
 
@@ -51,7 +50,7 @@ def harmless(text: str, limit: int) -> bool:
 @pytest.mark.parametrize("lies", [ENDLESS, FINITE], ids=["endless", "finite"])
 @pytest.mark.parametrize("mode", ["reason", "score"])
 def test_a_question_that_is_lied_about_stays_unknown_and_the_others_are_answered(mode, lies, monkeypatch):
-    monkeypatch.setattr("motif_jax.annotation.server.GIVEN_UP_IN_A_ROW", 10**9)  # honest ones may be late as well
+    monkeypatch.setattr("motif_jax.annotation.client.GIVEN_UP_IN_A_ROW", 10**9)  # honest ones may be late as well
     asked = {f"You kill the newt! #{number}": name for number, name in enumerate(lies)}
     answers = {}
 

@@ -9,14 +9,12 @@ from chat_server import ChatServer
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation.annotator import PAUSE, Question, QuestionAnswer, Sampling, batches_between_pauses
-from motif_jax.annotation.answers import AnswerStore, read_answers
+from motif_jax.annotation.annotator import PAUSE, Question, Sampling, batches_between_pauses
+from motif_jax.annotation.client import ChatClient, finished
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.parsing import read_label, read_verdict
+from motif_jax.annotation.parsing import read_label, read_verdict, to_answer
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import Server, finished
-from motif_jax.annotation.texts import read_texts
-from motif_jax.annotation.verdict_tokens import to_answer
+from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 
 QUESTIONS = [Question(event) for event in EVENTS]
@@ -78,22 +76,6 @@ def test_the_probability_of_helpful_leaves_the_other_digit_out():
 
 
 @pytest.mark.quick
-def test_answers_about_one_caption_are_kept_apart_from_those_about_two(tmp_path):
-    store = AnswerStore(tmp_path, {"model": "m", "mode": "reason"})
-    store.open()
-    store.add(
-        [
-            (Question("a"), QuestionAnswer(1.0)),
-            (Question("a", "b"), QuestionAnswer(0.0)),
-            (Question("c"), QuestionAnswer(None)),
-        ]
-    )
-    store.close()
-    assert [(one.first, answer.yes) for one, answer in read_answers(store.folder, one=True)] == [("a", 1), ("c", None)]
-    assert [question for question, _ in read_answers(store.folder)] == [Question("a", "b")]
-
-
-@pytest.mark.quick
 def test_batches_are_given_out_at_pauses():
     stream = [*QUESTIONS[:3], PAUSE, PAUSE, QUESTIONS[3], PAUSE]
     assert list(batches_between_pauses(stream, 2)) == [QUESTIONS[:2], QUESTIONS[2:3], QUESTIONS[3:4]]
@@ -111,7 +93,7 @@ def test_a_server_gives_out_answers_while_the_stream_pauses():
         yield QUESTIONS[2]
 
     with ChatServer() as chat:
-        server = Server(chat.url, "", make_prompt(NETHACK, "reason", "gold", "default", one=True),
+        server = ChatClient(chat.url, "", make_prompt(NETHACK, "reason", "gold", "default", one=True),
                         Sampling(0.1, 0.95, 50, 200))  # fmt: skip
         try:
             for question, _ in itertools.islice(server.answers(stream()), 3):

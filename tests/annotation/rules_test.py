@@ -6,8 +6,8 @@ from nethack_texts import FOLDER, GOALS, NETHACK
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import MODES, VERSIONS, make_prompt
-from motif_jax.annotation.rules import NO_RULES, preference, read_rules
-from motif_jax.annotation.texts import read_texts
+from motif_jax.envs.rules import NO_RULES, preference, read_rules
+from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

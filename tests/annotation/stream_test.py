@@ -10,11 +10,12 @@ from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
+from motif_jax.annotation.asking import Asking, AskingCounts
+from motif_jax.annotation.cache import AnswerCache
+from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import Server
-from motif_jax.annotation.stream import Direct, Item, Stream
+from motif_jax.annotation.stream import Item, Stream
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -22,10 +23,13 @@ pytestmark = pytest.mark.usefixtures("short_pauses")
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 ITEMS = [Item(number, 0, Question(text)) for number, text in enumerate(EVENTS)]
 NO_LIMIT = 2**62
+ABOUT = {"backend": "server", "model": "m", "mode": "reason"}
 
 
 class Gated:
     """Answers one question each time that `gate` is released; `asked` has what it took, `pauses` how often nothing."""
+
+    model = ""
 
     def __init__(self, reply=LEXICON.answer, open_gate=False):
         self.asked, self.gate, self.reply, self.open_gate = [], threading.Semaphore(0), reply, open_gate
@@ -48,7 +52,11 @@ class Gated:
 
 
 def opening(annotator, cache=None, about=None):
-    return lambda: (annotator, AnswerMemory(cache, about or {}, one=True))
+    return lambda counts: Asking(annotator, AnswerCache(about, cache) if about else None, counts)
+
+
+def begin(open_judge, **options):
+    return Stream(open_judge, AskingCounts("test"), **options)
 
 
 def collect(judge, number):
@@ -68,7 +76,7 @@ def all_is_asked(annotator):
 )
 def test_answers_come_back_and_nothing_is_asked_twice():
     annotator = Gated(open_gate=True)
-    judge = Stream(opening(annotator))
+    judge = begin(opening(annotator))
     try:
         for _ in range(20):
             judge.plan(ITEMS, NO_LIMIT)
@@ -81,13 +89,13 @@ def test_answers_come_back_and_nothing_is_asked_twice():
     assert annotator.asked == [item.question for item in ITEMS]
     assert [one.item for one in found] == ITEMS
     assert all(one.answer == LEXICON.answer(one.item.question) for one in found)
-    assert judge.taken == judge.answered == len(ITEMS)
+    assert judge.taken == judge.counts.asked == len(ITEMS)
     assert judge.silent_s == 0
 
 
 def test_the_newest_plan_counts_and_what_is_under_way_stays():
     annotator = Gated()
-    judge = Stream(opening(annotator))
+    judge = begin(opening(annotator))
     try:
         judge.plan(ITEMS[:5], NO_LIMIT)
         wait_for(lambda: annotator.asked)
@@ -121,7 +129,7 @@ def test_what_waits_is_asked_although_nothing_new_arrives():
 
 def test_no_more_is_asked_than_the_limit_allows():
     annotator = Gated(open_gate=True)
-    judge = Stream(opening(annotator), taken=10)
+    judge = begin(opening(annotator), taken=10)
     try:
         judge.plan(ITEMS, 13)
         assert [one.item.number for one in collect(judge, 3)] == [0, 1, 2]
@@ -136,7 +144,7 @@ def test_no_more_is_asked_than_the_limit_allows():
 
 def test_the_same_question_under_two_numbers_is_asked_once():
     annotator = Gated()
-    judge = Stream(opening(annotator))
+    judge = begin(opening(annotator))
     try:
         judge.plan([ITEMS[0], ITEMS[1]._replace(question=ITEMS[0].question)], NO_LIMIT)
         wait_for(lambda: annotator.asked)
@@ -149,10 +157,10 @@ def test_the_same_question_under_two_numbers_is_asked_once():
 
 
 def test_what_was_ever_answered_is_not_asked_again(tmp_path):
-    about = {"model": "m", "mode": "reason"}
+    about = ABOUT
     for attempt in range(2):
         annotator = Gated(open_gate=True)
-        judge = Stream(opening(annotator, tmp_path, about))
+        judge = begin(opening(annotator, tmp_path, about))
         try:
             judge.plan(ITEMS, NO_LIMIT)
             found = collect(judge, len(ITEMS))
@@ -166,7 +174,7 @@ def test_what_was_ever_answered_is_not_asked_again(tmp_path):
 def test_an_answer_that_cannot_be_read_is_asked_again_as_another_attempt(tmp_path):
     replies = iter([QuestionAnswer(None, "Hard to say."), QuestionAnswer(1.0)])
     annotator = Gated(lambda question: next(replies), open_gate=True)
-    judge = Stream(opening(annotator, tmp_path, {"model": "m", "mode": "x"}))
+    judge = begin(opening(annotator, tmp_path, ABOUT))
     try:
         judge.plan(ITEMS[:1], NO_LIMIT)
         (first,) = collect(judge, 1)
@@ -188,11 +196,11 @@ def test_answers_to_questions_that_nobody_asked_are_left_out():
                 yield question, answer
                 yield question, QuestionAnswer(1 - answer.yes)  # a second opinion
 
-    judge = Stream(opening(Liar(open_gate=True)))
+    judge = begin(opening(Liar(open_gate=True)))
     try:
         judge.plan(ITEMS, NO_LIMIT)
         found = collect(judge, len(ITEMS))
-        wait_for(lambda: judge.strangers == 2 * len(ITEMS))
+        wait_for(lambda: judge.counts.strangers == 2 * len(ITEMS))
         assert not judge.answers()
     finally:
         judge.close()
@@ -208,13 +216,13 @@ def test_an_annotator_that_fails_is_opened_again_and_loses_nothing():
 
     annotator, opened = Gated(reply, open_gate=True), []
 
-    def open_judge():
+    def open_judge(counts):
         opened.append(1)
         if len(opened) == 3:
             raise UserError("it is still away")
-        return opening(annotator)()
+        return opening(annotator)(counts)
 
-    judge = Stream(open_judge)
+    judge = begin(open_judge)
     try:
         judge.plan(ITEMS, NO_LIMIT)
         found = collect(judge, len(ITEMS))
@@ -227,7 +235,7 @@ def test_an_annotator_that_fails_is_opened_again_and_loses_nothing():
 
 
 def test_an_error_of_the_program_arrives_at_the_caller():
-    judge = Stream(opening(Gated(lambda question: ZeroDivisionError("of ours"), open_gate=True)))
+    judge = begin(opening(Gated(lambda question: ZeroDivisionError("of ours"), open_gate=True)))
     try:
         judge.plan(ITEMS, NO_LIMIT)
         with pytest.raises(ZeroDivisionError, match="of ours"):
@@ -239,15 +247,14 @@ def test_an_error_of_the_program_arrives_at_the_caller():
 def connect(chat, **options):
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     options = {"in_flight": 4, "timeout_s": LONG_S, "patience_s": 0.5, "start_s": 1.0} | options
-    return lambda: (
-        Server(chat.url, "", prompt, Sampling(0.1, 0.95, 50, 200), **options),
-        AnswerMemory(None, {"model": "judge"}, one=True),
+    return lambda counts: Asking(
+        ChatClient(chat.url, "", prompt, Sampling(0.1, 0.95, 50, 200), **options), AnswerCache(ABOUT, None), counts
     )
 
 
 def test_a_server_that_goes_away_and_comes_back():
     with ChatServer() as chat:
-        judge = Stream(connect(chat))
+        judge = begin(connect(chat))
         try:
             judge.plan(ITEMS[:3], NO_LIMIT)
             collect(judge, 3)
@@ -268,7 +275,7 @@ def test_a_server_that_goes_away_and_comes_back():
 def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
     monkeypatch.setattr(stream, "CLOSING_S", LONG_S)  # so that closing would hang if it waited
     with ChatServer(lambda number, body: f"slow {LONG_S}") as chat:
-        judge = Stream(connect(chat))
+        judge = begin(connect(chat))
         judge.plan(ITEMS, NO_LIMIT)
         wait_for(lambda: chat.asked)
         judge.close()
@@ -278,7 +285,7 @@ def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
 def test_half_of_a_batch_is_kept_when_the_server_fails_at_the_other_half():
     """Answers that cannot be read and requests that are refused come back as what they are; the others count."""
     with ChatServer(lambda number, body: ("", "mumble", "400")[number % 3]) as chat:
-        judge = Stream(connect(chat, in_flight=1))
+        judge = begin(connect(chat, in_flight=1))
         try:
             judge.plan(ITEMS, NO_LIMIT)
             found = collect(judge, len(ITEMS))
@@ -291,7 +298,7 @@ def test_half_of_a_batch_is_kept_when_the_server_fails_at_the_other_half():
 
 def test_without_a_thread_all_is_answered_at_once(tmp_path):
     annotator = Gated(open_gate=True)
-    judge = Direct(opening(annotator, tmp_path, {"model": "m", "mode": "x"}), taken=1)
+    judge = begin(opening(annotator, tmp_path, ABOUT), immediate=True, taken=1)
     judge.plan([*ITEMS, ITEMS[0]._replace(number=99)], len(ITEMS))
     found = judge.answers()
     assert [one.item.number for one in found] == list(range(len(ITEMS) - 1))  # one was taken before

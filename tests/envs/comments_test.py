@@ -123,11 +123,9 @@ def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
         assert len(server.asked) == len(texts)
         assert score(other) == [1.0, 0.0, 2.0, 0.0]
         for file in (tmp_path / "answers").rglob("*.jsonl"):
-            file.write_text(
-                '{"text": "a!"}\n{"text": "b", "score": NaN}\n{"text": 5, "score": 1}\n' + file.read_text()[:-5]
-            )
+            file.write_text(file.read_text()[:-5])  # as a power failure leaves it
         score(other)
-    assert len(other.asked) == len(texts) + 1  # the line that was cut off
+    assert len(other.asked) == len(texts) + 1  # the line that was torn
 
 
 def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):

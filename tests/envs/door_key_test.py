@@ -8,9 +8,9 @@ import pytest
 from conftest import ROOT
 
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.texts import read_texts
 from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.texts import read_texts
 from motif_jax.envs.worlds import check_world
 from motif_jax.experiment import defaults
 from motif_jax.rewards.code.checking import check

@@ -6,8 +6,8 @@ import functools
 import numpy as np
 import pytest
 
-from motif_jax.annotation.texts import read_texts
 from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.texts import read_texts
 from motif_jax.envs.treasure.world import (
     ACTIONS,
     DOWN,

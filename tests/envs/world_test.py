@@ -14,8 +14,8 @@ from own_worlds import LENGTH, Corridor
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.players import FRAMES, OF_WORLD, make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.annotation.rules import NO_RULES
 from motif_jax.envs.nethack.observations import CROP
+from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, WORLDS, check_world, essential, make_world, title

@@ -28,8 +28,6 @@ from conftest import get_config
 from damages import ANNOTATION, ORBAX, SMALL, make_whole, run
 
 from motif_jax import experiment
-from motif_jax.annotation.annotator import Question, QuestionAnswer
-from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.devices.checkpoints import reading
 from motif_jax.episodes.playback import read_tracks
 from motif_jax.preferences.shards import Part, read_labels, read_record
@@ -51,7 +49,6 @@ STAGES = {"collect": collect, "annotate": annotate, "train_reward": train_reward
 PLAYER = {"evaluate__policy": "random", "evaluate__beside": "", "evaluate__episodes": 12, "evaluate__num_workers": 0}
 NOT_READ = {  # patterns of names, and why no reader needs to notice a change
     "annotations/*/config.json": "the record of the last job, for people",
-    "answers/*/about.json": "for people; the name of its folder is what tells models apart",
     "reward/metrics.jsonl": "for people and their plots; the report reads the history in statistics.json",
     "*.html": "pages for people",
     "*/.motif_jax.json": "the marker of a directory; a damaged one is no marker, so nothing is removed",
@@ -69,12 +66,6 @@ def workdir(tmp_path_factory) -> Path:
     """A finished workdir, of this module's own."""
     workdir = shutil.copytree(make_whole(), tmp_path_factory.mktemp("flips") / "run")
     run(workdir, "evaluate", **PLAYER)
-    store = AnswerStore(workdir / "answers", {"model": "m", "mode": "score"})
-    store.open()
-    store.add(
-        [(Question(f"You kill the newt {number}!", ""), QuestionAnswer(number / 9, "because")) for number in range(9)]
-    )
-    store.close()
     run(workdir, "report")
     return workdir
 
@@ -145,13 +136,6 @@ def played(workdir: Path) -> object:
     return read_rows(folder / "episodes.jsonl"), read_tracks(folder / "tracks.npz"), replays, about
 
 
-def answers(workdir: Path) -> object:
-    found = [entry for folder in sorted((workdir / "answers").iterdir()) for entry in read_answers(folder)]
-    if len(found) < 9:
-        raise SetAside("a question is asked again")
-    return found
-
-
 def checkpoints(name: str) -> Callable[[Path], object]:
     def read(workdir: Path) -> object:
         with reading(workdir / name / "checkpoints") as found:
@@ -167,7 +151,7 @@ def checkpoints(name: str) -> Callable[[Path], object]:
 READERS: dict[str, Callable[[Path], object]] = {
     **{f"is_complete of {stage}": complete(stage) for stage in STAGES}, "identity": identity, "report": shown,
     "training data": learnt_from, "arrays": whole_arrays, "shard": shard, "metrics": kept_rows, "episodes": played,
-    "answers": answers, "reward/checkpoints": checkpoints("reward"), "policy/checkpoints": checkpoints("policy"),
+    "reward/checkpoints": checkpoints("reward"), "policy/checkpoints": checkpoints("policy"),
 }  # fmt: skip
 
 

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
-from motif_jax.annotation.answers import read_answers
-from motif_jax.annotation.parsing import KEYS, read_verdict
-from motif_jax.annotation.verdict_tokens import shares, to_answer
+from motif_jax.annotation.parsing import KEYS, read_verdict, shares, to_answer
 from motif_jax.captions import CaptionTable, decode, encode
 from motif_jax.preferences.merging import is_merged
 from motif_jax.preferences.shards import read_record
@@ -142,14 +140,3 @@ def test_any_record_of_a_shard_is_read_or_refused(dataset, content):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "merged.json").write_bytes(content)
     assert not is_merged(dataset, "other", {})
-
-
-@SETTINGS
-@given(st.lists(st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 50_000)))
-def test_any_lines_may_lie_in_the_answer_cache(lines):
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "x.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-        Path(folder, "y.jsonl").mkdir()
-        for question, answer in read_answers(Path(folder)):
-            assert isinstance(question.first + question.second + answer.said, str)
-            assert answer.yes is None or 0 <= answer.yes <= 1

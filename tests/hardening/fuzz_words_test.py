@@ -18,8 +18,8 @@ from small_dataset import EVENTS
 from motif_jax.actors.players import parse_scripted
 from motif_jax.annotation.annotator import Incomplete, Question, QuestionAnswer, Sampling
 from motif_jax.annotation.backends import read_json
+from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import Server
 from motif_jax.envs.worlds import make_world
 from motif_jax.policies.choice import parse_mixture, parse_one
 from motif_jax.rewards.labels import parse_annotators
@@ -117,7 +117,7 @@ def test_any_reply_of_a_server_is_an_answer_or_none(mode, faults, monkeypatch):
     with ChatServer() as chat:
         honest, chat.complete = chat.complete, twisted
         sampling = Sampling(0.1, 0.95, 50, 200) if mode == "reason" else None
-        server = Server(
+        server = ChatClient(
             chat.url, "", make_prompt(NETHACK, mode, "gold", "default"), sampling, in_flight=8, patience_s=0.3
         )
         answers: dict[Question, QuestionAnswer] = {}

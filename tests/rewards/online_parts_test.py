@@ -11,7 +11,7 @@ import pytest
 from conftest import get_config
 from nethack_texts import NETHACK
 
-from motif_jax.annotation import readable
+from motif_jax.annotation import asking
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
@@ -127,7 +127,7 @@ def test_an_unreadable_answer_is_no_label_and_is_given_up_in_the_end():
 def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys, kind):
     """100 messages are shown twice, and 200 pairs made each time: 200 answers or more, next to none with a verdict."""
     now, shown = [0.0], [f"A bat flutters past you #{number}." for number in range(100)]
-    monkeypatch.setattr(readable.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "FOO\nor BAR?"))
     source = make(tmp_path, kind=kind, pairs_per_update=200, attempts=5)
     assert source.failure() == ""

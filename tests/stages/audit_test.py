@@ -106,6 +106,8 @@ def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(work
 class Breaking:
     """The rules, which give up after a few answers; or answer nothing that can be read."""
 
+    model = "rules"
+
     def __init__(self, config, after: int, silent: bool = False):
         self.rules, self.left, self.silent = Lexicon(texts_of(config), config.annotate.goal), after, silent
 
@@ -123,10 +125,10 @@ class Breaking:
 def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     config = settings()
     with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
-        audit.run(config, workdir, lambda *_: (Breaking(config, 7), {}))
+        audit.run(config, workdir, lambda _: Breaking(config, 7))
     assert not audit.is_complete(config, workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
-    audit.run(config, workdir, lambda *_: (Breaking(config, asked - 7), {}))  # one more would be too many
+    audit.run(config, workdir, lambda _: Breaking(config, asked - 7))  # one more would be too many
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
     audit.run(config, workdir)
@@ -159,7 +161,7 @@ def test_questions_that_a_failing_server_refused_are_asked_again(workdir, capsys
 
 
 def test_a_judge_that_answers_nothing_does_not_end_the_audit(workdir):
-    audit.run(settings(), workdir, lambda config, _: (Breaking(config, -1, silent=True), {}))
+    audit.run(settings(), workdir, lambda _: Breaking(settings(), -1, silent=True))
     record = read_json(workdir / "audit/audit.json")
     assert record["findings"][0]["sentence"].startswith("the judge answers nothing")
     assert "loops" in {one["check"] for one in record["findings"]}

@@ -7,8 +7,8 @@ import pytest
 from conftest import get_config
 from toy_policies import TASK, policies
 
-from motif_jax.annotation.rules import NO_RULES
 from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.worlds import make_world
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play

@@ -9,13 +9,13 @@ from flax import nnx
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
 from motif_jax import load_policy
-from motif_jax.annotation.rules import NO_RULES
 from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.mesh import make_mesh
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
+from motif_jax.envs.rules import NO_RULES
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model

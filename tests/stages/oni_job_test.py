@@ -24,7 +24,7 @@ SCANCEL = """
     kill -TERM $(cat {folder}/group1)
 """
 PYTHON = """
-    if [ "$1 $2" = "-m motif_jax.annotation.endpoint" ]; then echo "$*" >> {folder}/looked; fi
+    if [ "$1 $2" = "-m motif_jax.annotation.client" ]; then echo "$*" >> {folder}/looked; fi
     if [ "$1 $2" = "-m motif_jax.launch" ]; then exec {python} {folder}/trainer.py "$@"; fi
     exec {python} "$@"
 """

@@ -145,7 +145,7 @@ def batches(monkeypatch):
 
 
 def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, batches):
-    batches[90] = lambda judge: wait_for(lambda: judge.answered)
+    batches[90] = lambda judge: wait_for(lambda: judge.counts.asked)
     rows = run(
         tmp_path, synchronous=False, num_workers=1, train_for_env_steps=6400, annotate__backend="judge",
         annotate__judge__delay_s=0.01, online__labels_per_1000_steps=10.0,

@@ -4,13 +4,12 @@ lexicon, lexicon:FILE   the comment's words that are in the list, at most 2; our
 table:FILE              the score of exactly this text: lines of JSON, {"text": ..., "score": ...}
 server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
 
-Scores of a server can be cached on disk (annotation/shared_lines.py).
+Scores of a server can be cached on disk (system/shared_lines.py).
 """
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import json
 import re
@@ -18,11 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from motif_jax.annotation.annotator import batched
-from motif_jax.annotation.shared_lines import SharedLines, read_entries, slug
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
+from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
 FLAG = "--config.env.options"
 FOLDER = Path(__file__).parent / "words"
@@ -87,7 +85,8 @@ class RemoteScorer:
         try:
             self._open()
             new = [text for text in dict.fromkeys(texts) if text not in self._known]
-            for some in batched(new, AT_ONCE):
+            for first in range(0, len(new), AT_ONCE):
+                some = new[first : first + AT_ONCE]
                 given = self._client.post("", functools.partial(_scores, count=len(some)), json={"texts": some})
                 scored = dict(zip(some, given, strict=True))
                 self._known |= scored
@@ -111,19 +110,9 @@ class RemoteScorer:
     def _open(self) -> None:
         if self._lines is not None and not self._is_open:
             if not self._known:
-                self._known |= read_scores(self._lines.folder)
+                self._known |= {row["text"]: row["score"] for row in read_shared(self._lines.folder)}
             self._lines.open()
             self._is_open = True
-
-
-def read_scores(folder: Path) -> dict[str, float]:
-    """Returns the scores in a server's cache by text."""
-    found = {}
-    for entry in read_entries(folder):
-        with contextlib.suppress(ValueError):
-            if isinstance(entry.get("text"), str):
-                found[entry["text"]] = _score(entry.get("score"))
-    return found
 
 
 def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float, cache_dir: str = "") -> Scorer:

@@ -15,8 +15,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.annotation.readable import Readable
-from motif_jax.annotation.stream import Answered, Direct, Item, Stream
+from motif_jax.annotation.stream import AnsweredItem, Item, Stream
 from motif_jax.console import print_line
 from motif_jax.rewards.online.kinds import OnlineKind
 from motif_jax.rewards.online.making import Judges
@@ -39,9 +38,8 @@ class Asking:
         self._section, self._judges = config.policy.online, judges
         self._log = OpinionLog(folder / FILE, judges.name)
         self._goal, self._begun = goal, False
-        self._judge: Stream | Direct = judges.open(goal, 0, at_once=True)
+        self._judge: Stream = judges.open(goal, 0, at_once=True)
         self.tally = Tally()
-        self.readable = Readable("train_policy")
         self._came = 0  # number of answers at the last fetch
         self._down_s = self._said_s = 0.0
 
@@ -66,19 +64,22 @@ class Asking:
             self._begun = True
 
     @property
+    def last_unreadable(self) -> str:
+        """The last answer about the current goal without a verdict."""
+        return self._judge.counts.last_unreadable
+
+    @property
     def is_immediate(self) -> bool:
         """Whether all planned questions are answered when `plan` returns."""
         return self._judge.immediate
 
-    def answers(self, step: int) -> list[Answered]:
+    def answers(self, step: int) -> list[AnsweredItem]:
         """Answers since the last call; they are recorded with this step."""
         self._watch()
         self._begin_log(0)
         found = self._judge.answers()
         self._log.write(found, self._goal, step)
         self.tally.answers(found)
-        for one in found:
-            self.readable.take(one.answer)
         self._came = len(found)
         return found
 
@@ -119,7 +120,7 @@ class Asking:
             "under_way": float(judge.under_way),
             "down_s": self._down_s,
             "failures": float(judge.failures),
-            "strangers": float(judge.strangers),
+            "strangers": float(judge.counts.strangers),
         }
 
     def close(self) -> None:
@@ -210,7 +211,7 @@ class Tally:
         for question in questions:
             self._first_seen_s.setdefault(question, now)
 
-    def answers(self, answered: Iterable[Answered]) -> None:
+    def answers(self, answered: Iterable[AnsweredItem]) -> None:
         """Counts answers."""
         now = time.monotonic()
         for one in answered:
@@ -255,7 +256,7 @@ class OpinionLog:
         self._path, self._judge = path, judge
         self._file: IO[Any] | None = None
 
-    def write(self, answered: Iterable[Answered], goal: str, step: int) -> None:
+    def write(self, answered: Iterable[AnsweredItem], goal: str, step: int) -> None:
         """Appends answers about a goal; they came in the update that ended at this step."""
         lines = []
         for one in answered:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.annotator import Annotator
-from motif_jax.annotation.backends import MODELS, make_the_prompt, open_annotator
-from motif_jax.annotation.memory import AnswerMemory
-from motif_jax.annotation.stream import Direct, Stream
+from motif_jax.annotation.asking import AskingCounts
+from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge
+from motif_jax.annotation.stream import Stream
 from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.moments import HostMoments
@@ -63,32 +62,32 @@ class Judges:
 
     def facts(self) -> dict[str, Any]:
         """Facts that labels depend on, beside the goal."""
-        section = self._config.annotate
-        facts: dict[str, Any] = {"backend": section.backend}
-        if section.backend in ("lexicon", "judge"):
-            facts["rules"] = self._texts.rules().version
-        if section.backend in MODELS:
-            prompt = make_the_prompt(judge_section(self._config, "defaultgoal"), self._texts, self._one)
-            named = Path(section.model).name if section.model.startswith(("/", ".", "~")) else section.model
-            facts |= {"model": named, "mode": section.mode, "prompt": prompt.hash}
+        facts = self._backend("defaultgoal").facts()
+        facts.pop("goal", None)  # goals change during training
+        if str(facts.get("model", "")).startswith(("/", ".", "~")):
+            facts["model"] = Path(facts["model"]).name  # wherever the directory lies
         return facts
 
-    def open(self, goal: str, taken: int, at_once: bool) -> Stream | Direct:
+    def open(self, goal: str, taken: int, at_once: bool) -> Stream:
         """Opens a judge for a goal.
 
         `taken`: number of earlier questions, which count towards the budget. `at_once`: raise UserError if the judge
         cannot be reached now; otherwise retry in the background.
         """
+        backend, cache_dir = self._backend(goal), self._config.annotate.cache_dir
+        return Stream(
+            lambda counts: open_judge(backend, cache_dir, counts),
+            AskingCounts("train_policy"),
+            immediate=self._config.policy.synchronous,
+            at_once=at_once,
+            taken=taken,
+        )
+
+    def _backend(self, goal: str) -> CaptionBackend:
         section = judge_section(self._config, goal)
-
-        def opened() -> tuple[Annotator, AnswerMemory]:
-            annotator, about = open_annotator(section, self._texts, self._config.seed, self._one)
-            cache = Path(section.cache_dir).expanduser() if section.cache_dir else None
-            return annotator, AnswerMemory(cache, about, self._one)
-
-        if self._config.policy.synchronous:
-            return Direct(opened, taken)
-        return Stream(opened, opened() if at_once else None, taken)
+        backend = find_backend(section)(section, self._texts, self._config.seed, self._one, verdicts=True)
+        assert isinstance(backend, CaptionBackend), "check_online refuses the others"
+        return backend
 
 
 WEIGHT = 1000.0  # the moments of the learnt reward count as this number of steps

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.backends import MODELS, check_backend
+from motif_jax.annotation.backends import CaptionBackend, find_backend
 from motif_jax.annotation.prompts import goal_text
-from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import (
     MANY_SECONDS,
     PATH,
@@ -26,6 +25,7 @@ from motif_jax.config.table import (
     table_of,
     value,
 )
+from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
 NETWORKS = ("classification", "ranking")  # kinds with a network
@@ -167,6 +167,7 @@ def judge_section(config: ConfigDict, goal: str) -> ConfigDict:
     """The section `annotate` for a judge during training, with one goal."""
     section = config.annotate.copy_and_resolve_references()
     section.goal = goal
+    section.samples = 1
     section.server.patience_s = float(config.policy.online.patience_s)
     return section
 
@@ -178,17 +179,17 @@ def asks_pairs(kind: str) -> bool:
 
 def check_online(config: ConfigDict, texts: Texts) -> None:
     """Raises UserError for values that do not work together."""
-    section, backend = config.policy.online, config.annotate.backend
+    section, backend = config.policy.online, find_backend(config.annotate)
     turns = parse_goals(section.goals)
     if section.kind == WORDS:
         if not section.vectors:
             raise UserError(f"the kind 'words' needs a file of word vectors ({SECTION}.vectors)")
         if not Path(section.vectors).expanduser().is_file():
             raise UserError(f"there is no file {section.vectors!r} ({SECTION}.vectors)")
-    elif backend not in (*MODELS, "lexicon"):
+    elif not issubclass(backend, CaptionBackend):
         raise UserError(
-            f"the backend {backend!r} labels the pairs of a dataset and cannot be asked during training: choose "
-            f"{', '.join(MODELS)} or lexicon (--config.annotate.backend)"
+            f"the backend {config.annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
+            "training: choose vllm, server, judge or lexicon (--config.annotate.backend)"
         )
     if is_anchored(section):
         changed = describe_changed("policy.online", table_of(OnlineValues), section, OF_PAIRS)
@@ -198,7 +199,7 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
-    if backend == "vllm" and len(turns) > 1 and section.kind != WORDS:
+    if section.kind != WORDS and len(turns) > 1 and issubclass(backend, CaptionBackend) and backend.in_process:
         raise UserError(
             f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "
             "--config.annotate.backend=server)"
@@ -208,6 +209,6 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
             if section.kind == WORDS:
                 goal_text(texts, turn.goal)
             else:
-                check_backend(judge_section(config, turn.goal), texts, not asks_pairs(section.kind))
+                backend(judge_section(config, turn.goal), texts, config.seed, not asks_pairs(section.kind)).check()
         except UserError as error:
             raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None

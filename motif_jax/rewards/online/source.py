@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.readable import too_few
+from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.coordination import host
 from motif_jax.devices.parameters import sum_of_arrays
@@ -32,6 +32,7 @@ from motif_jax.structs import UserError
 
 COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is at once
 PAIRS = 11  # the number of the pairs' seed
+FIRST_FACTS = {"backend", "rules", "model", "mode", "prompt"}  # what version 0.1 recorded of a judge
 
 
 class Snapshot(NamedTuple):
@@ -206,10 +207,11 @@ class OnlineSource(Captioned):
 
     def restore(self, arrays: Any, facts: Facts) -> None:
         """See `RewardSource`; refuses another judge, and another goal for past steps."""
-        if facts["judge"] != self._facts["judge"]:
+        before, now = facts["judge"], self._facts["judge"]
+        if before != ({name: now.get(name) for name in before} if before.keys() <= FIRST_FACTS else now):
             raise UserError(
-                f"the labels in the checkpoint come from judge {facts['judge']}, not {self._facts['judge']}: choose "
-                "another --workdir (--config.annotate)"
+                f"the labels in the checkpoint come from judge {before}, not {now}: choose another --workdir "
+                "(--config.annotate)"
             )
         self._take_arrays(arrays)
         check_past(facts["goals"], self._facts["goals"], self.steps)
@@ -241,7 +243,7 @@ class OnlineSource(Captioned):
     def failure(self) -> str:
         """See `RewardSource`: too few answers about the current goal could be parsed."""
         answers, read = self.store.answers
-        return too_few(read, answers, self._asking.readable.last if self._asking else "")
+        return too_few(read, answers, self._asking.last_unreadable if self._asking else "")
 
     def about(self) -> Facts:
         return {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}

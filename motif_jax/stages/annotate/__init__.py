@@ -12,22 +12,21 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.backends import OpenBackend, Oracle, opened
 from motif_jax.config.table import Tables, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, is_merged, merge
-from motif_jax.preferences.oracles import NEEDS as ORACLES
-from motif_jax.preferences.oracles import ask_oracle, check_oracle
-from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.run import Lock
 from motif_jax.stages import EXPERIMENT, Stage
-from motif_jax.stages.annotate.job import AnnotationJob, MakeAnnotator
+from motif_jax.stages.annotate.job import AnnotationJob
 from motif_jax.stages.annotate.page import page_of, write_page
-from motif_jax.stages.annotate.setup import TABLES, TEMPERATURE, check_section, label_name, make_annotator, make_facts
+from motif_jax.stages.annotate.setup import TABLES, check_section, label_name, make_backend, make_facts
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config
 
@@ -57,19 +56,19 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    facts = make_facts(section, config.seed, dataset, texts_of(config))
+    facts = make_facts(make_backend(config, dataset), section, dataset)
     return is_merged(dataset, name, facts) and not (dataset.preference(name) == Preference.UNKNOWN).any()
 
 
-def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
-    """Labels this job's shard, and merges all shards after the last one. `make` starts the annotator, if needed."""
+def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -> None:
+    """Labels this job's shard, and merges all shards after the last one. `open_backend` opens the judge, if needed."""
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
     # ---- questions
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
     dataset = PairDataset(workdir / "dataset")
-    if section.captions == "msg_minbl" and "blstats" not in dataset.data:
+    if section.captions == WITH_BOTTOM_LINE and "blstats" not in dataset.data:
         raise UserError(
             f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
             "(--config.annotate.captions)"
@@ -79,16 +78,16 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     for other in filter(None, section.compare_with.split(",")):
         check_merged(dataset, other)
         dataset.preference(other)
-    oracle = section.backend in ORACLES
-    if oracle:
-        check_oracle(section.backend, dataset)
-    beside = ORACLES.get(section.backend, "data/blstats" if section.captions == "msg_minbl" else "")
-    dataset.check_whole([beside])
-    started = time.monotonic()
-    questions = None if oracle else Questions(dataset, section.captions)
-    of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # [N]; an oracle asks every pair
-    facts = make_facts(section, config.seed, dataset, texts_of(config))
-    if section.backend == "lexicon" and TEMPERATURE not in facts:
+    backend = make_backend(config, dataset)
+    facts = make_facts(backend, section, dataset)
+    if isinstance(backend, Oracle):
+        dataset.check_whole([backend.needs])
+        questions, of_pair = None, np.arange(len(dataset))  # it answers every pair. [N]
+    else:
+        dataset.check_whole(["data/blstats"] if section.captions == WITH_BOTTOM_LINE else [])
+        questions = Questions(dataset, section.captions)
+        of_pair = questions.of_pair
+    if backend.verdicts:
         print_line(
             f"annotate: annotation {name!r} was begun with verdicts and goes on with them, without rules_temperature "
             "(--config.annotate.ignore_existing=True labels again)"
@@ -100,14 +99,11 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
         rows = rows_of(part, of_pair)
         with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
             write_config(folder, config)
-            if questions is None:
-                wanted = rows[rows < (section.max_pairs or np.inf)]
-                shard.set(np.arange(len(wanted)), ask_oracle(section.backend, dataset, wanted, config.seed), 0.0)
-                unknown = int((shard.codes == Preference.UNKNOWN).sum())
-                log = {NOT_ASKED: unknown, "seconds": round(time.monotonic() - started, 1)}
-                shard.commit(len(wanted) == len(rows), log)
+            if isinstance(backend, Oracle):
+                ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
             else:
-                AnnotationJob(config, questions, shard, rows).run(make)
+                assert questions is not None
+                AnnotationJob(config, backend, questions, shard, rows).run(open_backend)
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
@@ -119,8 +115,17 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
         print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
         return
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
-    page = write_page(config, workdir, dataset, name, questions, merged)
+    page = write_page(config, backend, workdir, dataset, name, questions, merged)
     print_line(f"annotate: labels in {labels}, page: {page}")
+
+
+def ask_oracle(oracle: Oracle, dataset: PairDataset, shard: Shard, wanted: np.ndarray) -> None:
+    """Labels the first rows of a shard, `wanted`."""
+    started = time.monotonic()
+    shard.set(np.arange(len(wanted)), oracle.answer(dataset, wanted), 0.0)
+    unknown = int((shard.codes == Preference.UNKNOWN).sum())
+    log = {NOT_ASKED: unknown, "seconds": round(time.monotonic() - started, 1)}
+    shard.commit(len(wanted) == len(shard.codes), log)
 
 
 STAGE = Stage(

@@ -1,30 +1,27 @@
 """One annotation job: asks the open questions of its shard, and writes the labels to disk.
 
-Questions with a label from an earlier run or with an answer in the answer cache are not asked again; the rest go to the
-annotator as one stream. Every batch of answers is written twice, first to the answer cache and then to the shard; a
-killed job loses at most one batch.
+Questions with a label from an earlier run are not asked again; the rest go through the loop of annotation/asking.py,
+which answers what its cache knows. Labels are committed to the shard after every batch of answers, so a killed job
+loses at most one batch of labels, whose answers are in the cache.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.annotation.annotator import Annotator, Incomplete, Question, QuestionAnswer, batched
-from motif_jax.annotation.answers import AnswerStore, read_answers
-from motif_jax.annotation.backends import MODELS
-from motif_jax.annotation.readable import LEAST_SHARE, Readable
+from motif_jax.annotation.annotator import Incomplete, Question, batched
+from motif_jax.annotation.asking import LEAST_SHARE, Answered, Asking, AskingCounts
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge
 from motif_jax.console import clean, print_line
-from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
-from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
 from motif_jax.stages.annotate.rounds import QuestionRounds
@@ -32,26 +29,20 @@ from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
 COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow model are expensive
-CACHE_LINES = 4096  # looked up at a time
-COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
-MakeAnnotator = Callable[[ConfigDict, Mapping[str, Any]], tuple[Annotator, dict[str, Any]]]
 
 
 class AnnotationJob:
     """Asks the questions of one shard."""
 
-    def __init__(self, config: ConfigDict, questions: Questions, shard: Shard, rows: np.ndarray):
+    def __init__(
+        self, config: ConfigDict, backend: CaptionBackend, questions: Questions, shard: Shard, rows: np.ndarray
+    ):
         """`rows` are the rows of the dataset that belong to the shard. [M]"""
-        self._config, self._section, self._questions, self._shard = config, config.annotate, questions, shard
+        self._section, self._backend, self._questions, self._shard = config.annotate, backend, questions, shard
         section = config.annotate
         low, high = question_range(shard.part, len(questions))
-        if section.backend not in MODELS:
-            both = np.zeros(len(questions), bool)  # rules have no position bias
-        else:
-            both = questions.sample(1.0 if section.mode == "score" else section.both_orders)
-        self._asked, self._low = Asked(low, both[low:high]), low
+        self._asked, self._low = Asked(low, questions.sample(backend.both_orders)[low:high]), low
         self._put = np.zeros(high - low, bool)  # whether the question was asked, with or without a verdict
-        self._margin = section.tie_margin if section.backend in MODELS else 0.0
 
         # Rows with a question, its index in this shard, and whether the row has its captions in the other order.
         self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
@@ -71,51 +62,30 @@ class AnnotationJob:
             self._rounds = QuestionRounds(questions, shard, len(self._wanted), section.rounds, config.seed)
             self._wanted = self._rounds.order
         self._before = dict(shard.record.get("log", {}))  # of earlier runs
-        self._counts = dict.fromkeys(COUNTED, 0)
+        self._counts = AskingCounts("annotate")
         self._started = self._committed = time.monotonic()
-        self._pending: list[tuple[Question, QuestionAnswer]] = []
-        self._flight: dict[Question, tuple[int, bool]] = {}  # asked, not yet answered: number, turned
+        self._pending: list[tuple[int, bool, float]] = []  # answered, not yet labelled: number, turned, P(yes)
+        self._uncommitted = 0  # answers of the judge since the last commit
+        self._flight: dict[Question, tuple[int, bool]] = {}  # drawn, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # the full name, as in the answer cache
-        self._readable = Readable("annotate")
+        self._progress: Progress | None = None
 
-    def run(self, make: MakeAnnotator) -> None:
+    def run(self, open_backend: OpenBackend) -> None:
         """Asks all open questions of the shard, and writes the labels."""
         if not self._open() and not self._next_round() and not self._is_neutral_due():
-            self._commit(self._asks_all(), [])
+            self._commit(self._asks_all())
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
-        annotator, about = make(self._config, self._shard.record["facts"])
-        cache = self._section.cache_dir
-        store = AnswerStore(Path(cache).expanduser(), about) if about and cache else None
+        asking = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
         try:
-            self._model = about.get("model", "")
+            self._model = asking.annotator.model
             self._check_model()
-            if store is not None:
-                store.open()
-                self._answers = str(store.folder.resolve())
-                self._read(store.folder)
-            self._ask(annotator, store)
+            if asking.cache and asking.cache.folder:
+                self._answers = str(asking.cache.folder.resolve())
+            self._ask(asking)
         finally:
-            annotator.close()
-            if store is not None:
-                store.close()
-
-    def _read(self, folder: Path) -> None:
-        """Reads the answers of earlier runs from the answer cache in `folder`."""
-        unknown = self._open()
-        for lines in batched(read_answers(folder), CACHE_LINES):
-            numbers, turned = self._questions.find([(question.first, question.second or "") for question, _ in lines])
-            self._take(numbers, turned, to_numbers(answer.yes for _, answer in lines))
-        self._counts["from_cache"] = unknown - self._open()
-        if self._counts["from_cache"]:
-            print_line(f"annotate: the answer cache {str(folder)!r} answers {self._counts['from_cache']:,} of them")
-
-    def _take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> None:
-        """Stores answers; see `Asked.take`."""
-        self._asked.take(numbers, turned, prob)
-        places = numbers - self._low
-        self._put[places[(places >= 0) & (places < len(self._put))]] = True
+            asking.close()
 
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
@@ -129,34 +99,31 @@ class AnnotationJob:
                     f"{self._model!r} (--config.annotate.model): {TRY}"
                 )
 
-    def _ask(self, annotator: Annotator, store: AnswerStore | None) -> None:
-        progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
+    def _ask(self, asking: Asking) -> None:
+        self._progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
         try:
             while True:
-                for answered in annotator.answers(self._stream()):
-                    self._pending.append(answered)
-                    self._readable.take(answered[1])
-                    full = len(self._pending) >= self._section.batch_size
-                    if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
-                        progress.update(self._save(store), **self._notes())
-                progress.update(self._save(store), **self._notes())
+                asking.ask(self._stream(), self._take)
+                self._save()
                 if not self._next_round():
                     break
             self._check_answered()
             if self._is_neutral_due():
-                self._ask_about_nothing(annotator, store)
-            self._commit(self._asks_all(), [])
+                self._ask_about_nothing(asking)
+            self._commit(self._asks_all())
         except Incomplete as stopped:
-            labelled = self._save(store)
+            labelled = self._save()
             raise UserError(
                 f"{stopped}; {labelled:,} of {len(self._shard.codes):,} pairs are labelled, and the same command goes "
                 "on from there"
             ) from None
         except BaseException:
-            self._save(store)
+            self._save()
             raise
         finally:
-            progress.close()
+            self._progress.close()
+        if self._counts.from_cache:
+            print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
 
     def _is_neutral_due(self) -> bool:
         """Whether this job must ask about the neutral moment: only shard 0, and only if such moments are rare."""
@@ -165,23 +132,14 @@ class AnnotationJob:
             return False
         return len(captions_to_ask(*self._questions.dataset.captions())) > 0
 
-    def _ask_about_nothing(self, annotator: Annotator, store: AnswerStore | None) -> None:
+    def _ask_about_nothing(self, asking: Asking) -> None:
         """Compares the most frequent captions with a moment without a message, in both orders."""
         table, ids = self._questions.dataset.captions()
 
         def ask(pairs: list[tuple[str, str]]) -> np.ndarray:
-            wanted = dict.fromkeys(Question(*pair) for pair in pairs)
-            known = read_answers(store.folder) if store is not None else ()
-            found = {question: answer for question, answer in known if question in wanted and answer.yes is not None}
-            self._counts["from_cache"] += len(found)
-            for block in batched((one for one in wanted if one not in found), self._section.batch_size):
-                answered = list(annotator.answers(block))
-                for _, answer in answered:
-                    self._count(self._counts, answer)
-                found |= dict(answered)
-                if store is not None:
-                    store.add(answered)
-            return to_numbers(found[Question(*pair)].yes for pair in pairs)
+            found: dict[Question, float | None] = {}
+            asking.ask((Question(*pair) for pair in pairs), lambda one: found.update({one.question: one.answer.yes}))
+            return to_numbers(found[Question(*pair)] for pair in pairs)
 
         ask_about(table, captions_to_ask(table, ids), ask, self._shard.folder)
 
@@ -191,8 +149,8 @@ class AnnotationJob:
         if wanted - unanswered < LEAST_SHARE * wanted:
             raise UserError(
                 f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
-                f"{clean(repr(self._readable.last))} (--config.annotate.backend, .model, .prompt_file); the same "
-                "command asks them again"
+                f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); the "
+                "same command asks them again"
             )
 
     def _stream(self) -> Iterator[Question]:
@@ -204,57 +162,50 @@ class AnnotationJob:
                 self._flight[question] = (number, turned)
                 yield question
 
-    def _save(self, store: AnswerStore | None) -> int:
-        """Writes the pending answers to the cache and the shard; returns the number of labelled rows.
+    def _take(self, answered: Answered) -> None:
+        """Notes an answer; commits a full batch, and what there is after COMMIT_EVERY_S."""
+        yes = answered.answer.yes
+        self._pending.append((*self._flight.pop(answered.question), np.nan if yes is None else yes))
+        self._uncommitted += not answered.cached
+        full = self._uncommitted >= self._section.batch_size
+        if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
+            self._save()
 
-        After an interruption, a second call completes the work; at worst the cache then has a line twice.
+    def _save(self) -> int:
+        """Labels what is answered, and commits the labels; returns the number of labelled rows.
+
+        After an interruption, a second call completes the work.
         """
-        pending = list(self._pending)
-        if pending:
-            spots = [self._flight[question] for question, _ in pending]
-            numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
-            self._take(numbers, turned, to_numbers(answer.yes for _, answer in pending))
-        try:
-            if store is not None:
-                store.add(pending)
-        finally:  # even if the cache cannot be written
-            labelled = self._label()
-            # Not before the first answer: it would bind the annotation to settings that may not work.
-            if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():
-                self._commit(False, pending)
-        self._committed = time.monotonic()  # also without new labels, as `_label` takes time
-        del self._pending[: len(pending)]
-        for question, answer in pending:
-            self._flight.pop(question, None)
-            self._count(self._counts, answer)
+        if self._pending:
+            numbers, turned, prob = map(np.array, zip(*self._pending, strict=True))
+            self._asked.take(numbers, turned, prob)
+            self._put[numbers - self._low] = True
+            self._pending.clear()
+        labelled = self._label()
+        # Not before the first answer: it would bind the annotation to settings that may not work.
+        if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():
+            self._commit(False)
+        self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as `_label` takes time
+        if self._progress:
+            self._progress.update(labelled, **self._notes())
         return labelled
 
-    def _commit(self, finished: bool, pending: list[tuple[Question, QuestionAnswer]]) -> None:
-        """Writes the labels and the log to the shard; `pending` answers count as asked."""
+    def _commit(self, finished: bool) -> None:
+        """Writes the labels and the log to the shard."""
         self._label()
-        counts = dict(self._counts)
-        for _, answer in pending:
-            self._count(counts, answer)
-        log: dict[str, Any] = {name: self._before.get(name, 0) + value for name, value in counts.items()}
+        log: dict[str, Any] = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
         unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
         log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
         self._shard.commit(finished, log)
 
-    @staticmethod
-    def _count(counts: dict[str, int], answer: QuestionAnswer) -> None:
-        counts["asked"] += 1
-        counts["no_verdict"] += answer.yes is None
-        for name in ("prompt_tokens", "cached_tokens", "output_tokens"):
-            counts[name] += getattr(answer, name)
-
     def _label(self) -> int:
         """Labels the rows whose questions are answered; returns the number of labelled rows."""
         labels = self._asked.labels()[self._place]
         new = np.isnan(self._shard.prob[self._asking]) & ~np.isnan(labels)
         prob = np.where(self._turned, 1 - labels, labels)
-        self._shard.set(self._asking[new], prob[new], self._margin)
+        self._shard.set(self._asking[new], prob[new], self._backend.tie_margin)
         return int((self._shard.codes != Preference.UNKNOWN).sum())
 
     def _open(self) -> int:
@@ -277,10 +228,11 @@ class AnnotationJob:
         seconds = max(time.monotonic() - self._started, 1e-9)
         counts = count(self._shard.codes)
         known = max(len(self._shard.codes) - counts["unknown"], 1)
-        notes = {"asked": f"{self._counts['asked']:,} ({self._counts['asked'] / seconds:,.0f}/s)"}
-        tokens = self._counts["prompt_tokens"] + self._counts["output_tokens"]
+        asked = self._counts.asked
+        notes = {"asked": f"{asked:,} ({asked / seconds:,.0f}/s)"}
+        tokens = self._counts.prompt_tokens + self._counts.output_tokens
         if tokens:
             notes["tokens"] = f"{tokens / seconds:,.0f}/s"
         notes["tie"] = f"{counts['tie'] / known:.0%}"
-        notes["no verdict"] = f"{self._counts['no_verdict'] / max(self._counts['asked'], 1):.1%}"
+        notes["no verdict"] = f"{self._counts.no_verdict / max(asked, 1):.1%}"
         return notes

@@ -10,18 +10,15 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer, batched
-from motif_jax.annotation.answers import read_answers
-from motif_jax.annotation.backends import MODELS, make_the_prompt
-from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.envs.texts import texts_of
+from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, Prompted
+from motif_jax.annotation.cache import read_answers
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import Merged
-from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.system.files import read_array, write_json
@@ -47,24 +44,30 @@ def page_of(workdir: Path, name: str) -> Path:
 
 
 def write_page(
-    config: ConfigDict, workdir: Path, dataset: PairDataset, name: str, questions: Questions | None, merged: Merged
+    config: ConfigDict,
+    backend: Backend,
+    workdir: Path,
+    dataset: PairDataset,
+    name: str,
+    questions: Questions | None,
+    merged: Merged,
 ) -> Path:
     """Writes `workdir/annotations/<name>.html`, and beside it a JSON file for the report."""
     section, logs = config.annotate, list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
     summary: dict[str, Any] = {}
-    if questions is not None:
+    if questions is not None and not isinstance(backend, Oracle):
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
-        evidence = _evidence(config, questions, logs, top, label)
+        evidence = _evidence(backend, questions, logs, top, label)
         figures += _figures(len(dataset), questions, logs, evidence)
-        details = _of_the_questions(section, questions, label, top, evidence)
-        summary = _summary(section, questions, label, evidence)
+        details = _of_the_questions(backend.tie_margin, questions, label, top, evidence)
+        summary = _summary(backend.tie_margin, questions, label, evidence)
     for other in filter(None, section.compare_with.split(",")):
         details += _agreement(dataset, name, other)
-    if section.backend in MODELS:
-        messages = make_the_prompt(section, texts_of(config)).messages(Question("(first caption)", "(second caption)"))
+    if isinstance(backend, Prompted):
+        messages = backend.template.messages(Question("(first caption)", "(second caption)"))
         words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
         details += ["<h2>The whole prompt</h2>", folded("prompt", words)]
     path = page_of(workdir, name)
@@ -73,7 +76,7 @@ def write_page(
         f"{name}: annotation",
         [
             f"<h1>{esc(name)}</h1>",
-            f'<p class="soft">{esc(_subtitle(section, logs))}</p>',
+            f'<p class="soft">{esc(_subtitle(section, backend, logs))}</p>',
             tiles(figures),
             "<h2>Labels</h2>",
             label_bar(merged.counts),
@@ -121,10 +124,9 @@ def _figures(
 
 
 def _of_the_questions(
-    section: ConfigDict, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: AnswerDetails
+    margin: float, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: AnswerDetails
 ) -> list[str]:
     """HTML blocks: the most frequent questions, certainty of answers, position bias, unreadable answers."""
-    margin = section.tie_margin if section.backend in MODELS else 0.0
     codes = to_codes(label, margin)
     cells = 5 if evidence.said else 4
     rows = []
@@ -164,15 +166,16 @@ def _of_the_questions(
 
 
 def _evidence(
-    config: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
+    backend: CaptionBackend, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
 ) -> AnswerDetails:
-    """Collects the evidence: applies the rules again, or reads the answer caches of the jobs."""
+    """Collects the evidence: asks rules again, or reads the answer caches of the jobs."""
     said: dict[int, str] = {}
-    if config.annotate.backend == "lexicon":
-        lexicon = Lexicon(texts_of(config), config.annotate.goal)
+    if not backend.is_model:
+        annotator = backend.open()
         for number in top.tolist():
-            for _, answer in lexicon.answers([Question(*questions.text(number))]):
+            for _, answer in annotator.answers([Question(*questions.text(number))]):
                 said[number] = answer.said
+        annotator.close()
         return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
     asked, wanted = Asked(0, np.ones(len(questions), bool)), set(top.tolist())
     unreadable: dict[Question, QuestionAnswer] = {}
@@ -192,9 +195,8 @@ def _evidence(
     return AnswerDetails(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
 
 
-def _summary(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> dict[str, Any]:
+def _summary(margin: float, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> dict[str, Any]:
     """Facts for the report: the most frequent questions, those with a preference, position bias."""
-    margin = section.tie_margin if section.backend in MODELS else 0.0
     codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
 
     def asked(chosen: np.ndarray) -> list[dict[str, Any]]:
@@ -263,11 +265,11 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
     ]
 
 
-def _subtitle(section: ConfigDict, logs: list[dict[str, Any]]) -> str:
+def _subtitle(section: ConfigDict, backend: Backend, logs: list[dict[str, Any]]) -> str:
     words = [section.backend]
     models = sorted({str(log["model"]) for log in logs if log.get("model")})
     words += models or ([section.model] if section.model else [])
-    if section.backend in MODELS:
+    if isinstance(backend, Prompted):
         words += [f"mode {section.mode}"]
     words += [f"goal: {section.goal}", f"captions: {section.captions}"]
     return " · ".join(words)

@@ -1,21 +1,14 @@
-"""The config's section annotate, and what is made from it: the annotation's name, its facts, and the annotator."""
+"""The config's section annotate, and what is made from it: the annotation's name, its backend, and its facts."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.annotator import Annotator
-from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator
-from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
-from motif_jax.annotation.samples import Sampled
-from motif_jax.annotation.shared_lines import slug
-from motif_jax.annotation.texts import Texts
+from motif_jax.annotation.backends import BACKENDS, Backend, Oracle, find_backend
+from motif_jax.annotation.prompts import MODES, VERSIONS
 from motif_jax.config.table import (
     MANY_SECONDS,
     NAME,
@@ -29,17 +22,15 @@ from motif_jax.config.table import (
     table_of,
     value,
 )
-from motif_jax.envs.texts import texts_of
+from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.files import LONGEST, short_name
 from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.oracles import NEEDS as ORACLES
-from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
+from motif_jax.preferences.questions import BOTTOM_LINE, KINDS, WITH_BOTTOM_LINE
 from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
-BACKENDS = (*MODELS, "lexicon", *ORACLES)
 TEMPERATURE = "rules_temperature"  # among the facts of labels that rules gave as probabilities
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
@@ -50,7 +41,7 @@ class Annotate:
 
     backend: str = value(
         "lexicon",
-        Text(BACKENDS),
+        Text(tuple(BACKENDS), own=True),
         "lexicon, judge: rules, here or on a server; vllm, server: a model; score, return, random: without captions",
         decides=True,
     )
@@ -195,12 +186,14 @@ TABLES: Tables = {
 
 def check_section(section: ConfigDict, texts: Texts) -> None:
     """Raises UserError for values that cannot work together; no model is loaded or asked."""
+    backend = find_backend(section)(section, texts, 0)
     if not 0 <= section.shard < section.num_shards:
         raise UserError(
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    if section.samples > 1 and (section.backend not in MODELS or section.mode != "reason"):
+    is_model = not isinstance(backend, Oracle) and backend.is_model
+    if section.samples > 1 and (not is_model or section.mode != "reason"):
         raise UserError(
             f"only a model in mode reason answers in samples, and samples = {section.samples} "
             "(--config.annotate.samples, .backend, .mode)"
@@ -210,90 +203,47 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
             f"at temperature 0 all {section.samples} samples would be the same (--config.annotate.samples, "
             ".sampling.temperature)"
         )
-    if section.order != "as_now" and section.backend in ORACLES:
+    if section.order != "as_now" and isinstance(backend, Oracle):
         raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
-    if section.order == "disagreement" and (section.num_shards > 1 or section.backend == "vllm"):
+    in_process = not isinstance(backend, Oracle) and backend.in_process
+    if section.order == "disagreement" and (section.num_shards > 1 or in_process):
         raise UserError(
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
             "for a model a server (--config.annotate.order, .num_shards, .backend)"
         )
-    check_backend(section, texts)
+    backend.check()
 
 
 def label_name(section: ConfigDict) -> str:
     """The annotation's name: custom, or made like published names from model, captions, goal and prompt."""
-    return short_name(_label_name(section), LONGEST_NAME)
+    return short_name(section.custom_name or find_backend(section).label(section), LONGEST_NAME)
 
 
-def _label_name(section: ConfigDict) -> str:
-    if section.custom_name:
-        return section.custom_name
-    if section.backend in ORACLES:
-        return section.backend
-    goal = section.goal
-    if is_sentence(goal):
-        goal = f"{slug(goal)}-{hashlib.sha256(goal.encode()).hexdigest()[:4]}"
-    if section.backend not in MODELS:
-        name = f"{section.backend}_{section.captions}_{goal}"
-        own = section.backend == "lexicon" and section.lexicon
-        return f"{name}_{slug(own.removesuffix('.toml'))}" if own else name
-    prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
-    model = "judge" if section.backend == "judge" else section.model or "server"
-    name = f"{slug(model)}_{section.captions}_{goal}_{prompt}"
-    return name if section.mode == "reason" else f"{name}_{section.mode}"
+def make_backend(config: ConfigDict, dataset: PairDataset | None = None) -> Backend:
+    """What labels the pairs of a dataset; None: a judge that gives verdicts, without degrees."""
+    section, texts = config.annotate, texts_of(config)
+    make = find_backend(section)
+    if dataset is not None:
+        backend = make(section, texts, config.seed)
+        if TEMPERATURE not in backend.facts() or section.ignore_existing or not _has_verdicts(section, dataset):
+            return backend
+    return make(section, texts, config.seed, verdicts=True)
 
 
-def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Texts) -> dict[str, Any]:
-    """The facts of dataset and config that decide the labels, as a flat dict. job.py checks the model itself."""
-    facts: dict[str, Any] = {"backend": section.backend, "num_shards": section.num_shards}
-    facts["dataset"] = fingerprint(dataset)
-    beside = [dataset.info["score"]] if section.backend == "score" else []
-    beside += [dataset.data["rewards"]] if section.backend == "return" else []
-    beside += [dataset.data["blstats"]] if section.captions == "msg_minbl" and section.backend not in ORACLES else []
-    facts["beside"] = digest_of(beside) if beside else ""  # arrays beside the messages that labels depend on
-    if section.backend == "random":
-        facts["seed"] = seed
-    if section.backend not in ORACLES:
-        facts |= {"captions": section.captions, "goal": section.goal}
-        facts |= {"bottom_line_version": BOTTOM_LINE} if section.captions == "msg_minbl" else {}
-    if section.backend in ("lexicon", "judge"):
-        facts["rules"] = texts.rules().version
-    if section.backend == "lexicon" and not _has_verdicts_only(section, dataset):
-        facts[TEMPERATURE] = section.rules_temperature
-    if section.backend in MODELS:
-        facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section, texts).hash}
-        facts["tie_margin"] = section.tie_margin
-        if section.backend == "vllm":
-            facts |= {f"vllm.{name}": section.vllm[name] for name in ENGINE}
-        else:
-            facts |= {"server.extra": section.server.extra, "server.prefill": section.server.prefill}
-        if section.mode == "reason":
-            facts |= {"both_orders": section.both_orders}
-            facts |= {f"sampling.{name}": value for name, value in section.sampling.to_dict().items()}
-            facts |= {"samples": section.samples} if section.samples > 1 else {}
-    return facts
-
-
-def _has_verdicts_only(section: ConfigDict, dataset: PairDataset) -> bool:
+def _has_verdicts(section: ConfigDict, dataset: PairDataset) -> bool:
     """Whether the annotation was begun before rules gave probabilities; it goes on as it began."""
-    if section.ignore_existing:
-        return False
-    for file in sorted(annotation_folder(dataset.path, label_name(section)).glob("shard-*.json")):
-        with contextlib.suppress(UserError):  # a damaged record is refused where its shard is opened
-            record = read_record(file)
-            if record["checksums"] and TEMPERATURE not in record["facts"]:
-                return True
-    return False
+    records = map(read_record, annotation_folder(dataset.path, label_name(section)).glob("shard-*.json"))
+    return any(record["checksums"] and TEMPERATURE not in record["facts"] for record in records)
 
 
-def make_annotator(config: ConfigDict, facts: Mapping[str, Any]) -> tuple[Annotator, dict[str, Any]]:
-    """Starts the annotator of an annotation with these facts (`make_facts`).
-
-    Returns:
-      The annotator, and what its answers depend on, for the answer cache ({}: not cached).
-    """
-    annotator, about = open_annotator(
-        config.annotate, texts_of(config), config.seed, temperature=facts.get(TEMPERATURE)
-    )
-    samples = config.annotate.samples
-    return (annotator, about) if samples == 1 else (Sampled(annotator, samples), about | {"samples": samples})
+def make_facts(backend: Backend, section: ConfigDict, dataset: PairDataset) -> dict[str, Any]:
+    """All that decides the labels, as a flat dict: of the backend, the section and the dataset."""
+    facts: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)} | backend.facts()
+    beside = None  # an array that labels depend on, beside the messages
+    if isinstance(backend, Oracle):
+        beside = backend.numbers(dataset)
+    else:
+        facts |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
+        if section.captions == WITH_BOTTOM_LINE:
+            facts["bottom_line_version"], beside = BOTTOM_LINE, dataset.data["blstats"]
+    return facts | {"beside": "" if beside is None else digest_of([beside])}

@@ -12,14 +12,15 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.backends import OpenBackend, opened
 from motif_jax.config.table import PATH, Tables, Whole, check_values, table_of, value
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import by_protocol
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate.setup import check_section, make_annotator
-from motif_jax.stages.audit.asking import MakeAnnotator, ask
+from motif_jax.stages.annotate.setup import check_section
+from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.audit.record import FILE, find_players, record_of, stamp_of, tell
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.summary import read_json
@@ -60,8 +61,8 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     return record is not None and record.get("stamp") == stamp_of(config, workdir)
 
 
-def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
-    """Writes the findings to `workdir/audit`, and prints them. `make` starts the judge, if there is one to ask."""
+def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -> None:
+    """Writes the findings to `workdir/audit`, and prints them. `open_backend` opens the judge, if there is one."""
     from motif_jax.audit.examine import examine, make_plan
     from motif_jax.audit.judge import QuestionLimits
     from motif_jax.stages.audit.inputs import gather, load_second
@@ -79,7 +80,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     evidence = gather(config, workdir, players, second)
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
-    answers = ask(config, plan, workdir / "audit" / "answers.json", make)
+    answers = ask(config, plan, workdir / "audit" / "answers.json", open_backend)
 
     # ---- what they show
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -11,47 +12,64 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete, Question
+from motif_jax.annotation.asking import Answered, AskingCounts
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, describe
 from motif_jax.console import print_line
-from motif_jax.envs.texts import texts_of
-from motif_jax.stages.annotate.job import MakeAnnotator
+from motif_jax.files import write_json
+from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_json
 from motif_jax.system.metrics import Progress
 
 WRITE_EVERY_S = 30.0
 UNREADABLE = -1.0  # an answer without a verdict
 
 
-def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator, stage: str = "audit") -> JudgeAnswers:
+def ask(
+    config: ConfigDict,
+    plan: JudgePlan,
+    file: Path,
+    open_backend: OpenBackend = opened,
+    stage: str = "audit",
+) -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used."""
     count = len(plan.questions)
     texts = plan.questions + [plan.questions[at] for at in plan.repeats]
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
-    annotator, about = make(config, {})  # verdicts of rules, without degrees
-    try:
-        about = about | {"rules": texts_of(config).rules().version, "goal": config.annotate.goal}
-        stamp = hashlib.sha256(json.dumps([texts, about], sort_keys=True).encode()).hexdigest()
+    backend = make_backend(config)
+    if not isinstance(backend, CaptionBackend):
+        raise UserError(
+            f"the annotator {config.annotate.backend!r} compares numbers of the game, so there is no judge of captions "
+            "to ask (--config.annotate.backend)"
+        )
+    with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
+        metadata = backend.facts() | {"model": asking.annotator.model, "goal": config.annotate.goal}
+        stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()
         found = _kept(file, stamp, len(texts))
         print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(found)).sum()):,} are answered")
         progress = Progress(stage, len(texts), "answers", int((~np.isnan(found)).sum()))
+        due: dict[Question, int] = {}
+        kept_s = time.monotonic()
 
         def keep() -> None:
-            write_json(file, {"stamp": stamp, "answers": found.tolist()})
+            write_json(file, {"stamp": stamp, "answers": found})
+
+        def take(answered: Answered) -> None:
+            nonlocal kept_s
+            if not answered.answer.refused:
+                yes = answered.answer.yes
+                found[due[answered.question]] = UNREADABLE if yes is None else yes
+            if time.monotonic() - kept_s > WRITE_EVERY_S:
+                keep()
+                kept_s = time.monotonic()
+            progress.update(int((~np.isnan(found)).sum()))
 
         try:
             for first, last in ((0, count), (count, len(texts))):
                 due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(found[at])}
-                kept = time.monotonic()
-                for question, answer in annotator.answers(list(due)):
-                    if not answer.refused:
-                        found[due[question]] = UNREADABLE if answer.yes is None else answer.yes
-                    if time.monotonic() - kept > WRITE_EVERY_S:
-                        keep()
-                        kept = time.monotonic()
-                    progress.update(int((~np.isnan(found)).sum()))
+                asking.ask(due, take)
         except Incomplete as stopped:
             done = int((~np.isnan(found)).sum())
             raise UserError(
@@ -60,8 +78,6 @@ def ask(config: ConfigDict, plan: JudgePlan, file: Path, make: MakeAnnotator, st
         finally:
             progress.close()
             keep()
-    finally:
-        annotator.close()
     refused = int(np.isnan(found).sum())
     found[found == UNREADABLE] = np.nan
     return JudgeAnswers(found[:count], found[count:], refused)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.backends import CaptionBackend, find_backend, is_by_rules
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
 from motif_jax.audit.examine import Evidence, Labels, Wholes
@@ -20,7 +21,6 @@ from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
-from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
@@ -29,8 +29,6 @@ from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.audit.record import RANDOM, Player
 from motif_jax.stages.evaluate.summary import EPISODES, read_json, read_rows
 from motif_jax.structs import UserError
-
-RULES = ("lexicon", "judge")  # backends whose worth of captions is known
 
 
 class CaptionNumbers:
@@ -70,7 +68,7 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], sec
         captions = captions._replace(second=_values(second, texts))
     return Evidence(
         captions,
-        rules=config.annotate.backend in RULES,
+        rules=is_by_rules(config.annotate),
         steps=agent if isinstance(agent, str) else _steps(agent),
         labels=labelled,
         wholes=_wholes(config, texts, agent, chance),
@@ -185,8 +183,7 @@ def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played
         times = np.bincount(shown[known], minlength=len(texts))
         sums = np.bincount(shown[known], z[known], len(texts))
         values = np.where(times > 0, sums / np.maximum(times, 1), values)
-    backend = config.annotate.backend
-    if backend in RULES:
+    if is_by_rules(config.annotate):
         lexicon = Lexicon(texts_of(config), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
         rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
@@ -196,8 +193,10 @@ def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played
         return Captions(texts, values, group, names, worth), ""
     group, names = group_captions(texts)
     captions = Captions(texts, values, group, names, np.full(len(names), np.nan))
-    why = f"the annotator {backend!r} compares numbers of the game, so there is no judge of captions to ask"
-    return captions, why if backend in ORACLES else ""
+    if issubclass(find_backend(config.annotate), CaptionBackend):
+        return captions, ""
+    name = config.annotate.backend
+    return captions, f"the annotator {name!r} compares numbers of the game, so there is no judge of captions to ask"
 
 
 def _wholes(
@@ -216,7 +215,7 @@ def _wholes(
     count = sum(np.bincount(shown, minlength=len(texts)) for played in (agent, chance)
                 for shown in played.captions.values())  # fmt: skip
     frequency = dict(zip(texts, np.asarray(count).tolist(), strict=True))
-    lines = None if config.annotate.backend in RULES else LINES
+    lines = None if is_by_rules(config.annotate) else LINES
 
     def words(played: PlayedEpisodes) -> list[str]:
         return [episode_text([texts[at] for at in played.captions[number]], frequency, lines) for number in chosen]

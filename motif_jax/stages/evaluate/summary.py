@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.rules import Rules
-from motif_jax.annotation.texts import read_texts
 from motif_jax.console import print_line
+from motif_jax.envs.rules import Rules
+from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
 from motif_jax.episodes.over_seeds import large_exponents
 from motif_jax.structs import UserError

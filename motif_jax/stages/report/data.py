@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.readable import too_few
+from motif_jax.annotation.asking import too_few
 from motif_jax.captions import decode
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import COLOURS, columns

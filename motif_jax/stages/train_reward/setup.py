@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.backends import is_by_rules
 from motif_jax.captions import CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.envs.nethack.observations import scale_blstats
@@ -163,7 +164,7 @@ def neutral_reward(rewards: np.ndarray, data: LabelledPairs, rows: np.ndarray) -
 def worth_of_captions(config: ConfigDict, data: LabelledPairs) -> np.ndarray | None:
     """The worth of every caption to the annotator, if the labels are of rules that are at hand; otherwise None. [U]"""
     section, name = config.annotate, label_name(config.annotate)
-    if section.backend not in ("lexicon", "judge") or list(data.weights) != [name]:
+    if not is_by_rules(section) or list(data.weights) != [name]:
         return None
     try:
         facts = read_json(annotation_folder(data.dataset.path, name) / "merged.json")["facts"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.backends import OpenBackend, opened
 from motif_jax.config.table import Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
@@ -21,8 +22,7 @@ from motif_jax.envs.worlds import check_world
 from motif_jax.rewards.choice import BEST
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
-from motif_jax.stages.annotate.setup import check_section, make_annotator
-from motif_jax.stages.audit.asking import MakeAnnotator
+from motif_jax.stages.annotate.setup import check_section
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.train_policy.section import TABLES as POLICY
 from motif_jax.stages.write_reward.names import FLAG, RECORD, SCRIPTED, SERVER, STAGE_NAME
@@ -93,11 +93,11 @@ def loads_jax(config: ConfigDict) -> bool:
     return learnt or config.write_reward.train_for_env_steps > 0
 
 
-def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
-    """Writes the programs and the record of all rounds. `make` starts the judge."""
+def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -> None:
+    """Writes the programs and the record of all rounds. `open_backend` opens the judge."""
     from motif_jax.stages.write_reward.job import write
 
-    write(config, workdir / STAGE_NAME, make)
+    write(config, workdir / STAGE_NAME, open_backend)
 
 
 STAGE = Stage(

@@ -23,7 +23,6 @@ from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
 COUNT = "event_message_count"
-RULES = ("lexicon", "judge")  # backends that read any number of lines
 
 
 class Recorded(NamedTuple):
@@ -134,13 +133,13 @@ def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
     return np.array(list(found))
 
 
-def texts_of_episodes(recorded: Recorded, backend: str) -> list[str]:
-    """Each episode in lines, for the judge."""
+def texts_of_episodes(recorded: Recorded, whole: bool) -> list[str]:
+    """Each episode in lines, for the judge; `whole`: all lines, as rules read texts of any length."""
     frequency: dict[str, int] = {}
     for captions in recorded.captions:
         for caption in captions:
             frequency[caption] = frequency.get(caption, 0) + 1
-    lines = None if backend in RULES else LINES
+    lines = None if whole else LINES
     return [episode_text(captions, frequency, lines) for captions in recorded.captions]
 
 

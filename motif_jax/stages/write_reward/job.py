@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.backends import server_key
+from motif_jax.annotation.backends import OpenBackend, is_by_rules, server_key
 from motif_jax.audit.judge import JudgePlan
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
@@ -21,7 +21,7 @@ from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
-from motif_jax.stages.audit.asking import MakeAnnotator, ask
+from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     Recorded,
@@ -44,14 +44,14 @@ KEPT = 2_000  # characters of a text with an error
 LIKED = 8  # captions of preferred episodes that the writer is told
 
 
-def write(config: ConfigDict, folder: Path, make: MakeAnnotator) -> None:
+def write(config: ConfigDict, folder: Path, open_backend: OpenBackend) -> None:
     """Writes programs, tries them, and keeps the best as `best.reward`."""
     section, world = config.write_reward, make_world(config.env.to_dict())
     readable = find_readable(world)
     write_config(folder, config)
     recorded = record(config, readable)
-    texts = texts_of_episodes(recorded, config.annotate.backend)
-    choosing, telling = judge(config, recorded, texts, folder / "answers.json", make)
+    texts = texts_of_episodes(recorded, whole=is_by_rules(config.annotate))
+    choosing, telling = judge(config, recorded, texts, folder / "answers.json", open_backend)
     print_line(
         f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
         f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
@@ -98,13 +98,13 @@ def open_writer(config: ConfigDict) -> Writer:
 
 
 def judge(
-    config: ConfigDict, recorded: Recorded, texts: Sequence[str], file: Path, make: MakeAnnotator
+    config: ConfigDict, recorded: Recorded, texts: Sequence[str], file: Path, open_backend: OpenBackend
 ) -> tuple[Pairs, Pairs]:
     """Asks about pairs of episodes in both orders; the first half chooses programs, the second tells of the best."""
     pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
     plan = JudgePlan()
     plan.wholes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-    judged = ask(config, plan, file, make, STAGE_NAME).mean(plan.wholes)
+    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.wholes)
     half = len(pairs) // 2
     return Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
 

@@ -1,4 +1,4 @@
-"""The server backend against a real HTTP server that misbehaves."""
+"""The client of judges against a real HTTP server that misbehaves."""
 
 import asyncio
 import random
@@ -13,12 +13,10 @@ from conftest import LONG_S, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
-from motif_jax.annotation.endpoint import KEY, URL
+from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import Server
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
@@ -30,18 +28,18 @@ LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 @pytest.fixture(autouse=True)
 def soon_restarted(monkeypatch, short_pauses):
-    monkeypatch.setattr(endpoint, "RESTART_S", 0.5)
+    monkeypatch.setattr(http, "RESTART_S", 0.5)
 
 
-def connect(chat: ChatServer, mode: str = "reason", **options) -> Server:
+def connect(chat: ChatServer, mode: str = "reason", **options) -> ChatClient:
     options = {"in_flight": 16, "timeout_s": LONG_S, "patience_s": LONG_S, "start_s": LONG_S} | options
     sampling = SAMPLING if mode == "reason" else None
-    return Server(
+    return ChatClient(
         chat.url, options.pop("model", ""), make_prompt(NETHACK, mode, "defaultgoal", "default"), sampling, **options
     )
 
 
-def ask(server: Server, questions=QUESTIONS) -> dict:
+def ask(server: ChatClient, questions=QUESTIONS) -> dict:
     try:
         answered = list(server.answers(questions))
     finally:
@@ -260,7 +258,7 @@ def test_a_server_that_never_speaks_is_given_up_in_time():
         silent.listen(5)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with pytest.raises(UserError, match="does not answer: no reply in time"):
-            Server(url, "", prompt, SAMPLING, start_s=0.5, timeout_s=LONG_S)
+            ChatClient(url, "", prompt, SAMPLING, start_s=0.5, timeout_s=LONG_S)
 
 
 def test_what_is_wrong_from_the_start_is_said_at_the_start():
@@ -278,6 +276,16 @@ def test_what_is_wrong_from_the_start_is_said_at_the_start():
         connect(chat)
     with pytest.raises(UserError, match=r"does not answer.*--config.annotate.server.url"):
         connect(chat, start_s=0.2)
+
+
+def test_what_is_closed_asks_nothing_any_more():
+    with ChatServer() as chat:
+        server = connect(chat)
+        server.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            list(server.answers(QUESTIONS))
+        assert not chat.asked
+    assert all(thread.name != "requests" for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,57 @@
-"""Backend `server`: any endpoint for OpenAI's chat completions, such as vLLM's server.
+"""A judge behind an OpenAI-compatible URL, such as vLLM's server, by chat completions.
 
-At most `in_flight` questions are in flight. `endpoint.py` repeats each one after failures, cut connections and
+At most `in_flight` questions are in flight. system/http.py repeats each one after failures, cut connections and
 restarts. A question that keeps failing while others succeed is given up, and its answer stays unknown. When the server
 fails for good, the job stops and keeps its answers.
 
-Requests run in an event loop on another thread, which signals do not interrupt; the caller waits on a queue.
+Requests run in the event loop of system/http.py, on another thread; the caller waits on a queue.
+
+    python -m motif_jax.annotation.client URL MODEL     status 0 if the server has the model (launch/slurm/oni.sbatch)
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
-import threading
-from collections.abc import Coroutine, Iterable, Iterator
+import sys
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
-from motif_jax.annotation.endpoint import KEY, MODEL, URL, Endpoint, Refused
+from motif_jax.annotation.parsing import OPENING, shares, to_answer
 from motif_jax.annotation.prompts import Message, QuestionTemplate
-from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
+from motif_jax.console import clean, print_line
+from motif_jax.structs import UserError
+from motif_jax.system.http import NO_ACCESS, Down, Failed, HttpClient, Refused
 
+URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
+PATIENCE = "--config.annotate.server.patience_s"
+LOOK_EVERY_S = 0.25  # between attempts to reach a server that is starting
+LONGEST_NAME = 300  # characters; models with longer names are not used
 GIVEN_UP_IN_A_ROW = 20  # questions; then the job stops, because the server is at fault
 TOP_LOGPROBS = 20  # the usual limit of servers
 ROUNDING = 0.01  # a log-probability may exceed 0 by this
 SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
-CLOSING_S = 5.0
 PATH = "/chat/completions"
+END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
 Result = TypeVar("Result")
+Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
 
 
-class Server:
+class Reply(NamedTuple):
+    """What a reply has."""
+
+    text: str
+    logprobs: Any  # not checked
+    tokens: Tokens
+
+
+class ChatClient:
     """An annotator that asks a model over HTTP."""
 
     def __init__(
@@ -65,16 +84,15 @@ class Server:
           prefill: mode score: begin the model's answer with "(", as vLLM's server allows.
           extra: further fields of the request; None removes a field.
         """
-        self._endpoint = Endpoint(url, URL, timeout_s, patience_s, key, KEY)
+        self._http = HttpClient(url, URL, timeout_s, patience_s, key, KEY)
         self._prompt, self._sampling = prompt, sampling
         self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
         self._constrain = True  # use structured outputs when asking again, until the server refuses them
         self._given_up_in_a_row = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
-        self._thread.start()
         try:
-            self.model = self._start(self._endpoint.find_model(model, start_s)).result()
+            self.model = self._http.start(find_model(self._http, model, start_s)).result()
+            assert self._http.loop is not None
+            self._loop = self._http.loop  # not that of a later `start`: what is closed stays closed
         except BaseException:
             self.close()
             raise
@@ -84,26 +102,20 @@ class Server:
 
         At a pause it yields the answers that have arrived, and asks for the next question without waiting.
         """
-        source = iter(questions)
+        source, failure = iter(questions), None
         waiting: set[Future[tuple[Question, QuestionAnswer]]] = set()
         done: queue.SimpleQueue[Future[tuple[Question, QuestionAnswer]]] = queue.SimpleQueue()
-        failure: BaseException | None = None
-        ended = False
         try:
             while True:
-                paused = False
-                while failure is None and not ended and not paused and len(waiting) < self._in_flight:
-                    try:
-                        question = next(source)
-                    except StopIteration:
-                        ended = True
+                question: Question | str | None = NOT_DRAWN
+                while failure is None and len(waiting) < self._in_flight:
+                    question = next(source, END)
+                    if not isinstance(question, Question):
                         break
-                    if question is PAUSE:
-                        paused = True
-                        break
-                    future = self._start(self._answer(question))
+                    future = asyncio.run_coroutine_threadsafe(self._answer(question), self._loop)
                     waiting.add(future)
                     future.add_done_callback(done.put)
+                paused = question is PAUSE
                 if paused and done.empty():
                     continue
                 if not waiting or (failure is not None and done.empty()):
@@ -121,19 +133,7 @@ class Server:
                 future.cancel()
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        try:
-            with contextlib.suppress(TimeoutError):  # the machine is busy; the connections end with the process
-                self._start(self._endpoint.disconnect()).result(CLOSING_S)
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(CLOSING_S)
-            if not self._thread.is_alive():
-                self._loop.close()
-
-    def _start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._http.close()
 
     # ---- in the event loop
 
@@ -142,6 +142,9 @@ class Server:
         try:
             answer = await (self._score(messages) if self._sampling is None else self._reason(messages))
             self._given_up_in_a_row = 0
+        except Down as down:
+            flags = KEY if down.status in NO_ACCESS else f"{URL}, {PATIENCE}"
+            raise Incomplete(f"{down} ({flags})") from None
         except Refused as refused:
             self._given_up_in_a_row += 1
             if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW:
@@ -159,7 +162,7 @@ class Server:
         try:
             places = [
                 shares((_token(top["token"]), _logprob(top["logprob"])) for top in place["top_logprobs"])
-                for place in reply["choices"][0]["logprobs"]["content"]
+                for place in reply.logprobs["content"]
             ]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise Refused(
@@ -170,27 +173,24 @@ class Server:
             best = max(best, place, key=lambda found: sum(found.values()))
             if sum(best.values()) >= 0.5:
                 break
-        return to_answer(best, *_tokens(reply), one=self._prompt.one)
+        return to_answer(best, *reply.tokens, one=self._prompt.one)
 
     async def _reason(self, messages: list[Message]) -> QuestionAnswer:
         assert self._sampling is not None
         options = self._sampling._asdict()
         del options["top_k"]  # not in the standard; `extra` can add it
-        reply = await self._complete(messages, options)
-        written = self._content(reply)
-        said = _shortened(written)
-        answer = QuestionAnswer(self._prompt.read(written), said, 1.0, *_tokens(reply))
+        first = await self._complete(messages, options)
+        answer = QuestionAnswer(self._prompt.read(first.text), _shortened(first.text), 1.0, *first.tokens)
         if answer.yes is not None:
             return answer
         try:
-            reply = await self._ask_again(self._prompt.again(messages, said), options | {"temperature": 0})
+            again = await self._ask_again(self._prompt.again(messages, answer.said), options | {"temperature": 0})
         except Refused as refused:
-            said = f"{said}\n[asked again] the server gave no answer: {refused}"
+            said = f"{answer.said}\n[asked again] the server gave no answer: {refused}"
             return answer._replace(said=said, refused=True)
-        text = self._content(reply)
-        return answer.asked_again(self._prompt.read(text), _shortened(text), _tokens(reply))
+        return answer.asked_again(self._prompt.read(again.text), _shortened(again.text), again.tokens)
 
-    async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> Reply:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""
         if self._constrain and self._prompt.verdicts:
             try:
@@ -203,21 +203,57 @@ class Server:
         self._constrain = False  # the server answers without structured outputs
         return reply
 
-    async def _complete(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
+    async def _complete(self, messages: list[Message], options: dict[str, Any]) -> Reply:
         fields = {"model": self.model, "messages": messages} | options | self._extra
         body = {name: value for name, value in fields.items() if value is not None}
-        return await self._endpoint.until_good(PATH, self._with_content, json=body)
+        return await self._http.until_good(PATH, self._read, json=body)
 
-    def _with_content(self, reply: dict[str, Any]) -> dict[str, Any]:
-        """The reply itself; raises an error if it has no content."""
-        self._content(reply)
-        return reply
-
-    def _content(self, reply: dict[str, Any]) -> str:
-        content = reply["choices"][0]["message"]["content"]
+    def _read(self, reply: dict[str, Any]) -> Reply:
+        """Raises an error if the reply has no content."""
+        choice = reply["choices"][0]
+        content = choice["message"]["content"]
         # `content` is None if a model wrote only its reasoning. Lone surrogates cannot be written to a file.
         text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
-        return self._endpoint.without_key(text)
+        return Reply(self._http.without_key(text), choice.get("logprobs"), _tokens(reply))
+
+
+async def find_model(http: HttpClient, model: str, start_s: float) -> str:
+    """Checks that the server answers, accepts the key and has `model` ("": exactly one); returns its name."""
+    deadline = time.monotonic() + start_s
+    while True:
+        try:
+            left_s = max(deadline - time.monotonic(), LOOK_EVERY_S)
+            reply = await http.attempt("GET", "/models", left_s)
+            names = [entry["id"] for entry in reply["data"]]
+            break
+        except (KeyError, TypeError):
+            raise UserError(
+                f"{http.url!r} is not an OpenAI-compatible endpoint: it has no list of models ({URL})"
+            ) from None
+        except Failed as failed:
+            if failed.status == 404 and model:
+                return model  # this server does not list its models
+            if failed.status in NO_ACCESS:
+                raise UserError(f"{http.no_access(failed.status)} ({KEY})") from None
+            if not http.may_change(failed.status):
+                raise UserError(f"the server at {http.url!r} does not list its models: {failed} ({URL})") from None
+            if time.monotonic() > deadline:
+                raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL})") from None
+        await asyncio.sleep(LOOK_EVERY_S)
+    known = [name for name in names if _is_name(name) and http.without_key(name) == name]
+    if model in known:
+        return model
+    if not model and len(names) == len(known) == 1:
+        return known[0]
+    what = f"has no model {model!r}" if model else "has several models" if known else "has no model yet"
+    unusable = f", and {len(names) - len(known)} whose names cannot be used" if len(known) < len(names) else ""
+    listed = f"it has {clean(', '.join(known[:8])) or 'none'}{unusable}"
+    raise UserError(f"the server at {http.url!r} {what}: {listed} ({MODEL})")
+
+
+def _is_name(name: Any) -> bool:
+    """Whether `name` is safe to print, record and send as the name of a model."""
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
@@ -246,7 +282,7 @@ def _logprob(value: Any) -> float:
     return min(number, 0.0)
 
 
-def _tokens(reply: dict[str, Any]) -> tuple[int, int, int]:
+def _tokens(reply: dict[str, Any]) -> Tokens:
     usage = reply.get("usage")
     if not isinstance(usage, dict):
         return 0, 0, 0
@@ -257,3 +293,18 @@ def _tokens(reply: dict[str, Any]) -> tuple[int, int, int]:
 
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**31 else 0
+
+
+def check_server(url: str, model: str) -> None:
+    """Raises UserError unless the server answers within 5 seconds and has the model; the key is MOTIF_JAX_API_KEY."""
+    http = HttpClient(url, URL, timeout_s=5.0, patience_s=5.0, key=os.environ.get("MOTIF_JAX_API_KEY", ""))
+    with contextlib.closing(http):
+        http.start(find_model(http, model, start_s=5.0)).result()
+
+
+if __name__ == "__main__":
+    try:
+        check_server(*sys.argv[1:])
+    except UserError as error:
+        print_line(str(error))
+        sys.exit(75)  # EX_TEMPFAIL: try again

@@ -1,0 +1,165 @@
+"""Asks a judge: the one loop of the stages annotate, audit and write_reward, and of rewards learnt during training.
+
+    questions ──> cache ──── known ────────────────────────> take(Answered)
+                    └─ new ──> annotator ──> cache, counts ──┘
+
+Answers go to a callback, because an answer of the cache is handed over when its question is drawn from the stream,
+however long the judge is silent. One answer per question: others that an annotator gives are counted and left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
+from motif_jax.annotation.cache import AnswerCache
+from motif_jax.console import clean, print_line
+
+LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is worthless
+LEAST_ANSWERS = 100  # before the share is judged
+WARN_EVERY_S = 60.0
+
+
+class Answered(NamedTuple):
+    """A question with its answer."""
+
+    question: Question
+    answer: QuestionAnswer
+    seconds: float  # from question to answer; 0 from the cache
+    cached: bool  # the answer is from the cache
+
+
+Take = Callable[[Answered], None]
+
+
+@dataclass
+class AskingCounts:
+    """Counts the answers of a stage, and warns at most once a minute if almost none can be read."""
+
+    stage: str  # begins the printed line
+    asked: int = 0
+    from_cache: int = 0
+    no_verdict: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    strangers: int = 0  # answers to questions that are not in flight
+    last_unreadable: str = ""
+    _judged: tuple[int, int] = (0, 0)  # asked, no_verdict when the share was last judged
+    _warned_s: float = -WARN_EVERY_S
+
+    def logged(self) -> dict[str, int]:
+        """The counts that a shard's log has."""
+        names = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
+        return {name: getattr(self, name) for name in names}
+
+    def add(self, answer: QuestionAnswer) -> None:
+        """Counts an answer of the annotator."""
+        self.asked += 1
+        self.prompt_tokens += answer.prompt_tokens
+        self.cached_tokens += answer.cached_tokens
+        self.output_tokens += answer.output_tokens
+        if answer.yes is None:
+            self.no_verdict += 1
+            self.last_unreadable = answer.said
+        answers = self.asked - self._judged[0]
+        if answers < LEAST_ANSWERS or time.monotonic() - self._warned_s < WARN_EVERY_S:
+            return
+        if problem := too_few(answers - (self.no_verdict - self._judged[1]), answers, self.last_unreadable):
+            self._warned_s = time.monotonic()
+            print_line(f"{self.stage}: {problem}")
+        self._judged = (self.asked, self.no_verdict)
+
+
+def too_few(read: int, answers: int, last: str) -> str:
+    """The warning if `read` of `answers` answers had a verdict and that is too few; otherwise "".
+
+    `last` is the last answer without a verdict, or "" if it is not known.
+    """
+    if answers < LEAST_ANSWERS or read >= LEAST_SHARE * answers:
+        return ""
+    quoted = f", the last one was {clean(repr(last))}" if last else ""
+    return (
+        f"{answers - read:,} of {answers:,} answers lack a readable verdict{quoted} "
+        "(--config.annotate.model, .prompt_file, .sampling.max_tokens)"
+    )
+
+
+class Asking:
+    """An open judge: an annotator, and the cache of its answers."""
+
+    def __init__(self, annotator: Annotator, cache: AnswerCache | None, counts: AskingCounts):
+        """`cache`: None if answers are not kept, because rules are fast or are to be asked again."""
+        self.annotator, self.cache, self.counts = annotator, cache, counts
+        self._flight: dict[Question, float] = {}  # questions in flight, with the time of asking
+
+    def ask(self, questions: Iterable[Question | None], take: Take) -> None:
+        """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer as it comes.
+
+        A question that is drawn again while it is in flight is not asked again, and answered once.
+        """
+        self._flight = {}
+        for question, answer in self.annotator.answers(self._new(questions, take)):
+            asked_s = self._flight.pop(question, None)
+            if asked_s is None:
+                self.counts.strangers += 1
+                continue
+            self.counts.add(answer)
+            take(Answered(question, answer, time.monotonic() - asked_s, False))
+            if self.cache:
+                self.cache.add(question, answer)
+
+    def _new(self, questions: Iterable[Question | None], take: Take) -> Iterator[Question | None]:
+        """The questions to which no answer is known."""
+        for question in questions:
+            if question is PAUSE:
+                yield PAUSE
+            elif self.cache and (known := self.cache.get(question)):
+                self.counts.from_cache += 1
+                take(Answered(question, known, 0.0, True))
+            elif question not in self._flight:
+                self._flight[question] = time.monotonic()
+                yield question
+
+    def close(self) -> None:
+        """Closes the annotator and the cache."""
+        try:
+            self.annotator.close()
+        finally:
+            if self.cache:
+                self.cache.close()
+
+
+class Sampled:
+    """An annotator whose answers are the means of another one's, which samples them."""
+
+    def __init__(self, annotator: Annotator, samples: int):
+        self._annotator, self._samples, self.model = annotator, samples, annotator.model
+
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
+        """Yields a question once all its samples are answered."""
+        repeated = (one for question in questions for one in [question] * (self._samples if question else 1))
+        samples: dict[Question, list[QuestionAnswer]] = {}
+        for question, answer in self._annotator.answers(repeated):
+            samples.setdefault(question, []).append(answer)
+            if len(samples[question]) == self._samples:
+                yield question, mean_of(samples.pop(question))
+
+    def close(self) -> None:
+        self._annotator.close()
+
+
+def mean_of(answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
+    """The mean of all answers with a verdict, and what the first of them said; tokens are those of all answers."""
+    readable = [answer for answer in answers if answer.yes is not None]
+    first = (readable or answers)[0]
+    yes = sum(answer.yes or 0.0 for answer in readable) / len(readable) if readable else None
+    tokens = {
+        name: sum(getattr(answer, name) for answer in answers)
+        for name in ("prompt_tokens", "cached_tokens", "output_tokens")
+    }
+    refused = yes is None and any(answer.refused for answer in answers)
+    return QuestionAnswer(yes, first.said, first.mass, **tokens, refused=refused)

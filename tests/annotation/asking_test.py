@@ -1,0 +1,141 @@
+"""The loop that asks a judge: past its cache, each question once, and in several samples."""
+
+import itertools
+
+import pytest
+
+from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
+from motif_jax.annotation.asking import LEAST_ANSWERS, Answered, Asking, AskingCounts, Sampled, mean_of
+from motif_jax.annotation.cache import AnswerCache
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+ONE, OTHER, THIRD = Question("a", "b"), Question("c", "d"), Question("e", "f")
+ABOUT = {"backend": "server", "model": "m", "mode": "reason"}
+
+
+class Scripted:
+    """Gives answers in turn, and those to the last question first."""
+
+    closed, model = False, "scripted"
+
+    def __init__(self, *answers):
+        self.asked = []
+        self._answers = itertools.cycle(answers)
+
+    def answers(self, questions):
+        self.asked = list(questions)
+        yield from ((question, next(self._answers)) for question in reversed(self.asked) if question is not PAUSE)
+
+    def close(self):
+        self.closed = True
+
+
+def ask(annotator, questions, cache=None):
+    """The loop's counts, and all that it hands over."""
+    taken, counts = [], AskingCounts("test")
+    Asking(annotator, cache, counts).ask(questions, taken.append)
+    return counts, taken
+
+
+def test_known_questions_are_answered_by_the_cache_and_the_others_by_the_judge_and_kept():
+    cache = AnswerCache(ABOUT, None)
+    cache.add(OTHER, QuestionAnswer(0.25))
+    annotator = Scripted(QuestionAnswer(1.0, "so", 1.0, 5, 2, 7), QuestionAnswer(None, "hm", 1.0, 5, 2, 7))
+    counts, taken = ask(annotator, [ONE, OTHER, PAUSE, THIRD], cache)
+    assert annotator.asked == [ONE, PAUSE, THIRD]
+    assert [(one.question, one.answer.yes, one.cached) for one in taken] == [
+        (OTHER, 0.25, True), (THIRD, 1.0, False), (ONE, None, False)
+    ]  # fmt: skip
+    assert counts.logged() == {
+        "asked": 2, "from_cache": 1, "no_verdict": 1, "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 14
+    }  # fmt: skip
+    assert cache.get(THIRD) == QuestionAnswer(1.0)
+    assert cache.get(ONE) is None  # it has no verdict, and is asked again
+
+
+def test_a_known_answer_does_not_wait_for_a_silent_judge():
+    """The stream of an online reward never ends: answers may not be held back until the judge gives one."""
+    cache, taken = AnswerCache(ABOUT, None), []
+    cache.add(ONE, QuestionAnswer(1.0))
+
+    def endless():
+        yield ONE
+        assert taken == [Answered(ONE, QuestionAnswer(1.0), 0.0, True)]
+        raise Incomplete("enough")
+
+    with pytest.raises(Incomplete):
+        Asking(Scripted(), cache, AskingCounts("test")).ask(endless(), taken.append)
+
+
+def test_a_question_in_flight_is_not_asked_twice_and_strangers_are_left_out():
+    class Liar(Scripted):
+        def answers(self, questions):
+            for question, answer in super().answers(questions):
+                yield Question("Buy now!"), QuestionAnswer(1.0)
+                yield question, answer
+                yield question, QuestionAnswer(0.0)  # a second opinion
+
+    annotator = Liar(QuestionAnswer(1.0))
+    counts, taken = ask(annotator, [ONE, ONE, OTHER])
+    assert annotator.asked == [ONE, OTHER]
+    assert [(one.question, one.answer.yes) for one in taken] == [(OTHER, 1.0), (ONE, 1.0)]
+    assert (counts.asked, counts.strangers) == (2, 4)
+
+
+def test_without_a_cache_a_question_may_be_asked_again():
+    """As the audit does, to see whether the judge says the same twice."""
+    annotator = Scripted(QuestionAnswer(1.0))
+    asking = Asking(annotator, None, AskingCounts("test"))
+    taken = []
+    for _ in range(2):
+        asking.ask([ONE], taken.append)
+    assert len(taken) == 2
+
+
+def test_a_cache_that_fails_loses_no_answer(tmp_path):
+    cache, taken = AnswerCache(ABOUT, tmp_path), []
+    for file in (cache.folder / "about.json", cache.folder):
+        file.unlink() if file.is_file() else file.rmdir()
+    cache.folder.write_text("")
+    with pytest.raises(UserError, match="cannot write answers"):
+        Asking(Scripted(QuestionAnswer(1.0)), cache, AskingCounts("test")).ask([ONE], taken.append)
+    assert [one.question for one in taken] == [ONE]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.04, 0.5])
+def test_a_judge_that_nobody_can_read_is_reported_once_a_minute(share, capsys, monkeypatch):
+    now_s = [1000.0]
+    monkeypatch.setattr("motif_jax.annotation.asking.time.monotonic", lambda: now_s[0])
+    counts = AskingCounts("annotate")
+    for number in range(3 * LEAST_ANSWERS):
+        counts.add(QuestionAnswer(1.0 if number % 100 < 100 * share else None, "Hard to say."))
+    said = [line for line in capsys.readouterr().out.splitlines() if "lack a readable verdict" in line]
+    assert len(said) == (share < 0.05)
+    assert all(line.startswith("annotate: ") and "Hard to say" in line for line in said)
+    now_s[0] += 61
+    counts.add(QuestionAnswer(None, "Hard to say."))
+    assert ("lack a readable verdict" in capsys.readouterr().out) == (share < 0.05)
+
+
+def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
+    annotator = Scripted(
+        QuestionAnswer(1.0, "x", 1.0, 5, 1, 7),
+        QuestionAnswer(0.0, "y", 1.0, 5, 2, 7),
+        QuestionAnswer(0.5),
+        QuestionAnswer(None, "?"),
+    )
+    sampled = Sampled(annotator, 4)
+    found = dict(sampled.answers([ONE, PAUSE, OTHER]))
+    assert annotator.asked == [ONE] * 4 + [PAUSE] + [OTHER] * 4
+    # (1 + 0 + 1/2) / 3; the answer without a verdict does not count, its tokens do.
+    assert found == dict.fromkeys((ONE, OTHER), QuestionAnswer(0.5, "x", 1.0, 10, 3, 14))
+    sampled.close()
+    assert annotator.closed
+
+
+def test_without_any_verdict_there_is_none():
+    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(None, "two")]) == QuestionAnswer(None, "one")
+    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(0.0, "two"), QuestionAnswer(1.0)]) == QuestionAnswer(
+        0.5, "two"
+    )

@@ -1,0 +1,275 @@
+"""Backends: what their answers depend on keeps caches, shards and online rewards of two judges apart."""
+
+import ast
+import json
+
+import numpy as np
+import pytest
+from conftest import ROOT, get_config
+from nethack_texts import NETHACK
+from small_dataset import random_pairs, write_dataset
+
+from motif_jax.annotation.annotator import Question, QuestionAnswer
+from motif_jax.annotation.asking import AskingCounts
+from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend, open_judge
+from motif_jax.annotation.cache import AnswerCache
+from motif_jax.preferences.store import PairDataset
+from motif_jax.rewards.online.making import Judges
+from motif_jax.stages import annotate
+from motif_jax.stages.annotate.setup import TABLES, make_backend, make_facts
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+OWN = f"{__name__}:Longer"
+# Values of the section that decide labels, but not answers; the others decide answers.
+LABELLING = {"backend", "captions", "both_orders", "tie_margin", "custom_name", "num_shards"}
+OF_RULES = {"goal", "lexicon", "rules_temperature"}
+
+
+class Longer(CaptionBackend):
+    """A judge as a stranger writes it: the longer caption is better, by a power of the lengths."""
+
+    is_model = True
+
+    def metadata(self):
+        return {"exponent": self.section.sampling.temperature}
+
+    def check(self):
+        if not self.section.sampling.temperature:
+            raise UserError("the exponent cannot be 0 (--config.annotate.sampling.temperature)")
+
+    def open(self):
+        return LongerAnnotator()
+
+
+class LongerAnnotator:
+    model = "longer"
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            yield question, QuestionAnswer(float(len(question.second or "") > len(question.first)))
+
+    def close(self):
+        pass
+
+
+def config_of(**values):
+    config = get_config()
+    config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
+    return config
+
+
+def backend_of(one=False, **values):
+    config = config_of(**values)
+    return find_backend(config.annotate)(config.annotate, NETHACK, 5, one)
+
+
+def folder_of(backend, tmp_path, model):
+    return AnswerCache(backend.about(model), tmp_path).folder.name
+
+
+def model_of(backend) -> str:
+    """The full name, as the opened model has it."""
+    rules = backend.metadata().get("rules")
+    return f"lexicon-{rules}" if rules else backend.section.model
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    write_dataset(tmp_path / "dataset", random_pairs(60))
+    return PairDataset(tmp_path / "dataset")
+
+
+def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_shard(dataset, tmp_path):
+    answers = str(tmp_path / "answers")
+    one, other = (config_of(backend=OWN, sampling__temperature=value, custom_name="x") for value in (1.0, 2.0))
+    for config in (one, other):
+        config.annotate.cache_dir = answers
+    annotate.run(one, tmp_path)
+    with pytest.raises(UserError, match=r"annotation 'x' has exponent = 1.0, not 2.0: choose another"):
+        annotate.run(other, tmp_path)
+    other.annotate.custom_name = "y"
+    annotate.run(other, tmp_path)
+    assert len(list((tmp_path / "answers").iterdir())) == 2
+    log = json.loads((tmp_path / "annotations/y/shard-00000-of-00001.json").read_text())["log"]
+    assert (log["from_cache"], log["no_verdict"]) == (0, 0)
+    assert log["asked"] > 0
+    facts = [Judges(config).facts() for config in (one, other)]
+    assert facts[0] != facts[1]
+
+
+def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
+    config = config_of(backend=OWN)
+    assert annotate.label_name(config.annotate) == "backends-test-longer_msg_defaultgoal"
+    with pytest.raises(UserError, match="the exponent cannot be 0"):
+        annotate.check(config_of(backend=OWN, sampling__temperature=0.0))
+    for name, said in (("json:JSONDecoder", "must be a subclass of"), ("json:Nobody", "has no class 'Nobody'"),
+                       ("no_such_module:Judge", "No module named")):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            annotate.check(config_of(backend=name))
+
+
+def test_a_judge_that_forgets_an_answer_cannot_be_made():
+    class Forgetful(Longer):
+        metadata = CaptionBackend.metadata
+
+    with pytest.raises(TypeError, match="abstract"):
+        Forgetful(config_of().annotate, NETHACK, 0)
+
+
+def test_metadata_is_not_overwritten_by_other_facts():
+    class Overwritten(Longer):
+        def metadata(self):
+            return {"captions": "of my own"}
+
+    with pytest.raises(UserError, match="metadata of .* cannot be named captions"):
+        Overwritten(config_of().annotate, NETHACK, 0).facts()
+    one, other = (type("Named", (Longer,), {"metadata": lambda self, name=name: {"model": name}}) for name in "ab")
+    about = [made(config_of().annotate, NETHACK, 0).about("") for made in (one, other)]
+    assert about[0] != about[1]  # also where the opened annotator has the same name, or none
+
+
+@pytest.mark.parametrize("mode", ["reason", "score"])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name not in ("score", "return", "random")])
+def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode, tmp_path):
+    """A value that is declared with `decides=True` and forgotten in `metadata` fails here."""
+    (tmp_path / "own.toml").write_text(NETHACK.prompt("default").read_text().replace("1", "1 "))
+    (tmp_path / "rules.toml").write_text('[[rule]]\nname = "x"\npattern = "x"\nworth = { progress = 1 }\n')
+    changed = {
+        "model": "other", "mode": "score" if mode == "reason" else "reason", "goal": "gold", "prompt": "reworded",
+        "prompt_file": str(tmp_path / "own.toml"), "lexicon": str(tmp_path / "rules.toml"), "samples": 3,
+        "rules_temperature": 3.0, "system_role": False, "sampling.temperature": 0.7, "sampling.top_p": 0.5,
+        "sampling.top_k": 7, "sampling.max_tokens": 77, "vllm.dtype": "half", "vllm.quantization": "fp8",
+        "vllm.extra": '{"a": 1}', "server.extra": '{"a": 1}', "server.prefill": True,
+    }  # fmt: skip
+    deciding = {name for name, value in TABLES["annotate"].items() if value.decides} - LABELLING
+    assert changed.keys() == deciding
+    given = {"backend": backend, "mode": mode, "model": "m"}
+    before = backend_of(**given)
+    for name, value in changed.items():
+        values = given | {name.replace(".", "__"): value}
+        config = config_of(**values)
+        texts = NETHACK._replace(lexicon=config.annotate.lexicon)
+        after = find_backend(config.annotate)(config.annotate, texts, 5)
+        section = name.partition(".")[0]
+        without_effect = {
+            "vllm": backend != "vllm", "server": backend not in ("server", "judge"), "lexicon": not before.by_rules,
+            "sampling": mode == "score", "rules_temperature": True,
+        }.get(section, False)  # fmt: skip
+        if backend == "lexicon":
+            without_effect = name not in OF_RULES
+        facts = [made.facts() | {"goal": made.section.goal} for made in (before, after)]
+        assert (facts[0] != facts[1]) == (not without_effect), name
+        if before.is_model and (backend, name) != ("judge", "model"):  # that has no effect on its answers
+            folders = [folder_of(made, tmp_path / "cache", model_of(made)) for made in (before, after)]
+            assert (folders[0] != folders[1]) == (not without_effect), name
+
+
+# What version 0.1 wrote: backend and values, the folder of its cache (about one caption), its facts in shards.
+PROMPT = {"reason": "521152515cca8809", "score": "605b7a2065cffd53"}
+SAMPLING = {"sampling.max_tokens": 1024, "sampling.temperature": 0.1, "sampling.top_k": 50, "sampling.top_p": 0.95}
+REASON = SAMPLING | {"mode": "reason", "prompt": PROMPT["reason"], "tie_margin": 0.1, "both_orders": 0.05, "model": ""}
+SERVER = {"server.extra": "{}", "server.prefill": False}
+EARLIER = [
+    ({"backend": "server"}, "judge", "judge-reason-b229046352cf52e7", REASON | SERVER),
+    ({"backend": "server", "mode": "score", "server__prefill": True}, "judge", "judge-score-4fb8719ffb342aa0",
+     SERVER | {"mode": "score", "prompt": PROMPT["score"], "tie_margin": 0.1, "model": "", "server.prefill": True}),
+    ({"backend": "server", "samples": 3, "server__extra": '{"seed": 1}', "goal": "gold", "prompt": "reworded"}, "judge",
+     "judge-reason-9cf50b6cb8e17896",
+     REASON | SERVER | {"samples": 3, "server.extra": '{"seed": 1}', "prompt": "b0a556966128961a"}),
+    ({"backend": "judge"}, "lexicon-213f53e9319d496f", "lexicon-213f53e9319d496f-reason-d6517496b72dcba5",
+     REASON | SERVER | {"rules": "213f53e9319d496f"}),
+    ({"backend": "vllm", "model": "org/name", "vllm__dtype": "half"}, "org/name", "name-reason-b30db3286bb2ac9a",
+     REASON | {"model": "org/name", "vllm.dtype": "half", "vllm.extra": "{}", "vllm.quantization": ""}),
+    ({"backend": "vllm", "model": "org/name", "mode": "score", "system_role": False}, "org/name",
+     "name-score-88b72fa12739ef79",
+     {"mode": "score", "prompt": "a3689f24a9f6e875", "tie_margin": 0.1, "model": "org/name", "vllm.dtype": "auto",
+      "vllm.extra": "{}", "vllm.quantization": ""}),
+    ({"backend": "lexicon", "goal": "combat", "rules_temperature": 2.0}, "", "",
+     {"rules": "213f53e9319d496f", "rules_temperature": 2.0}),
+    ({"backend": "server", "captions": "msg_minbl", "both_orders": 1.0, "tie_margin": 0.0}, "judge",
+     "judge-reason-b229046352cf52e7",
+     REASON | SERVER | {"both_orders": 1.0, "tie_margin": 0.0, "captions": "msg_minbl", "bottom_line_version": 2}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "model", "folder", "facts"), EARLIER)
+def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
+    config = config_of(**values)
+    backend = make_backend(config, dataset)
+    found = make_facts(backend, config.annotate, dataset)
+    assert found.pop("dataset")
+    assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")
+    common = {"num_shards": 1, "backend": values["backend"], "captions": "msg"}
+    assert found == common | {"goal": values.get("goal", "defaultgoal")} | facts
+    if folder:
+        assert folder_of(backend, tmp_path, model) == folder
+
+
+@pytest.mark.parametrize(("backend", "folder"), [
+    ("server", "judge-reason-9c8c4acbb8a5f872"), ("judge", "lexicon-213f53e9319d496f-reason-f93b016764620ec3"),
+])  # fmt: skip
+def test_caches_about_one_caption_of_version_0_1_are_read(backend, folder, tmp_path):
+    made = backend_of(one=True, backend=backend)
+    assert folder_of(made, tmp_path, model_of(made) or "judge") == folder
+
+
+def test_nobody_compares_names_of_backends():
+    """A backend has all the answers about itself: what is asked by its name is forgotten for the next one."""
+    for file in sorted((ROOT / "motif_jax").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Compare):
+                names = {ast.unparse(one).rpartition(".")[2] for one in (node.left, *node.comparators)}
+                texts = [one for one in ast.walk(node) if isinstance(one, ast.Constant) and one.value in BACKENDS]
+                assert not ("backend" in names and texts), f"{file}: {ast.unparse(node)}"
+
+
+def test_rules_are_not_cached_and_models_are(tmp_path):
+    for backend, cached in (("lexicon", False), (OWN, True)):
+        asking = open_judge(backend_of(backend=backend), str(tmp_path), AskingCounts("test"))
+        asking.ask([Question("a", "bc")], lambda answered: None)
+        asking.close()
+        assert (asking.cache is not None) == cached
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# ---- oracles
+
+
+def oracle(name, seed=0):
+    config = config_of(backend=name)
+    made = find_backend(config.annotate)(config.annotate, NETHACK, seed)
+    assert isinstance(made, Oracle)
+    return made
+
+
+def test_score_and_return(tmp_path):
+    write_dataset(tmp_path / "dataset", [(["a", "b"], ["c", "d"])] * 3)
+    np.save(tmp_path / "dataset/info/score.npy", np.array([[1, 2], [5, 5], [9, 3]]))
+    rewards = np.array([[[1, 1], [0, 1]], [[2, 0], [0, 2]], [[0, 0], [0.5, 0]]], np.float32)  # [3, 2, 2]
+    np.save(tmp_path / "dataset/data/rewards.npy", rewards)
+    dataset = PairDataset(tmp_path / "dataset")
+    assert oracle("score").answer(dataset, np.arange(3)).tolist() == [1.0, 0.5, 0.0]
+    assert oracle("return").answer(dataset, np.arange(3)).tolist() == [0.0, 0.5, 1.0]  # 2 > 1, 2 = 2, 0 < 0.5
+    assert oracle("score").answer(dataset, np.array([2])).tolist() == [0.0]
+
+
+def test_chance_is_the_same_however_the_rows_are_shared(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(1000)))
+    whole = oracle("random", 7).answer(dataset, np.arange(1000))
+    assert (oracle("random", 7).answer(dataset, np.arange(300, 400)) == whole[300:400]).all()
+    assert (oracle("random", 8).answer(dataset, np.arange(1000)) != whole).any()
+    assert 400 < whole.sum() < 600
+    assert whole[:8].tolist() == np.random.default_rng(7).integers(2, size=1000)[:8].tolist()  # as in version 0.1
+
+
+def test_a_dataset_without_the_numbers_is_refused(tmp_path):
+    write_dataset(tmp_path / "dataset", random_pairs(3))
+    (tmp_path / "dataset/info/score.npy").unlink()
+    (tmp_path / "dataset/data/rewards.npy").unlink()
+    dataset = PairDataset(tmp_path / "dataset")
+    for name in ("score", "return"):
+        config = config_of(backend=name)
+        with pytest.raises(UserError, match=r"no (info/score|data/rewards).npy, which the annotator"):
+            make_facts(make_backend(config, dataset), config.annotate, dataset)
+    assert oracle("random").numbers(dataset) is None
