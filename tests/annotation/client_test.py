@@ -278,6 +278,7 @@ def test_what_is_wrong_from_the_start_is_said_at_the_start():
         connect(chat, start_s=0.2)
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_what_is_closed_asks_nothing_any_more():
     with ChatServer() as chat:
         server = connect(chat)
