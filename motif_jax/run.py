@@ -94,6 +94,7 @@ class Section(NamedTuple):
     """A part of the report, as its stage wrote it."""
 
     stage: str
+    part: str  # "", or which of the stage's results
     title: str
     blocks: list[str]  # HTML
 
@@ -119,7 +120,9 @@ class Run:
         """What the stages have written for the report."""
         found = []
         for file in sorted((self.path / SECTIONS).glob("*.json")):
-            found += [Section(file.stem, part["title"], part["blocks"]) for part in read_json(file)["parts"]]
+            record = read_json(file)
+            of = record["stage"], record["part"]
+            found += [Section(*of, one["title"], one["blocks"]) for one in record["sections"]]
         return found
 
 
@@ -178,12 +181,19 @@ class StageRun:
             return contextlib.nullcontext()
         return contextlib.closing(Checkpoints(self.path / "checkpoints", keep))
 
-    def section(self, title: str, *blocks: str) -> None:
-        """Writes a part of the report, in place of this stage's earlier one of this title. `blocks`: HTML"""
+    def section(self, title: str, *blocks: str, part: str = "") -> None:
+        """Writes a part of the report, in place of this stage's earlier one of this title.
+
+        Args:
+          title: heading; sections of several stages may share it.
+          blocks: HTML.
+          part: tells results of the stage apart that stand side by side, such as annotations.
+        """
         self._sections = [one for one in self._sections if one["title"] != title]
         self._sections.append({"title": title, "blocks": [block for block in blocks if block]})
         if self.writes:
-            write_json(self.workdir / SECTIONS / f"{self.name}.json", {"parts": self._sections})
+            file = f"{self.name}-{part}.json" if part else f"{self.name}.json"
+            write_json(self.workdir / SECTIONS / file, {"stage": self.name, "part": part, "sections": self._sections})
 
 
 def from_plain(kind: Any, tree: Any) -> Any:

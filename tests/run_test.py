@@ -112,7 +112,13 @@ def test_a_section_replaces_the_one_of_its_title_and_the_others_stay(tmp_path):
         stage.section("Values", "<p>2</p>")
     with run.stage("train_language", "language") as stage:
         stage.section("Values", "<i>")
-    assert sorted(map(tuple, ((one.stage, one.title, *one.blocks) for one in run.sections()))) == [
+    with run.stage("annotate", "annotations/a") as stage:
+        stage.section("Labels", "1", part="a")
+    with run.stage("annotate", "annotations/b") as stage:
+        stage.section("Labels", "2", part="b")
+    assert [(one.part, *one.blocks) for one in run.sections() if one.title == "Labels"] == [("a", "1"), ("b", "2")]
+    others = [one for one in run.sections() if not one.part]
+    assert sorted((one.stage, one.title, *one.blocks) for one in others) == [
         ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
     ]  # fmt: skip
 

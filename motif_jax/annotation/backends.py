@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.asking import Asking, AskingCounts, Sampled
@@ -30,6 +29,7 @@ from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import OWN_WORDS
 from motif_jax.annotation.prompts import QuestionTemplate, is_sentence, make_prompt
+from motif_jax.annotation.section import BACKENDS, AnnotateSection, ServerSection
 from motif_jax.annotation.vllm_engine import check_vllm
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import load_class
@@ -39,11 +39,6 @@ from motif_jax.structs import UserError
 from motif_jax.system.shared_lines import slug
 
 FLAG = "--config.annotate.backend"
-BACKENDS = {
-    "vllm": f"{__name__}:Vllm", "server": f"{__name__}:Server", "judge": f"{__name__}:RuleServer",
-    "lexicon": f"{__name__}:Rules", "score": f"{__name__}:ScoreOracle", "return": f"{__name__}:ReturnOracle",
-    "random": f"{__name__}:Chance",
-}  # fmt: skip
 TAKEN = {  # names of other facts of shards and caches
     "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
     "both_orders",
@@ -53,7 +48,7 @@ TAKEN = {  # names of other facts of shards and caches
 class Described(abc.ABC):
     """What labels pairs, as a section `annotate` of the config describes it; nothing is opened yet."""
 
-    def __init__(self, section: ConfigDict, texts: Texts, seed: int, one: bool = False, verdicts: bool = False):
+    def __init__(self, section: AnnotateSection, texts: Texts, seed: int, one: bool = False, verdicts: bool = False):
         """`one`: questions are about one caption instead of two. `verdicts`: rules give no probabilities."""
         self.section, self.texts, self.seed, self.one, self.verdicts = section, texts, seed, one, verdicts
 
@@ -67,7 +62,7 @@ class Described(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def label(cls, section: ConfigDict) -> str:
+    def label(cls, section: AnnotateSection) -> str:
         """The name of its annotations."""
 
     def facts(self) -> dict[str, Any]:
@@ -94,7 +89,7 @@ class CaptionBackend(Described):
         """Opens it. Raises UserError if it does not work."""
 
     @classmethod
-    def label(cls, section: ConfigDict) -> str:
+    def label(cls, section: AnnotateSection) -> str:
         return f"{slug(section.backend)}_{section.captions}_{goal_name(section.goal)}"
 
     def about(self, model: str) -> dict[str, Any]:
@@ -132,7 +127,7 @@ class Rules(CaptionBackend):
         return Lexicon(self.texts, self.section.goal, None if self.verdicts else self.section.rules_temperature)
 
     @classmethod
-    def label(cls, section: ConfigDict) -> str:
+    def label(cls, section: AnnotateSection) -> str:
         name = super().label(section)
         return f"{name}_{slug(section.lexicon.removesuffix('.toml'))}" if section.lexicon else name
 
@@ -171,13 +166,13 @@ class Prompted(CaptionBackend):
         """Opens the model, which is asked with this prompt; without sampling, in mode score."""
 
     @classmethod
-    def label(cls, section: ConfigDict) -> str:
+    def label(cls, section: AnnotateSection) -> str:
         prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
         name = f"{slug(cls.model_name(section))}_{section.captions}_{goal_name(section.goal)}_{prompt}"
         return name if section.mode == "reason" else f"{name}_{section.mode}"
 
     @classmethod
-    def model_name(cls, section: ConfigDict) -> str:
+    def model_name(cls, section: AnnotateSection) -> str:
         """The model, in an annotation's name."""
         return section.model or section.backend
 
@@ -300,7 +295,7 @@ class RuleServer(Server):
         return JudgeClient(judge, template, sampling, **self._options())
 
     @classmethod
-    def model_name(cls, section: ConfigDict) -> str:
+    def model_name(cls, section: AnnotateSection) -> str:
         return section.backend
 
 
@@ -316,7 +311,7 @@ class Oracle(Described):
         """All values work."""
 
     @classmethod
-    def label(cls, section: ConfigDict) -> str:
+    def label(cls, section: AnnotateSection) -> str:
         return section.backend
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
@@ -369,7 +364,7 @@ def opened(backend: CaptionBackend) -> Annotator:
     return backend.open()
 
 
-def find_backend(section: ConfigDict) -> type[CaptionBackend] | type[Oracle]:
+def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle]:
     """The class of the backend that a section `annotate` names; raises UserError if there is none."""
     path = BACKENDS.get(section.backend, section.backend)
     found = load_class(path, "judge", FLAG)
@@ -378,7 +373,7 @@ def find_backend(section: ConfigDict) -> type[CaptionBackend] | type[Oracle]:
     return found
 
 
-def is_by_rules(section: ConfigDict) -> bool:
+def is_by_rules(section: AnnotateSection) -> bool:
     """Whether the judge that a section `annotate` names answers by the rules of the game's texts."""
     found = find_backend(section)
     return issubclass(found, CaptionBackend) and found.by_rules
@@ -411,7 +406,7 @@ def goal_name(goal: str) -> str:
     return f"{slug(goal)}-{hashlib.sha256(goal.encode()).hexdigest()[:4]}" if is_sentence(goal) else goal
 
 
-def server_key(server: ConfigDict) -> str:
+def server_key(server: ServerSection) -> str:
     """Reads the server's key from the environment. The config only names the variable, so no file holds the key."""
     name = server.key_variable
     if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):

@@ -9,10 +9,9 @@ its own `goals.toml` overrides them by name.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
-
-from ml_collections import ConfigDict
+from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
 from motif_jax.envs.rules import NO_RULES, PROGRESS, Rules, read_rules, read_toml
@@ -52,10 +51,10 @@ def read_texts(about: str, folder: Path | None, lexicon: str = "") -> Texts:
     return Texts(about, goals, folder, lexicon)
 
 
-def texts_of(config: ConfigDict) -> Texts:
-    """Reads the texts about the config's game."""
-    world = make_world(config.env.to_dict())
-    return read_texts(world.about, world.texts, config.annotate.lexicon)
+def texts_of(env: Mapping[str, Any], lexicon: str) -> Texts:
+    """Reads the texts about the game of the config's section `env`; `lexicon` is that of `annotate`."""
+    world = make_world(env)
+    return read_texts(world.about, world.texts, lexicon)
 
 
 def _read_goals(path: Path) -> dict[str, str]:

@@ -136,7 +136,7 @@ def test_what_began_without_an_anchor_goes_on_without_one(tmp_path):
 @pytest.mark.quick
 def test_values_of_pairs_are_refused_with_an_anchor():
     config = get_config("oni.py", "score,ranking")
-    texts = texts_of(config)
+    texts = texts_of(config.env, config.annotate.lexicon)
     check_online(config, texts)
     config.policy.online.floor = 1.0
     with pytest.raises(UserError, match=r"uses floor = 1.0 \(--config.policy.online.floor\) only with .*anchor=none"):

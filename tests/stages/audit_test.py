@@ -109,7 +109,11 @@ class Breaking:
     model = "rules"
 
     def __init__(self, config, after: int, silent: bool = False):
-        self.rules, self.left, self.silent = Lexicon(texts_of(config), config.annotate.goal), after, silent
+        self.rules, self.left, self.silent = (
+            Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal),
+            after,
+            silent,
+        )
 
     def answers(self, questions):
         for question in questions:

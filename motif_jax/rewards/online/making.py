@@ -52,7 +52,7 @@ class Judges:
     """Opens a judge for each goal."""
 
     def __init__(self, config: ConfigDict):
-        self._config, self._texts = config, texts_of(config)
+        self._config, self._texts = config, texts_of(config.env, config.annotate.lexicon)
         self._one = not asks_pairs(config.policy.online.kind)
 
     @property

@@ -128,7 +128,7 @@ class WordsSource(Captioned):
 
 def words_facts(config: ConfigDict) -> Facts:
     """Facts that these rewards depend on, beside the vectors."""
-    section, texts = config.policy.online, texts_of(config)
+    section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
     sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
     facts = captioned_facts(config) | {"kind": "words", "goals": section.goals, "floor": section.floor}
     return facts | {"sentences": sentences}

@@ -10,46 +10,47 @@ import time
 from pathlib import Path
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.backends import OpenBackend, Oracle, opened
-from motif_jax.config.table import Tables, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
-from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, is_merged, merge
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.run import Lock
-from motif_jax.stages import EXPERIMENT, Stage
+from motif_jax.run import Lock, Run
+from motif_jax.stages import Stage
 from motif_jax.stages.annotate.job import AnnotationJob
 from motif_jax.stages.annotate.page import page_of, write_page
-from motif_jax.stages.annotate.setup import TABLES, check_section, label_name, make_backend, make_facts
+from motif_jax.stages.annotate.setup import (
+    READS,
+    TABLES,
+    AnnotateConfig,
+    check_section,
+    label_name,
+    make_backend,
+    make_facts,
+)
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_config
-
-READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 
 
-def begun(config: ConfigDict, workdir: Path) -> list[Path]:
+def begun(config: AnnotateConfig, workdir: Path) -> list[Path]:
     """The directory of the annotation's shards."""
     return [annotation_folder(workdir / "dataset", label_name(config.annotate))]
 
 
-def lock(config: ConfigDict) -> Lock:
+def lock(config: AnnotateConfig) -> Lock:
     """The lock of the workdir: several jobs may work in it at the same time."""
     return Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE
 
 
-def check(config: ConfigDict) -> None:
+def check(config: AnnotateConfig) -> None:
     """Raises UserError for values that cannot work, before anything is started."""
-    check_values(config, READS)
-    check_section(config.annotate, texts_of(config))
+    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
 
 
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
+def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     """Whether the config's annotation is merged, with a label for every pair."""
     section = config.annotate
     name = label_name(section)
@@ -60,7 +61,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     return is_merged(dataset, name, facts) and not (dataset.preference(name) == Preference.UNKNOWN).any()
 
 
-def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -> None:
+def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
     """Labels this job's shard, and merges all shards after the last one. `open_backend` opens the judge, if needed."""
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
@@ -95,10 +96,11 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
 
     # ---- ask
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
+    stage = Run(workdir).stage("annotate", str(folder.relative_to(workdir)))  # its shards are locked one by one
     if section.merge == "auto":
         rows = rows_of(part, of_pair)
         with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
-            write_config(folder, config)
+            stage.bind(config)
             if isinstance(backend, Oracle):
                 ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
             else:
@@ -115,7 +117,7 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
         print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
         return
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
-    page = write_page(config, backend, workdir, dataset, name, questions, merged)
+    page = write_page(stage, section, backend, dataset, name, questions, merged)
     print_line(f"annotate: labels in {labels}, page: {page}")
 
 
@@ -129,6 +131,7 @@ def ask_oracle(oracle: Oracle, dataset: PairDataset, shard: Shard, wanted: np.nd
 
 
 STAGE = Stage(
+    config=AnnotateConfig,
     tables=TABLES,
     reads=READS,
     check=check,

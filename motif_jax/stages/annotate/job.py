@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.annotation.annotator import Incomplete, Question, batched
@@ -25,6 +24,7 @@ from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
 from motif_jax.stages.annotate.rounds import QuestionRounds
+from motif_jax.stages.annotate.setup import AnnotateConfig
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
@@ -35,7 +35,7 @@ class AnnotationJob:
     """Asks the questions of one shard."""
 
     def __init__(
-        self, config: ConfigDict, backend: CaptionBackend, questions: Questions, shard: Shard, rows: np.ndarray
+        self, config: AnnotateConfig, backend: CaptionBackend, questions: Questions, shard: Shard, rows: np.ndarray
     ):
         """`rows` are the rows of the dataset that belong to the shard. [M]"""
         self._section, self._backend, self._questions, self._shard = config.annotate, backend, questions, shard

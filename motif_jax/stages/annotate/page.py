@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer, batched
 from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, Prompted
 from motif_jax.annotation.cache import read_answers
+from motif_jax.annotation.section import AnnotateSection
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
+from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
 from motif_jax.preferences.folders import annotation_folder
@@ -21,11 +23,14 @@ from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.system.files import read_array, write_json
+from motif_jax.run import StageRun
+from motif_jax.system.files import read_array
 
 SHOWN = 30  # questions
+ASKED = 12  # questions in the report
 LINES = 4096  # of an answer cache, looked up at a time
 EXAMPLES = 8  # answers without a verdict
+TITLE = "Preferences"  # of the report's part
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 
 
@@ -44,47 +49,45 @@ def page_of(workdir: Path, name: str) -> Path:
 
 
 def write_page(
-    config: ConfigDict,
-    backend: Backend,
-    workdir: Path,
-    dataset: PairDataset,
-    name: str,
-    questions: Questions | None,
-    merged: Merged,
-) -> Path:
-    """Writes `workdir/annotations/<name>.html`, and beside it a JSON file for the report."""
-    section, logs = config.annotate, list(merged.logs.values())
+    stage: StageRun, section: AnnotateSection, backend: Backend, dataset: PairDataset, name: str,
+    questions: Questions | None, merged: Merged,
+) -> Path:  # fmt: skip
+    """Writes `annotations/<name>.html`, and the annotation's part of the report."""
+    logs = list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
-    summary: dict[str, Any] = {}
+    most_asked: list[str] = []
     if questions is not None and not isinstance(backend, Oracle):
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
         evidence = _evidence(backend, questions, logs, top, label)
         figures += _figures(len(dataset), questions, logs, evidence)
         details = _of_the_questions(backend.tie_margin, questions, label, top, evidence)
-        summary = _summary(backend.tie_margin, questions, label, evidence)
+        most_asked = _most_asked(backend.tie_margin, questions, label, evidence)
     for other in filter(None, section.compare_with.split(",")):
         details += _agreement(dataset, name, other)
     if isinstance(backend, Prompted):
         messages = backend.template.messages(Question("(first caption)", "(second caption)"))
         words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
         details += ["<h2>The whole prompt</h2>", folded("prompt", words)]
-    path = page_of(workdir, name)
-    write_json(path.with_suffix(".json"), summary)
-    text = page(
-        f"{name}: annotation",
-        [
-            f"<h1>{esc(name)}</h1>",
-            f'<p class="soft">{esc(_subtitle(section, backend, logs))}</p>',
-            tiles(figures),
-            "<h2>Labels</h2>",
-            label_bar(merged.counts),
-            *details,
-        ],
-    )
+    path, bar = page_of(stage.workdir, name), label_bar(merged.counts)
+    head = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{esc(_subtitle(section, backend, logs))}</p>', tiles(figures)]
+    text = page(f"{name}: annotation", [*head, "<h2>Labels</h2>", bar, *details])
     write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
+    origin = _origin(section, logs, len(questions or ()), path, stage.workdir / "report")
+    stage.section(TITLE, f"<h3>{esc(name)}</h3>", origin, bar, *most_asked, part=name)
     return path
+
+
+def _origin(section: AnnotateSection, logs: list[dict[str, Any]], questions: int, path: Path, home: Path) -> str:
+    """The judge, its models, the goal, the number of questions and the time of an annotation, as HTML."""
+    words = [esc(section.backend), *sorted({esc(str(log["model"])) for log in logs if log.get("model")})]
+    if questions:  # otherwise it compares numbers of the game
+        words += [f"goal: {esc(section.goal)}", f"{questions:,} different questions"]
+    if seconds := sum(log.get("seconds", 0.0) for log in logs):
+        words.append(f"{seconds:,.1f} s")
+    words.append(f'<a href="{esc(quote(os.path.relpath(path, home)))}">details</a>')
+    return f'<p class="soft">{" · ".join(words)}</p>'
 
 
 def label_bar(counts: Mapping[str, int]) -> str:
@@ -195,23 +198,24 @@ def _evidence(
     return AnswerDetails(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
 
 
-def _summary(margin: float, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> dict[str, Any]:
-    """Facts for the report: the most frequent questions, those with a preference, position bias."""
+def _most_asked(margin: float, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> list[str]:
+    """Tables of the most frequent questions, those with a better side and all, and position bias, for the report."""
     codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
-
-    def asked(chosen: np.ndarray) -> list[dict[str, Any]]:
-        return [
-            {"pairs": int(questions.counts[number]), "first": first, "second": second, "better": NAMES[codes[number]]}
-            for number in chosen[:SHOWN].tolist()
-            for first, second in (questions.text(number),)
-        ]
-
-    return {
-        "questions": len(questions),
-        "most_asked": asked(order),
-        "most_asked_with_preference": asked(order[codes[order] < Preference.TIE]),
-        "bias": measure_bias(evidence.both, margin) if len(evidence.both) else None,
-    }
+    sided = order[codes[order] < Preference.TIE]
+    body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
+    for title, chosen, most in (("Preferred most often", sided, ASKED), ("Asked most", order, ASKED // 2)):
+        rows = []
+        for number in chosen[:most].tolist():
+            better = NAMES[codes[number]]
+            marks = {"first": ("better", "worse"), "second": ("worse", "better")}.get(better, ("", ""))
+            sides = zip(marks, questions.text(number), strict=True)
+            cells = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in sides]
+            rows.append([f"{questions.counts[number]:,}", *cells, f'<b style="color:var(--{better})">{better}</b>'])
+        if rows:
+            body += [f"<h3>{title}</h3>", table(("pairs", "first", "second", "better"), rows, numbers=(0,))]
+    if len(evidence.both):
+        body += ["<h3>Position bias</h3>", bias_tiles(measure_bias(evidence.both, margin))]
+    return body if len(order) else []
 
 
 def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
@@ -265,7 +269,7 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
     ]
 
 
-def _subtitle(section: ConfigDict, backend: Backend, logs: list[dict[str, Any]]) -> str:
+def _subtitle(section: AnnotateSection, backend: Backend, logs: list[dict[str, Any]]) -> str:
     words = [section.backend]
     models = sorted({str(log["model"]) for log in logs if log.get("model")})
     words += models or ([section.model] if section.model else [])

@@ -50,7 +50,7 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that cannot work."""
     check_values(config, READS)
     check_world(by_protocol(config).env)
-    check_section(config.annotate, texts_of(config))
+    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
     if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
         raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
 

@@ -184,7 +184,7 @@ def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played
         sums = np.bincount(shown[known], z[known], len(texts))
         values = np.where(times > 0, sums / np.maximum(times, 1), values)
     if is_by_rules(config.annotate):
-        lexicon = Lexicon(texts_of(config), config.annotate.goal)
+        lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
         rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
         group, names = group_captions(texts, rules)

@@ -61,7 +61,7 @@ def stamp_of(config: ConfigDict, workdir: Path) -> str:
         config.seed,
         reward,
         decisive,
-        texts_of(config).rules().version,
+        texts_of(config.env, config.annotate.lexicon).rules().version,
         motif_jax.__version__,
     ]
     found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())

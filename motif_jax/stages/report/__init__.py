@@ -50,7 +50,8 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json
 
 FLAG = "--config.report.runs"
-LEARNING = "Learning from transcripts"  # a part that train_language and train_values write
+# Parts that stages write.
+LEARNING, PREFERENCES = "Learning from transcripts", "Preferences"
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     """The whole page as HTML; `found` is this workdir, which is also the first of `runs`."""
     replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
     audit = find_audit(found.path)
-    recorded, players, written_parts = find_recorded(found.path), decoded(found), written_by_stages(found.path)
+    recorded, players, by_stages = find_recorded(found.path), decoded(found), written_by_stages(found.path)
+    labelled = {part.part for part in Run(found.path).sections() if part.title == PREFERENCES}
     letters, written = find_letters(found.path, players), find_written(found.path)
     in_words = bool(recorded) or config.collect.transcripts > 0  # then the stage collect does not make pairs
     parts = (  # title, HTML, and the stage whose artefacts are shown; "" for optional parts
@@ -142,8 +144,15 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("The judge", of_judge(found, judged) if judged else [], ""),
         ("The written reward", of_written(written) if written else [], "write_reward"),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
-        ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),
-        (LEARNING, written_parts.get(LEARNING, []), "train_values"),
+        (
+            PREFERENCES,
+            [
+                *by_stages.get(PREFERENCES, []),
+                *of_annotations(one for one in found.annotations if one.name not in labelled),
+            ],
+            "annotate",
+        ),
+        (LEARNING, by_stages.get(LEARNING, []), "train_values"),
         ("The transcripts", of_recorded(recorded) if recorded else [], "collect" if in_words else ""),
         ("The dataset", of_pairs(found.pairs) if found.pairs else [], "" if in_words else "collect"),
         ("What it ran on", ran_on(found), ""),

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from motif_jax.annotation.asking import too_few
 from motif_jax.captions import decode
 from motif_jax.pages.blocks import quoted, table, tiles
-from motif_jax.pages.charts import COLOURS, columns
+from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import amount, esc
 from motif_jax.rewards.choice import ONLINE
-from motif_jax.stages.annotate.page import NAMES, bias_tiles, label_bar
+from motif_jax.stages.annotate.page import label_bar
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import SPREADS, Annotation, Found, Pairs, Training
 
 COMMON = 10  # captions shown
-ASKED = 12  # questions shown
 BINS = 30
 
 
@@ -75,58 +73,15 @@ def _common(pairs: Pairs) -> list[str]:
     return ["<h3>Most frequent messages</h3>", table(("moments", "message"), rows, numbers=(0,), kind="fits")]
 
 
-def of_annotations(annotations: list[Annotation], chosen: list[Annotation]) -> list[str]:
-    """Shares of labels of each annotation; questions and bias of those that the reward was learnt from."""
+def of_annotations(annotations: Iterable[Annotation]) -> list[str]:
+    """Shares of labels of annotations that were not made here, or by an earlier version."""
     body = []
     for one in annotations:
-        body.append(f"<h3>{esc(one.name)}</h3>")
-        body.append(f'<p class="soft">{_origin(one)}</p>')
-        body.append(label_bar(one.counts))
-        if one in chosen:
-            body += _questions(one) + _bias(one)
+        words = [esc(one.facts["backend"])] if one.facts.get("backend") else ["made elsewhere"]
+        if one.page:
+            words.append(f'<a href="{esc(one.page)}">details</a>')
+        body += [f"<h3>{esc(one.name)}</h3>", f'<p class="soft">{" · ".join(words)}</p>', label_bar(one.counts)]
     return body
-
-
-def _origin(one: Annotation) -> str:
-    """Annotator, models, goal, number of questions and time of an annotation, as HTML."""
-    words = [esc(one.facts["backend"])] if one.facts.get("backend") else []
-    words += sorted({esc(log["model"]) for log in one.logs if log.get("model")})
-    if one.facts.get("goal"):
-        words.append(f"goal: {esc(one.facts['goal'])}")
-    if one.summary.get("questions"):
-        words.append(f"{one.summary['questions']:,} different questions")
-    if seconds := sum(log.get("seconds", 0.0) for log in one.logs):
-        words.append(f"{seconds:,.1f} s")
-    if one.page:
-        words.append(f'<a href="{esc(one.page)}">details</a>')
-    return " · ".join(words) or "made elsewhere"
-
-
-def _questions(one: Annotation) -> list[str]:
-    """Tables of the most frequent questions: those with a better side, and all."""
-    sided, asked = one.summary.get("most_asked_with_preference"), one.summary.get("most_asked")
-    if not sided and not asked:
-        return []
-    body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
-    for title, rows, most in (("Preferred most often", sided, ASKED), ("Asked most", asked, ASKED // 2)):
-        if rows:
-            head = ("pairs", "first", "second", "better")
-            body += [f"<h3>{title}</h3>", table(head, [_question(row) for row in rows[:most]], numbers=(0,))]
-    return body
-
-
-def _question(asked: Mapping[str, Any]) -> list[str]:
-    marks = {"first": ("better", "worse"), "second": ("worse", "better")}.get(asked["better"], ("", ""))
-    sides = zip(("first", "second"), marks, strict=True)
-    cells = [f'<span class="{mark}">{quoted(asked[side])}</span>' for side, mark in sides]
-    colour = asked["better"] if asked["better"] in NAMES else COLOURS[-1]
-    return [f"{asked['pairs']:,}", *cells, f'<b style="color:var(--{colour})">{esc(asked["better"])}</b>']
-
-
-def _bias(one: Annotation) -> list[str]:
-    """Position bias: whether the order of the captions decides the answer."""
-    bias = one.summary.get("bias")
-    return ["<h3>Position bias</h3>", bias_tiles(bias)] if bias else []
 
 
 LOG: Kinds = {"model": str, "asked": int, "no_verdict": int}  # of an annotation's job

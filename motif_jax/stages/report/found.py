@@ -42,8 +42,6 @@ MACHINE: Kinds = {
 }  # fmt: skip
 LABELS: Kinds = {"backend": str, "goal": str}
 JOB: Kinds = {"model": str, "seconds": number}
-ASKED: Kinds = {"pairs": count, "first": str, "second": str, "better": str}
-BIAS: Kinds = {"questions": count, "turned": number, "changed": number, "shown_first": number}
 EPOCH: Kinds = {
     "epoch": count, "loss": number, "accuracy": number, "sided": count, "unseen_accuracy": number,
     "unseen_sided": count, "score_accuracy": number, "train_loss": number, "train_accuracy": number, "questions": count,
@@ -108,14 +106,8 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
             facts, logs = typed(record["facts"], LABELS), [typed(log, JOB) for log in record["shards"].values()]
             not_asked = int(record.get(NOT_ASKED, 0))
         page = path / "annotations" / f"{name}.html"
-        summary = read_object(page.with_suffix(".json")) or {}
-        with checked(page.with_suffix(".json")):
-            for key in ("most_asked", "most_asked_with_preference"):
-                summary[key] = [whole(row, ASKED) for row in summary.get(key, ())]
-            summary["questions"] = count(summary.get("questions", 0))
-            summary["bias"] = whole(summary["bias"], BIAS) if summary.get("bias") else None
         named = {kind.name.lower(): int(counts[kind]) for kind in Preference}
-        found.append(Annotation(name, count_asked(named, not_asked), facts, logs, summary, link(page, home)))
+        found.append(Annotation(name, count_asked(named, not_asked), facts, logs, link(page, home)))
     return found
 
 

@@ -31,7 +31,6 @@ class Annotation(NamedTuple):
     counts: dict[str, int]  # of first, second, tie, unknown, not asked
     facts: Facts  # backend and goal; empty for labels that others made
     logs: list[Facts]  # of the jobs
-    summary: Facts  # questions, most_asked, most_asked_with_preference, bias
     page: str  # its page, relative to the report; "" if it does not exist
 
 

@@ -113,7 +113,7 @@ def check(config: ConfigDict) -> None:
             read_program(choice.file, world)
     if any(choice.name == ONLINE for choice in choices):
         check_values(config, ANNOTATION)
-        check_online(config, texts_of(config))
+        check_online(config, texts_of(config.env, config.annotate.lexicon))
     which = section.reward_checkpoint
     if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
         raise UserError(

@@ -168,7 +168,7 @@ def worth_of_captions(config: ConfigDict, data: LabelledPairs) -> np.ndarray | N
         return None
     try:
         facts = read_json(annotation_folder(data.dataset.path, name) / "merged.json")["facts"]
-        rules = texts_of(config).rules()
+        rules = texts_of(config.env, config.annotate.lexicon).rules()
         known = (facts["rules"], facts["goal"]) == (rules.version, section.goal)
     except (OSError, ValueError, KeyError, TypeError, UserError):
         return None

@@ -74,7 +74,7 @@ def check(config: ConfigDict) -> None:
         raise UserError(f"the world {world.name!r} is played by writing, and has no steps to pay (--config.env.world)")
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
-    check_section(config.annotate, texts_of(config))
+    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
     if config.write_reward.train_for_env_steps:
         from motif_jax.stages.write_reward.training import STAGES, trained_config
 

@@ -56,7 +56,7 @@ def write(config: ConfigDict, folder: Path, open_backend: OpenBackend) -> None:
         f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
         f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
     )
-    goal = section.goal or texts_of(config).goals.get(config.annotate.goal, "").strip()
+    goal = section.goal or texts_of(config.env, config.annotate.lexicon).goals.get(config.annotate.goal, "").strip()
     brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
     learnt = learnt_returns(config, folder.parent, recorded, world)
     writer = open_writer(config)

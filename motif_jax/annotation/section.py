@@ -1,0 +1,166 @@
+"""The config's section annotate. Loads nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from motif_jax.annotation.prompts import MODES, VERSIONS
+from motif_jax.config.table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Text, Whole, value
+from motif_jax.preferences.questions import KINDS
+
+ROOM = "motif_jax.annotation.backends"
+BACKENDS = {
+    "vllm": f"{ROOM}:Vllm", "server": f"{ROOM}:Server", "judge": f"{ROOM}:RuleServer", "lexicon": f"{ROOM}:Rules",
+    "score": f"{ROOM}:ScoreOracle", "return": f"{ROOM}:ReturnOracle", "random": f"{ROOM}:Chance",
+}  # fmt: skip
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
+
+
+@dataclass(frozen=True)
+class Annotate:
+    """Preferences between the moments of pairs."""
+
+    backend: str = value(
+        "lexicon",
+        Text(tuple(BACKENDS), own=True),
+        "lexicon, judge: rules, here or on a server; vllm, server: a model; score, return, random: without captions",
+        decides=True,
+    )
+    model: str = value(
+        "",
+        Text(longest=4000, piece=255, between="/"),
+        "vllm: a directory or a name; server: the server's name for the model",
+        decides=True,
+    )
+    mode: str = value(
+        "reason",
+        Text(MODES),
+        "reason: an analysis, then a verdict, as published; score: probabilities of verdicts",
+        decides=True,
+    )
+    goal: str = value(
+        "defaultgoal",
+        Text(longest=2000),
+        "defaultgoal, zeroknowledge, combat, gold, stairs, or your own sentence",
+        decides=True,
+    )
+    prompt: str = value("default", Text(VERSIONS), "version of the prompt", decides=True)
+    prompt_file: str = value(
+        "", PATH, "your own prompts; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
+    )
+    lexicon: str = value("", PATH, "your own rules, a TOML file; empty: those of the game", decides=True)
+    samples: int = value(
+        1,
+        Whole(1, 1000),
+        "mode reason: analyses per question; the share of their verdicts is a probability",
+        decides=True,
+    )
+    rules_temperature: float = value(
+        1.0,
+        Number(0, above=True),
+        "lexicon: P(second is better) = sigmoid(difference of worth / this); small: nearly 0 or 1",
+        decides=True,
+    )
+    system_role: bool = value(
+        True, Flag(), "False for models whose chat template does not have a system role", decides=True
+    )
+    captions: str = value(
+        "msg", Text(KINDS), "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger", decides=True
+    )
+    both_orders: float = value(
+        0.05,
+        Number(0, 1),
+        "mode reason: share of the questions that are asked in both orders",
+        decides=True,
+        differs="5 % of the questions are asked in both orders",
+    )
+    tie_margin: float = value(0.1, Number(0, 0.5), "a probability this close to one half is a tie", decides=True)
+    custom_name: str = value(
+        "", NAME, "name of the annotation; empty: made of model, captions, goal and prompt", decides=True
+    )
+    compare_with: str = value("", NAME_LIST, "other annotations of the dataset to measure agreement with: name,name")
+    max_pairs: int = value(0, Whole(0, 10**12), "annotate only this many pairs, as a trial; 0: all")
+    order: str = value(
+        "as_now",
+        Text(("as_now", "random", "disagreement")),
+        "questions to ask first: as_now: by caption; random; disagreement: those that a small reward is unsure about",
+    )
+    rounds: int = value(4, Whole(1, 1000), "order disagreement: rounds, between which the small reward learns")
+    num_shards: int = value(  # files are named after five digits
+        1, Whole(1, 99_999), "jobs that share the questions", decides=True
+    )
+    shard: int = value(0, Whole(0, 99_998), "number of this job")
+    merge: str = value("auto", Text(("auto", "partial")), "partial: merge the answers that exist, without asking")
+    ignore_existing: bool = value(
+        False, Flag(), "discard the annotation and label again; with an empty cache_dir, questions are asked again, too"
+    )
+    cache_dir: str = value(
+        "runs/answers", PATH, "answers of language models, shared by all experiments; empty: they are not kept"
+    )
+    batch_size: int = value(2048, Whole(1), "answers written at a time, and questions per call of vLLM")
+
+
+@dataclass(frozen=True)
+class SamplingSection:
+    """Sampling of answers in mode reason."""
+
+    temperature: float = value(0.1, Number(0, 1000), "temperature", decides=True)
+    top_p: float = value(0.95, Number(0, 1, above=True), "probability mass to draw tokens from", decides=True)
+    top_k: int = value(50, Whole(-1), "number of tokens to draw from; vllm only; -1: all", decides=True)
+    max_tokens: int = value(
+        1024,
+        Whole(1, 10_000_000),
+        "most tokens of an answer",
+        decides=True,
+        differs="an analysis has at most 1,024 tokens (`max_tokens`) rather than 4,096",
+    )
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """The backend vllm."""
+
+    tensor_parallel: int = value(1, Whole(1, 1024), "GPUs that hold one copy of the model")
+    dtype: str = value("auto", Text(DTYPES), "type of parameters and activations", decides=True)
+    quantization: str = value("", Text(longest=64), "fp8 halves the memory on recent GPUs", decides=True)
+    max_model_len: int = value(
+        4096, Whole(0, 100_000_000), "most tokens of prompt and answer; 0: the model's own limit"
+    )
+    gpu_memory_utilization: float = value(0.92, Number(0, 1, above=True), "share of the GPU's memory that vLLM takes")
+    extra: str = value("{}", Text(longest=4000), "more arguments of vllm.LLM, as JSON", decides=True)
+
+
+@dataclass(frozen=True)
+class ServerSection:
+    """The backend server."""
+
+    url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "address, up to /v1")
+    key_variable: str = value(
+        "MOTIF_JAX_API_KEY", Text(), "environment variable with the server's key, if it needs one"
+    )
+    in_flight: int = value(64, Whole(1, 10_000), "most unanswered questions at a time")
+    timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "longest wait for one reply, in seconds")
+    patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "longest wait for a server that is down, in seconds")
+    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "the same at the start of the job, in seconds")
+    prefill: bool = value(
+        False, Flag(), "mode score: begin the answer with '(', which vLLM's server can and others cannot", decides=True
+    )
+    extra: str = value("{}", Text(longest=4000), "more fields of the request, as JSON; null removes one", decides=True)
+
+
+@dataclass(frozen=True)
+class JudgeSection:
+    """The backend judge: a server in its own process that answers by the lexicon's rules."""
+
+    delay_s: float = value(0.05, Number(0, 60), "seconds per question, to simulate a language model")
+    at_a_time: int = value(8, Whole(1, 1000), "questions that it answers in parallel")
+
+
+@dataclass(frozen=True)
+class AnnotateSection(Annotate):
+    """The section."""
+
+    sampling: SamplingSection = field(default_factory=SamplingSection)
+    vllm: Vllm = field(default_factory=Vllm)
+    server: ServerSection = field(default_factory=ServerSection)
+    judge: JudgeSection = field(default_factory=JudgeSection)
