@@ -66,7 +66,7 @@ FRESH = {  # everything is annotated in one job
 }  # fmt: skip
 STAGE_ALONE = """
 import runpy, sys; from pathlib import Path; from motif_jax.stages import annotate
-annotate.run(runpy.run_path(sys.argv[2])["get_config"](), Path(sys.argv[1]))
+annotate.run(annotate.STAGE.view(runpy.run_path(sys.argv[2])["get_config"]()), Path(sys.argv[1]))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
@@ -115,7 +115,7 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
 
     start = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        annotate.run(config, folder, instant)
+        annotate.run(annotate.STAGE.view(config), folder, instant)
     seconds = time.perf_counter() - start
     for made in ("dataset/preference", "annotations", "answers"):
         shutil.rmtree(folder / made, ignore_errors=True)
@@ -190,7 +190,7 @@ def label_pairs(config: ConfigDict, workdir: Path, values: dict[str, str]) -> La
     workdir.mkdir()
     collect_pairs(config, workdir, PAIRS, **values)
     with contextlib.redirect_stdout(io.StringIO()):
-        annotate.run(config, workdir)
+        annotate.run(annotate.STAGE.view(config), workdir)
     return load_data(config, workdir)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -147,6 +147,11 @@ def later(path: str) -> Callable[[Any, Path], None]:
         getattr(importlib.import_module(module), name)(config, workdir)
 
     return run
+
+
+def untyped(config: Experiment) -> ConfigDict:
+    """The values as the stages take them whose config is not typed yet."""
+    return ConfigDict(asdict(config))
 
 
 def lock_of_hosts(config: Experiment) -> Lock:

@@ -95,7 +95,7 @@ def make_config(tmp_path: Path, **values):
     config.annotate.sampling.max_tokens = 48
     config.annotate.vllm.update(dtype="float32", extra=json.dumps(ENGINE))
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
-    annotate.check(config)
+    annotate.check(annotate.STAGE.view(config))
     return config
 
 
@@ -104,8 +104,8 @@ def run(tmp_path: Path, **values) -> tuple[PairDataset, str]:
     if not (tmp_path / "dataset").exists():
         write_dataset(tmp_path / "dataset", random_pairs(300))
     config = make_config(tmp_path, **values)
-    annotate.run(config, tmp_path)
-    assert annotate.is_complete(config, tmp_path)
+    annotate.run(annotate.STAGE.view(config), tmp_path)
+    assert annotate.is_complete(annotate.STAGE.view(config), tmp_path)
     return PairDataset(tmp_path / "dataset"), annotate.label_name(config.annotate)
 
 
@@ -188,7 +188,7 @@ def test_what_a_model_cannot_do_is_one_sentence(model, tmp_path):
     (tmp_path / "long").mkdir()
     write_dataset(tmp_path / "long/dataset", [("You die...", "Q#z" * 80), *random_pairs(20)])
     config = make_config(tmp_path / "long", backend="vllm", model=str(model), vllm__max_model_len=740, mode="score")
-    annotate.run(config, tmp_path / "long")
+    annotate.run(annotate.STAGE.view(config), tmp_path / "long")
     codes = PairDataset(tmp_path / "long/dataset").preference(annotate.label_name(config.annotate))
     assert (codes == Preference.UNKNOWN).tolist() == [True] + [False] * 20
 

@@ -114,7 +114,7 @@ def copy_of(made: Path) -> Callable[[Path], object]:
 
 def labelled(workdir: Path) -> None:
     pairs(workdir)
-    annotate.run(get_config("quickstart.py"), workdir)
+    annotate.run(annotate.STAGE.view(get_config("quickstart.py")), workdir)
 
 
 def reward(workdir: Path) -> object:

@@ -49,7 +49,7 @@ def source(tmp_path_factory):
     config = config_for("train_language", folder, **{"train_language.num_epochs": 1})
     experiment.run(config, folder, ["train_language"])
     write_dataset(folder / "dataset", random_pairs(100))
-    annotate.run(config, folder)
+    annotate.run(annotate.STAGE.view(config), folder)
     return folder
 
 

@@ -27,7 +27,7 @@ def settings(**annotating):
 
 
 def label(workdir, **annotating):
-    annotate.run(settings(**annotating), workdir)
+    annotate.run(annotate.STAGE.view(settings(**annotating)), workdir)
 
 
 def adopt(source, workdir):
@@ -85,7 +85,7 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
     ours = PairDataset(workdir / "dataset")
     assert np.array_equal(ours.preference(LLAMA)[codes != 3], golden[LLAMA])
     assert np.array_equal(load_published(workdir / "dataset", preference=[NAME])[NAME], ours.preference(NAME))
-    assert sorted(path.name for path in (workdir / "annotations").iterdir()) == [NAME, f"{NAME}.html", f"{NAME}.json"]
+    assert sorted(path.name for path in (workdir / "annotations").iterdir()) == [NAME, f"{NAME}.html"]
 
 
 def test_a_dataset_of_another_workdir_comes_with_its_soft_labels(workdir, tmp_path):
@@ -97,10 +97,10 @@ def test_a_dataset_of_another_workdir_comes_with_its_soft_labels(workdir, tmp_pa
     assert contents(workdir) == before
     np.testing.assert_array_equal(load_data(settings(), other).target, load_data(settings(), workdir).target)
     load_published(other / "dataset", preference=[NAME])
-    printed = annotate.is_complete(settings(), other)
+    printed = annotate.is_complete(annotate.STAGE.view(settings()), other)
     assert not printed  # its page is still to be made
     label(other)
-    assert annotate.is_complete(settings(), other)
+    assert annotate.is_complete(annotate.STAGE.view(settings()), other)
 
 
 def test_an_annotation_that_an_earlier_dataset_has_left_is_not_mixed_with_an_adopted_one(workdir, tmp_path):

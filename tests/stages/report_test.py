@@ -135,7 +135,7 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
 @pytest.mark.quick
 @pytest.mark.parametrize("file", [
     "dataset/dataset.json", "dataset/run.json", "annotations/lexicon_msg_gold/merged.json",
-    "annotations/lexicon_msg_gold.json", "reward/statistics.json", "reward/captions.json", "policy/summary.json",
+    "reward/statistics.json", "reward/captions.json", "policy/summary.json",
     "policy/config.json", "policy/metrics.jsonl", "evaluate/random/summary.json",
     "evaluate/policy-2000/replays/episode-00001.npz", "dataset/info/score.npy",
 ])  # fmt: skip
@@ -277,7 +277,7 @@ def test_long_lines_are_thinned_to_their_means():
 
 def trained_by(path, goal="", **settings):
     """What a report knows of a policy with these settings, from an annotation about a goal if there is one."""
-    annotations = [Annotation("a", {}, {"goal": goal}, [], {}, "")] if goal else []
+    annotations = [Annotation("a", {}, {"goal": goal}, [], "")] if goal else []
     training = Training([{"env_steps": 1.0, "seconds": 1.0}], {}, settings, "goto_local", {}, {}, "")
     return Found("run", path, None, annotations, None, training, [], {}, {})
 

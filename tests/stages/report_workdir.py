@@ -33,7 +33,7 @@ def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVEN
     config = get_config("quickstart.py")
     config.annotate.goal = goal
     config.reward.annotators = f"lexicon_msg_{goal}"
-    annotate.run(config, path)
+    annotate.run(annotate.STAGE.view(config), path)
     write_reward(path, f"lexicon_msg_{goal}")
     write_policy(path, config)
     for name, step, score in (("policy-2000", 2000, 30.0), ("random", 0, 10.0)):

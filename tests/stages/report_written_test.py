@@ -1,13 +1,11 @@
-"""The report's part on a written reward: what it shows, and records that are damaged or strange."""
-
-import json
+"""The report's part on a written reward."""
 
 import pytest
 
 from motif_jax.experiment import defaults
+from motif_jax.run import Run
 from motif_jax.stages import report
-from motif_jax.structs import UserError
-from motif_jax.system.files import write_json
+from motif_jax.stages.write_reward.job import TITLE, blocks_of
 
 pytestmark = pytest.mark.quick
 ROW = {"program": "gained(gold)", "error": "", "agreement": 0.9, "findings": ["its largest reward is 200"]}
@@ -20,8 +18,8 @@ RECORD = {
 
 
 def page(workdir, **changes):
-    (workdir / "write_reward").mkdir(exist_ok=True)
-    write_json(workdir / "write_reward/record.json", RECORD | changes)
+    with Run(workdir).stage("write_reward", "write_reward") as stage:
+        stage.section(TITLE, *blocks_of(RECORD | changes))
     report.run(defaults(), workdir)
     return (workdir / "report/index.html").read_text()
 
@@ -39,7 +37,8 @@ def test_the_best_program_and_all_others_are_shown(tmp_path):
     assert "more are in" not in text
     assert "learnt reward" not in text
     assert report.is_complete(defaults(), tmp_path)
-    write_json(tmp_path / "write_reward/record.json", RECORD | {"writer": "server", "model": "mine"})
+    with Run(tmp_path).stage("write_reward", "write_reward") as stage:
+        stage.section(TITLE, *blocks_of(RECORD | {"writer": "server", "model": "mine"}))
     assert not report.is_complete(defaults(), tmp_path)
     assert "written by mine" in page(tmp_path, writer="server", model="mine")
 
@@ -53,23 +52,3 @@ def test_without_verdicts_and_with_many_programs_there_is_still_a_page(tmp_path)
     assert "an agent that was trained with it returns 0.93 (random play: 0.041)" in page(tmp_path, rounds=[[trained]])
     long = ROW | {"program": "gained(gold) + " * 200 + "1"}
     assert len(page(tmp_path, rounds=[[long]])) < len(text)
-
-
-@pytest.mark.parametrize("changes", [
-    {"pairs": [1]}, {"pairs": None}, {"rounds": 3}, {"rounds": [[3]]}, {"rounds": [[{}]]}, {"best": None},
-    {"best": {"program": "1", "agreement": "high"}}, {"episodes": "many"}, {"agreement_on_others": []},
-    {"rounds": [[ROW | {"findings": 3}]]}, {"rounds": [[ROW | {"trained": 3}]]},
-    {"rounds": [[ROW | {"trained": {"return": [1.0]}}]]}, {"rounds": [[ROW | {"trained": {"return": [1.0, "x"]}}]]},
-], ids=str)  # fmt: skip
-def test_a_record_of_something_else_is_named(tmp_path, changes):
-    with pytest.raises(UserError, match=r"record.json' is damaged .*\(--workdir\)"):
-        page(tmp_path, **changes)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", json.dumps(RECORD)[:200], "{" * 10_000], ids=lambda one: one[:5])
-def test_a_damaged_record_is_named(tmp_path, text):
-    page(tmp_path)
-    (tmp_path / "write_reward/record.json").write_text(text)
-    with pytest.raises(UserError, match=r"record.json") as refused:
-        report.run(defaults(), tmp_path)
-    assert "\n" not in str(refused.value)

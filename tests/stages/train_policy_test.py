@@ -204,7 +204,7 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(300))
     config = get_config("quickstart.py")
     config.reward.update(batch_size=64, learning_rate=1e-3, num_epochs=1, message="lt_cnn_small")
-    annotate.run(config, tmp_path)
+    annotate.run(annotate.STAGE.view(config), tmp_path)
     train_reward.run(config, tmp_path)
     rows = run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0)
     assert rows[-1]["episode/intrinsic_return"] != 0

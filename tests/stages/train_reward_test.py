@@ -41,7 +41,7 @@ def settings(**values):
 
 def make_workdir(path, count: int = 1500, **dataset):
     write_dataset(path / "dataset", random_pairs(count, events=MANY, **dataset))
-    annotate.run(settings(), path)
+    annotate.run(annotate.STAGE.view(settings()), path)
     return path
 
 
@@ -147,7 +147,7 @@ def test_where_most_pairs_are_ties_without_messages_other_pairs_are_advised(tmp_
     sided = [("You kill the newt!", "You die..."), ("You die...", "You kill the newt!")] * 50
     pairs = [("", "")] * empty + walls + sided[: 100 - empty - alike]
     write_dataset(tmp_path / "dataset", pairs)
-    annotate.run(settings(), tmp_path)
+    annotate.run(annotate.STAGE.view(settings()), tmp_path)
     found = advice(load_data(settings(), tmp_path))
     assert ("90% of the labelled pairs are ties, and 100% of these" in found) == due
     assert ("--config.collect.keep_empty" in found) == bool(found) == due
@@ -157,7 +157,7 @@ def test_a_reward_that_learnt_next_to_nothing_is_not_praised(tmp_path, capsys):
     """Twenty pairs with a preference, which ask one question."""
     pairs = [("", "")] * 100 + [("You kill the newt!", "You die..."), ("You die...", "You kill the newt!")] * 10
     write_dataset(tmp_path / "dataset", pairs)
-    annotate.run(settings(), tmp_path)
+    annotate.run(annotate.STAGE.view(settings()), tmp_path)
     last = run(tmp_path, num_epochs=1)["history"][-1]
     assert last["questions"] == 1 < last["sided"]
     assert last["accuracy_low"] <= 0.5
@@ -252,8 +252,8 @@ def test_segments_mixtures_and_soft_labels(tmp_path):
     rng = np.random.default_rng(0)
     moments = rng.integers(len(EVENTS), size=(800, 2, 3))
     write_dataset(tmp_path / "dataset", [[[EVENTS[n] for n in moment] for moment in pair] for pair in moments])
-    annotate.run(settings(), tmp_path)
-    annotate.run(settings(**{"annotate.backend": "random"}), tmp_path)
+    annotate.run(annotate.STAGE.view(settings()), tmp_path)
+    annotate.run(annotate.STAGE.view(settings(**{"annotate.backend": "random"})), tmp_path)
     mixed = {"annotators": "lexicon_msg_defaultgoal:3,random:1", "labels": "soft", "learning_rate": 3e-3}
     facts = run(tmp_path, num_epochs=5, **mixed)
     last = facts["history"][-1]
@@ -305,7 +305,7 @@ def test_the_published_annotations_can_be_learnt_from(tmp_path):
 
 def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_0(tmp_path, capsys):
     write_dataset(tmp_path / "dataset", random_pairs(600, events=(*EVENTS, "You hear a bugle playing reveille.")))
-    annotate.run(settings(), tmp_path)
+    annotate.run(annotate.STAGE.view(settings()), tmp_path)
     facts = run(tmp_path, num_epochs=4, learning_rate=3e-3)
     record = read_json(tmp_path / "reward/config.json")["reward"]
     assert (record["labels"], record["anchor"]) == ("soft", "neutral")
@@ -323,7 +323,7 @@ def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_
 def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     silent = [event for event in EVENTS if event]
     write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
-    annotate.run(settings(), tmp_path)
+    annotate.run(annotate.STAGE.view(settings()), tmp_path)
     data, plain = (load_data(settings(**{"reward.anchor": anchor}), tmp_path) for anchor in ("neutral", "none"))
     # 1 % of 600 pairs are 6 questions, each of which makes a pair.
     assert (data.given, len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (600, *[606] * 3, 600)
@@ -362,7 +362,7 @@ def test_an_earlier_reward_goes_on_with_verdicts_and_without_an_anchor(tmp_path)
 def test_what_gives_no_degrees_or_no_anchor_is_said(tmp_path, capsys):
     events = [event for event in MANY if not event.startswith(" #")] + ["You see here a rock."]
     write_dataset(tmp_path / "dataset", random_pairs(300, events=events))
-    annotate.run(settings(), tmp_path)
+    annotate.run(annotate.STAGE.view(settings()), tmp_path)
     (tmp_path / "annotations/lexicon_msg_defaultgoal/prob.npy").unlink()  # as of a published annotation
     facts = run(tmp_path, num_epochs=1)
     said = capsys.readouterr().out
@@ -417,7 +417,7 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(300))
     with pytest.raises(UserError, match="has no annotation 'lexicon_msg_defaultgoal'; it has none"):
         run(tmp_path)
-    annotate.run(settings(), tmp_path)
+    annotate.run(annotate.STAGE.view(settings()), tmp_path)
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
@@ -442,7 +442,7 @@ def test_labels_of_another_dataset_are_refused(tmp_path):
 def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
     workdir = make_workdir(tmp_path, 300)
     run(workdir, num_epochs=1)
-    annotate.run(settings(**{"annotate.goal": "gold"}), workdir)
+    annotate.run(annotate.STAGE.view(settings(**{"annotate.goal": "gold"})), workdir)
     config = settings(**{"annotate.goal": "gold", "reward.num_epochs": 2})
     with pytest.raises(UserError, match="was learnt from lexicon_msg_defaultgoal, not from lexicon_msg_gold"):
         train_reward.is_complete(config, workdir)
@@ -451,8 +451,10 @@ def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
 def test_a_reward_of_labels_that_have_changed_is_not_taken_for_done(tmp_path):
     workdir = make_workdir(tmp_path, 300)
     run(workdir, num_epochs=1)
-    annotate.run(settings(**{"annotate.custom_name": "lexicon_msg_defaultgoal", "annotate.goal": "gold",
-                             "annotate.ignore_existing": True}), workdir)  # fmt: skip
+    other = {
+        "annotate.custom_name": "lexicon_msg_defaultgoal", "annotate.goal": "gold", "annotate.ignore_existing": True,
+    }  # fmt: skip
+    annotate.run(annotate.STAGE.view(settings(**other)), workdir)
     with pytest.raises(UserError, match="the labels have changed since the reward in"):
         run(workdir, num_epochs=1)
 

@@ -324,7 +324,7 @@ def test_the_program_is_found_in_a_reply(reply, text):
 ], ids=str)  # fmt: skip
 def test_values_that_cannot_work_are_refused(changes):
     with pytest.raises(UserError, match="--config"):
-        write_reward.check(config_of(**changes))
+        write_reward.check(write_reward.STAGE.view(config_of(**changes)))
 
 
 @pytest.mark.quick
@@ -332,7 +332,7 @@ def test_worlds_that_are_played_by_writing_are_refused():
     config = config_of()
     config.env.world = "wordle"
     with pytest.raises(UserError, match="has no steps to pay"):
-        write_reward.check(config)
+        write_reward.check(write_reward.STAGE.view(config))
 
 
 @pytest.mark.quick

@@ -51,7 +51,7 @@ def prepare(stage, workdir):
     if stage in ("annotate", "train_reward"):
         write_dataset(workdir / "dataset", random_pairs(40))
     if stage == "train_reward":
-        annotate.run(get_config("quickstart.py"), workdir)
+        annotate.run(annotate.STAGE.view(get_config("quickstart.py")), workdir)
     if stage == "train_language":
         random_store(workdir / "transcripts")
     if stage == "export":

@@ -45,13 +45,12 @@ from motif_jax.stages.report.values import (
     of_sweep,
     sentence,
 )
-from motif_jax.stages.report.written import find_written, of_written
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json
 
 FLAG = "--config.report.runs"
 # Parts that stages write.
-LEARNING, PREFERENCES = "Learning from transcripts", "Preferences"
+LEARNING, PREFERENCES, WRITTEN = "Learning from transcripts", "Preferences", "The written reward"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ MADE_OF = (
     "dataset/preference/*/merged.json", "annotations/*/*.json", "annotations/*.html", "annotations/*.json",
     "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", f"evaluate/*/{SUMMARY}",
     "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
-    "values/*.json*", "audit/audit.json", "write_reward/record.json", f"{SECTIONS}/*.json",
+    "values/*.json*", "audit/audit.json", f"{SECTIONS}/*.json",
 )  # fmt: skip
 
 
@@ -113,7 +112,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     home = workdir / "report"
     made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
     found = read_workdir(workdir, home)
-    if found.is_empty and not find_recorded(workdir) and not find_written(workdir) and not Run(workdir).sections():
+    if found.is_empty and not find_recorded(workdir) and not Run(workdir).sections():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [read_workdir(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
     for other in others:
@@ -131,7 +130,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     audit = find_audit(found.path)
     recorded, players, by_stages = find_recorded(found.path), decoded(found), written_by_stages(found.path)
     labelled = {part.part for part in Run(found.path).sections() if part.title == PREFERENCES}
-    letters, written = find_letters(found.path, players), find_written(found.path)
+    letters = find_letters(found.path, players)
     in_words = bool(recorded) or config.collect.transcripts > 0  # then the stage collect does not make pairs
     parts = (  # title, HTML, and the stage whose artefacts are shown; "" for optional parts
         ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
@@ -142,7 +141,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
         ("The audit", of_audit(audit) if audit else [], "audit"),
         ("The judge", of_judge(found, judged) if judged else [], ""),
-        ("The written reward", of_written(written) if written else [], "write_reward"),
+        (WRITTEN, by_stages.get(WRITTEN, []), "write_reward"),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         (
             PREFERENCES,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
@@ -18,7 +17,7 @@ from motif_jax.rewards.code.names import CAPTION, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays
-from motif_jax.stages.write_reward.names import FLAG
+from motif_jax.stages.write_reward.section import FLAG, WriteConfig
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
@@ -56,14 +55,14 @@ class Recorded(NamedTuple):
         return self.of_episodes([count > times + 1 for count in counts])
 
 
-def record(config: ConfigDict, readable: Readable) -> Recorded:
+def record(config: WriteConfig, readable: Readable) -> Recorded:
     """Plays episodes by scripted players, and keeps what programs may read of them."""
     section = config.write_reward
     needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
     keys = (*sorted(needs), *ALWAYS, "game", "reward")
     rollouts: list[Arrays] = []
     with ActorPool(
-        config.env.to_dict(), tuple(sorted(needs)), num_workers=0, games_per_worker=GAMES, rollout_length=ROLLOUT,
+        config.env, tuple(sorted(needs)), num_workers=0, games_per_worker=GAMES, rollout_length=ROLLOUT,
         player=section.players, seed=config.seed, stream=SeedStream.COLLECT, flag=FLAG,
     ) as pool:  # fmt: skip
         steps = 0

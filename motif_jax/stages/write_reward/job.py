@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from motif_jax.annotation.backends import OpenBackend, is_by_rules, server_key
+from motif_jax.annotation.backends import OpenBackend, is_by_rules, opened, server_key
 from motif_jax.audit.judge import JudgePlan
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import write_whole
+from motif_jax.pages.blocks import table, tiles
+from motif_jax.pages.formats import esc
 from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
+from motif_jax.run import Run
 from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
@@ -32,50 +34,53 @@ from motif_jax.stages.write_reward.evidence import (
 )
 from motif_jax.stages.write_reward.findings import Tried, examine, tell
 from motif_jax.stages.write_reward.learnt import learnt_returns
-from motif_jax.stages.write_reward.names import RECORD, SCRIPTED, STAGE_NAME
+from motif_jax.stages.write_reward.section import RECORD, SCRIPTED, STAGE_NAME, WriteConfig
 from motif_jax.stages.write_reward.training import describe, train
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_config, write_json
 from motif_jax.system.foreign import read_bytes
 from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
+TITLE = "The written reward"  # of the report's part
+SHOWN_PROGRAMS = 200  # in the report
+LONGEST_SHOWN = 500  # characters of a program in the table
 LIKED = 8  # captions of preferred episodes that the writer is told
 
 
-def write(config: ConfigDict, folder: Path, open_backend: OpenBackend) -> None:
-    """Writes programs, tries them, and keeps the best as `best.reward`."""
-    section, world = config.write_reward, make_world(config.env.to_dict())
-    readable = find_readable(world)
-    write_config(folder, config)
-    recorded = record(config, readable)
-    texts = texts_of_episodes(recorded, whole=is_by_rules(config.annotate))
-    choosing, telling = judge(config, recorded, texts, folder / "answers.json", open_backend)
-    print_line(
-        f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
-        f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
-    )
-    goal = section.goal or texts_of(config.env, config.annotate.lexicon).goals.get(config.annotate.goal, "").strip()
-    brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
-    learnt = learnt_returns(config, folder.parent, recorded, world)
-    writer = open_writer(config)
-    try:
-        best, rounds = run_rounds(config, folder, writer, brief, recorded, choosing, texts, learnt)
-    finally:
-        writer.close()
-    told = telling.agreement(recorded.returns(recorded.pay(best.program)))
-    write_json(folder / RECORD, {
-        "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env.world,
-        "judge": config.annotate.backend,
-        "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
-        "agreement_on_others": None if np.isnan(told) else told, "episodes": recorded.num_episodes,
-        "pairs": [len(choosing.judged), len(telling.judged)],
-    })  # fmt: skip
-    said = f"written by {section.writer}; agrees with the judge about {told:.0%} of {len(telling.judged)} pairs"
-    heading = f"# {' '.join(goal.split())}\n# {said}\n"
-    text = "".join(character if character.isascii() else "?" for character in heading) + best.program.text + "\n"
-    write_whole(folder / BEST, lambda file: file.write(text.encode()))
+def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
+    """Writes programs, tries them, and keeps the best as `best.reward`. `open_backend` opens the judge."""
+    with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
+        stage.bind(config)
+        section, world = config.write_reward, make_world(config.env)
+        readable = find_readable(world)
+        recorded = record(config, readable)
+        texts = texts_of_episodes(recorded, whole=is_by_rules(config.annotate))
+        choosing, telling = judge(config, recorded, texts, stage.path / "answers.json", open_backend)
+        print_line(
+            f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
+            f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
+        )
+        goals = texts_of(config.env, config.annotate.lexicon).goals
+        goal = section.goal or goals.get(config.annotate.goal, "").strip()
+        brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
+        learnt = learnt_returns(config, workdir, recorded, world)
+        writer = open_writer(config)
+        try:
+            best, rounds = run_rounds(config, stage.path, writer, brief, recorded, choosing, texts, learnt)
+        finally:
+            writer.close()
+        told = telling.agreement(recorded.returns(recorded.pay(best.program)))
+        results = {
+            "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
+            "judge": config.annotate.backend,
+            "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
+            "agreement_on_others": told, "episodes": recorded.num_episodes,
+            "pairs": [len(choosing.judged), len(telling.judged)],
+        }  # fmt: skip
+        stage.write("record", results)
+        stage.section(TITLE, *blocks_of(results))
+        write_best(stage.path / BEST, goal, section.writer, best.program.text, told, len(telling.judged))
     print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
@@ -85,7 +90,60 @@ def write(config: ConfigDict, folder: Path, open_backend: OpenBackend) -> None:
     )
 
 
-def open_writer(config: ConfigDict) -> Writer:
+def write_best(file: Path, goal: str, writer: str, program: str, told: float, others: int) -> None:
+    """Writes the best program under a heading; last, as the stage is complete when it exists."""
+    said = f"written by {writer}; agrees with the judge about {told:.0%} of {others} pairs"
+    heading = f"# {' '.join(goal.split())}\n# {said}\n"
+    text = "".join(character if character.isascii() else "?" for character in heading) + program + "\n"
+    write_whole(file, lambda out: out.write(text.encode()))
+
+
+def blocks_of(results: Mapping[str, Any]) -> list[str]:
+    """The report's part, as HTML: the best program, and all that were tried."""
+    best, (choosing, others) = results["best"], results["pairs"]
+    scripted = results["writer"] == SCRIPTED
+    by = "templates, which know nothing of games" if scripted else results["model"]
+    words = [f"goal: {results['goal']}", f"written by {by}", f"judged by {results['judge']}"]
+    trials = [(number, row) for number, rows in enumerate(results["rounds"]) for row in rows]
+    figures = [
+        (_percent(best["agreement"]), f"of the {choosing:,} pairs of episodes that chose: agrees with the judge"),
+        (_percent(results["agreement_on_others"]), f"of {others:,} others"),
+    ]
+    if "learnt_disagrees" in best:
+        figures.append((_percent(best["learnt_disagrees"]), "of them: the learnt reward prefers otherwise"))
+    figures += [(f"{len(trials):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
+    found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
+    rows = []
+    for number, row in trials[:SHOWN_PROGRAMS]:
+        findings = [*row.get("findings", ())]
+        if trained := row.get("trained"):
+            agent, random = trained["return"]
+            findings.append(f"an agent that was trained with it returns {agent:.3g} (random play: {random:.3g})")
+        program = f"<code>{esc(_cut(row['program']))}</code>"
+        agreement = _percent(row.get("agreement"))
+        rows.append([str(number), program, agreement, esc("; ".join(findings) or row["error"])])
+    more = len(trials) - SHOWN_PROGRAMS
+    return [
+        f'<p class="soft">{esc(" · ".join(words))}</p>',
+        tiles(figures),
+        f"<pre>{esc(best['program'])}</pre>",
+        f"<p>Found on recorded episodes:</p><ul>{found}</ul>" if found else '<p class="soft">Nothing found.</p>',
+        "<h3>All programs</h3>",
+        table(("round", "program", "agrees", "found, or why it cannot be read"), rows, numbers=(0, 2)),
+        f'<p class="soft">{more:,} more are in {esc(f"{STAGE_NAME}/{RECORD}")}.</p>' if more > 0 else "",
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None or np.isnan(share) else f"{share:.0%}"
+
+
+def _cut(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= LONGEST_SHOWN else f"{flat[:LONGEST_SHOWN]} …"
+
+
+def open_writer(config: WriteConfig) -> Writer:
     """The writer that the config names."""
     if config.write_reward.writer == SCRIPTED:
         return ScriptedWriter()
@@ -98,7 +156,7 @@ def open_writer(config: ConfigDict) -> Writer:
 
 
 def judge(
-    config: ConfigDict, recorded: Recorded, texts: Sequence[str], file: Path, open_backend: OpenBackend
+    config: WriteConfig, recorded: Recorded, texts: Sequence[str], file: Path, open_backend: OpenBackend
 ) -> tuple[Pairs, Pairs]:
     """Asks about pairs of episodes in both orders; the first half chooses programs, the second tells of the best."""
     pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
@@ -125,7 +183,7 @@ def liked_captions(recorded: Recorded, pairs: Pairs) -> list[str]:
 
 
 def run_rounds(
-    config: ConfigDict, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
+    config: WriteConfig, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
     texts: Sequence[str], learnt: np.ndarray | None,
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
     """All rounds; the best program, and what was tried in each round."""

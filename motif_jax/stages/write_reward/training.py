@@ -10,8 +10,9 @@ from ml_collections import ConfigDict
 from motif_jax.files import write_whole
 from motif_jax.rewards.choice import BEST, WRITTEN
 from motif_jax.rewards.code.types import Program
-from motif_jax.stages import find_stage
+from motif_jax.stages import find_stage, untyped
 from motif_jax.stages.evaluate.summary import SUMMARY
+from motif_jax.stages.write_reward.section import WriteConfig
 from motif_jax.system.files import read_json
 
 STAGES = find_stage("train_policy"), find_stage("evaluate")
@@ -20,9 +21,9 @@ MOST = 12  # figures that are told, those with the largest ratio first
 UNTOLD = ("intrinsic_return",)
 
 
-def trained_config(config: ConfigDict) -> ConfigDict:
+def trained_config(config: WriteConfig) -> ConfigDict:
     """The config of a training with a program alone; that program is in the workdir of the training."""
-    short = config.copy_and_resolve_references()
+    short = untyped(config)
     short.policy.update({
         "sources": f"code:{WRITTEN}", "intrinsic_coefficient": 0.0, "extrinsic_coefficient": 0.0, "reward_dir": "",
         "options": "", "controller": "", "train_for_env_steps": config.write_reward.train_for_env_steps,
@@ -34,7 +35,7 @@ def trained_config(config: ConfigDict) -> ConfigDict:
     return short
 
 
-def train(config: ConfigDict, program: Program, workdir: Path) -> dict[str, list[float]]:
+def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, list[float]]:
     """Trains and evaluates, or goes on where a killed run was; means of figures, of the agent and of random play."""
     short = trained_config(config)
     write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))

@@ -1,0 +1,61 @@
+"""The config of the stage, and names of its files and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from motif_jax.config.table import Tables, Text, Whole, section, tables_of, value
+from motif_jax.rewards.choice import WRITTEN
+from motif_jax.stages.annotate.setup import AnnotateConfig
+from motif_jax.stages.evaluate import READS as EVALUATION
+
+STAGE_NAME = WRITTEN
+FLAG = f"--config.{STAGE_NAME}"
+RECORD = "record.json"
+SCRIPTED, SERVER = "scripted", "server"  # writers
+
+
+@dataclass(frozen=True)
+class WriteReward:
+    """A reward that a language model writes as a program."""
+
+    writer: str = value(
+        SCRIPTED,
+        Text((SCRIPTED, SERVER)),
+        "who writes: templates over the goal's words, or the model behind annotate.server",
+        decides=True,
+    )
+    goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
+    proposals: int = value(4, Whole(1, 64), "programs of a round", decides=True)
+    revisions: int = value(
+        2, Whole(0, 20), "rounds after the first, which are told what came of the last", decides=True
+    )
+    attempts: int = value(3, Whole(1, 20), "answers that a program may take; one with an error is asked for again")
+    players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
+    steps: int = value(20_000, Whole(100, 10**7), "recorded steps", decides=True)
+    pairs: int = value(
+        80, Whole(4, 10**5), "pairs of episodes for the judge: half choose a program, half tell of it", decides=True
+    )
+    train_for_env_steps: int = value(
+        0,
+        Whole(0, 10**9),
+        "steps of a training with the best program of each round but the last, whose results the writer reads; 0: none",
+        decides=True,
+    )
+
+
+@dataclass(frozen=True)
+class WriteConfig(AnnotateConfig):
+    """What the stage reads; the sections of trainings with programs stay mappings."""
+
+    policy: Mapping[str, Any] = section(EVALUATION["policy"])
+    train_values: Mapping[str, Any] = section(EVALUATION["train_values"])
+    evaluate: Mapping[str, Any] = section(EVALUATION["evaluate"])
+    decoding: Mapping[str, Any] = section(EVALUATION["decoding"])
+    write_reward: WriteReward = WriteReward()
+
+
+READS = tables_of(WriteConfig)
+TABLES: Tables = {STAGE_NAME: READS[STAGE_NAME]}
