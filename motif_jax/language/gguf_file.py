@@ -385,6 +385,12 @@ def read_gguf_tokeniser(path: Path) -> Tokeniser:
         raise UserError(f"cannot read the tokeniser of {str(path)!r}: {reason}") from error
 
 
+def read_gguf_template(path: Path) -> str:
+    """The chat template of a GGUF file, a program in Jinja; "" if it has none."""
+    template = read_header(path).metadata.get("tokenizer.chat_template")
+    return template if isinstance(template, str) else ""
+
+
 def _tokenizer_json(metadata: dict[str, Any]) -> str:
     """The tokenizer.json that the metadata stand for; raises ValueError if they are not of one that is known."""
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")

