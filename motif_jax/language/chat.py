@@ -79,9 +79,9 @@ def _same(before: str, after: str) -> dict[str, tuple[str, str]]:
     return {role: (before.replace("{}", role), after) for role in ROLES}
 
 
-def _mistral(name: str, first: str, last: str, **more: tuple[str, ...]) -> ChatFormat:
+def _mistral(name: str, first: str, last: str, marks: tuple[str, ...]) -> ChatFormat:
     around = {USER: (f"[INST]{first}", f"{last}[/INST]"), ASSISTANT: (" " if first else "", "</s>")}
-    return ChatFormat(name, around, begins="<s>", joins="{}\n\n", **more)
+    return ChatFormat(name, around, marks, begins="<s>", joins="{}\n\n")
 
 
 CHATML = ChatFormat(

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from motif_jax.language.config import LanguageConfig, is_usable
-from motif_jax.language.hub_config import LARGEST, LARGEST_SIDE, config_from_hub
+from motif_jax.language.hub_config import LARGEST_SIDE, config_from_hub
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import open_regular
 from motif_jax.tokens import Tokeniser, tokeniser_from_text
@@ -36,7 +36,8 @@ from motif_jax.tokens import Tokeniser, tokeniser_from_text
 FAMILIES = ("llama", "qwen2", "qwen3")  # general.architecture
 VERSIONS = (2, 3)
 HEADER = 2**27  # maximum bytes before the tensors
-MOST_VALUES, MOST_TENSORS, MOST_TEXTS = 2**12, 2**14, 2 * LARGEST["vocabulary"]
+MOST_VALUES, MOST_TENSORS = 2**12, 2**14
+MOST_TEXTS = 2**21  # in all arrays; tokens and merges of the largest vocabularies are a quarter of it
 SCALARS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))  # types of numbers, and those of `struct`
 TEXT, ARRAY = 8, 9  # further types of metadata
 TYPES = {
@@ -94,7 +95,8 @@ class GgufTensor(NamedTuple):
                 with np.errstate(all="ignore"):  # what is not finite is refused later
                     part[...] = dequantize(np.frombuffer(data, np.uint8)[None], kind)[0]
         if self.heads:
-            array = array.reshape(self.heads, self.shape[0] // self.heads // 2, 2, -1).swapaxes(1, 2)
+            pairs = array.reshape(self.heads, self.shape[0] // self.heads // 2, 2, -1)
+            return pairs.swapaxes(1, 2).reshape(self.shape)
         return array.reshape(self.shape)
 
 
@@ -282,12 +284,12 @@ def _hub_values(header: Header) -> dict[str, Any]:
     return hub
 
 
-def _ends(metadata: dict[str, Any]) -> list[int]:
+def _ends(metadata: dict[str, Any]) -> list[Any]:
     """The tokens that end a text: those that the metadata name, and control tokens with well-known names."""
     named = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     named = [end for end in named if end is not None]
     tokens, kinds = metadata.get(TOKENS), metadata.get(KINDS)
-    known: list[int] = []
+    known: list[Any] = []
     if isinstance(tokens, list) and isinstance(kinds, np.ndarray) and len(tokens) == len(kinds):
         known = [number for number in np.flatnonzero(kinds == CONTROL).tolist() if tokens[number] in ENDS]
     return list(dict.fromkeys([*named, *known]))
