@@ -25,6 +25,7 @@ TEXTS = [
 ]  # fmt: skip
 MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # control tokens
 OWN = ["<tool_call>", "<think>"]  # added tokens that are not special
+WHOLE = "Ġunmergeable"  # a word that no merges make
 ROWS, WIDTH = 512, 64  # of the embedding; more than there are tokens
 FAMILIES = ("llama", "qwen2", "qwen3")
 THEIRS = {
@@ -93,8 +94,8 @@ def metadata_of(family: str, width: int = WIDTH, pre: str = "gpt-2") -> dict[str
     """Its metadata; numbers are written as UINT32, FLOAT32 and BOOL."""
     config = make_model(family, width).config
     words, merges = vocabulary_of()
-    tokens = [*MARKS, *words, *OWN, "<|extra|>"]
-    kinds = [3] * len(MARKS) + [1] * len(words) + [4] * len(OWN) + [3]
+    tokens = [*MARKS, *words, WHOLE, *OWN, "<|extra|>"]
+    kinds = [3] * len(MARKS) + [1] * len(words) + [1] + [4] * len(OWN) + [3]
     tokens += [f"[PAD{number}]" for number in range(len(tokens), ROWS)]
     sizes = {
         "block_count": config.layers, "context_length": config.max_positions, "embedding_length": config.width,

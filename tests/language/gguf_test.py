@@ -141,7 +141,7 @@ def test_tokens_are_those_of_a_slow_tokeniser(pre, tmp_path):
     pytest.importorskip("regex", reason="needs regex: pip install motif_jax[dev]")
     ours = read_gguf_tokeniser(write_gguf(tmp_path / "m.gguf", pre=pre))
     slow = SlowTokeniser(metadata_of("llama", pre=pre))
-    for text in HOSTILE:
+    for text in [*HOSTILE, "an unmergeable word"]:
         assert ours.encode(text, marks=True) == slow.encode(text), text
     assert ours.size == ROWS - metadata_of("llama")["tokenizer.ggml.token_type"].count(5)
     text = "They'll go\n to 12 balls"
