@@ -94,12 +94,13 @@ install() {
   printf '%s' "$wanted" > "$stamp"
 }
 
-# install_peer MODULE REQUIREMENT: a library that some tests compare with, if pip finds it; elsewhere these are skipped.
+# install_peer MODULE REQUIREMENT [OPTIONS]: a library that some tests compare with, or a model, if pip finds it, with
+# these options of pip; elsewhere these tests are skipped. The module is not imported.
 install_peer() {
   local tried="$2 from ${PIP_EXTRA_INDEX_URL:-the usual places}"
-  if python -c "import $1" 2>/dev/null || [ "$(cat "$VIRTUAL_ENV/.no_$1" 2>/dev/null)" = "$tried" ]; then return; fi
+  if python -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)" || [ "$(cat "$VIRTUAL_ENV/.no_$1" 2>/dev/null)" = "$tried" ]; then return; fi
   say "installing $2, if there is one"
-  if ! pip_install -c launch/constraints.txt "$2"; then
+  if ! pip_install -c launch/constraints.txt "${@:2}"; then
     say "there is none (PIP_EXTRA_INDEX_URL can name its index): tests that compare with it are skipped"
     printf '%s' "$tried" > "$VIRTUAL_ENV/.no_$1"
   fi

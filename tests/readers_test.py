@@ -14,6 +14,7 @@ from motif_jax.actors import recorder
 from motif_jax.config import file as config_file
 from motif_jax.envs.guessing.scenes import SceneFiles
 from motif_jax.episodes import playback
+from motif_jax.language import gguf_file
 from motif_jax.replays import replay
 from motif_jax.rewards.online import words
 from motif_jax.structs import UserError
@@ -44,10 +45,9 @@ KNOWN = {
     "system/locks.py": {"open", "os.open"},
     "system/startup.py": {"open", "os.open"},  # /dev/null
     "actors/transport.py": {"open"},  # to write
-    "actors/capacity.py": {"*.read_text"},  # /proc, /sys
     "devices/releases.py": {"safetensors.numpy.load"},  # of bytes
     "envs/nethack/engine.py": {"os.open"},  # a library of NLE
-    "system/machine.py": {"*.read_text"},  # /proc
+    "system/machine.py": {"*.read_text"},  # /proc, /sys
     "system/metrics.py": {"*.read_text"},  # /proc
     "language/tensors.py": {"safe_open"},  # after `check_regular`
     "pages/blocks.py": {"*.read_text"},  # of the package
@@ -145,6 +145,7 @@ READERS = {
     "CSV": lambda file: list(imports.csv_rows(file)),
     "JSON list": lambda file: list(imports.read_visdial(file)),
     "tokeniser": read_tokeniser,
+    "GGUF": gguf_file.read_header,
     "vectors of words": words.read_vectors,
     "scenes": lambda file: SceneFiles(str(file), ""),
     "config": lambda file: config_file.read(str(file)),

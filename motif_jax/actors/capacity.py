@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import resource
-from pathlib import Path
 
 from motif_jax.structs import UserError
-from motif_jax.system.machine import usable_cores
+from motif_jax.system.machine import available_mib, usable_cores
 
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
 GAME_MIB = 4  # one copy of the engine, without shared code (see envs/nethack/engine.py)
@@ -54,23 +53,3 @@ def check_capacity(
             f"{games_per_worker} games in a process need more than the {files} files that it may open "
             f"({flag}.games_per_worker, or `ulimit -n`)"
         )
-
-
-def available_mib() -> int:
-    """Memory available to new processes, in MiB: the kernel's estimate, within the limits of the container."""
-    limits = []
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                limits.append(int(line.split()[1]) // 1024)
-        group = Path("/sys/fs/cgroup")
-        limit = (group / "memory.max").read_text().strip()
-        if limit != "max":
-            used = int((group / "memory.current").read_text())
-            for line in (group / "memory.stat").read_text().splitlines():
-                if line.startswith("inactive_file "):  # page cache, which the kernel can reclaim
-                    used -= int(line.split()[1])
-            limits.append((int(limit) - used) // 2**20)
-    except (OSError, ValueError):
-        pass  # not Linux, or without control groups: the limits found so far are used
-    return min(limits, default=2**30)

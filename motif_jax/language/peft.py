@@ -5,12 +5,13 @@
 
     matrix + alpha / rank * lora_B @ lora_A        (alpha / sqrt(rank) with use_rslora)
 
-The adapter's model is named by `base_model_name_or_path`, which has to be a directory here. Other kinds of adapters,
-and additions that are not low-rank products, are refused.
+The adapter's model is named by `base_model_name_or_path`, which has to be a directory or a GGUF file here. Other kinds
+of adapters, and additions that are not low-rank products, are refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from safetensors.numpy import save
 from motif_jax.config.table import LARGEST, shown
 from motif_jax.files import write_whole
 from motif_jax.language.adapt import LowRank
+from motif_jax.language.config import locate_model
 from motif_jax.language.names import Place, blocks_of, places
 from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json
 from motif_jax.structs import UserError
@@ -82,7 +84,7 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
     tensors = {name: Tensor.of(opened, name, file) for name in names}
     adapter = make_adapter(content, tensors, directory / CONFIG)
     base = base_of(adapter.base, directory)
-    if not (base / MODEL).exists():
+    if base.is_dir() and not (base / MODEL).exists():
         raise UserError(f"there is no {MODEL} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
     return adapter, base
 
@@ -110,14 +112,14 @@ def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: P
 
 
 def base_of(adapter_base: str, directory: Path) -> Path:
-    """The directory of an adapter's model, also relative to the adapter's own."""
-    found = next((path for path in (Path(adapter_base), directory / adapter_base) if os.path.isdir(path)), None)
-    if found is None:
-        raise UserError(
-            f"the adapter in {str(directory)!r} is for the model {adapter_base!r:.200}, which is not a directory here: "
-            f"put the directory's path into {CONFIG} (base_model_name_or_path)"
-        )
-    return found
+    """The directory or file of an adapter's model, also relative to the adapter's own."""
+    for name in (adapter_base, directory / adapter_base):
+        with contextlib.suppress(UserError):
+            return locate_model(name)
+    raise UserError(
+        f"the adapter in {str(directory)!r} is for the model {adapter_base!r:.200}, which is not a directory here: "
+        f"put the directory's path into {CONFIG} (base_model_name_or_path)"
+    )
 
 
 def check_used(adapter: Adapter, names: set[str], directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,9 +43,18 @@ class Tensor(NamedTuple):
 
 def read_json(directory: Path, name: str) -> dict[str, Any]:
     """The content of a JSON file of the directory."""
+    return _read(directory, name, parse_foreign_json)
+
+
+def read_foreign_text(directory: Path, name: str) -> str:
+    """The content of a text file of the directory."""
+    return _read(directory, name, bytes.decode)
+
+
+def _read(directory: Path, name: str, parse: Callable[[bytes], Any]) -> Any:
     file = find_file(directory, name)
     try:
-        return parse_foreign_json(read_bytes(file, LIMIT))
+        return parse(read_bytes(file, LIMIT))
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
     except ValueError as error:

@@ -22,7 +22,10 @@ class LanguageSection:
     """The network language: a language model is the policy (docs/glam.md)."""
 
     model: str = value(
-        "", PATH, "directory in Hugging Face layout; trained: train_language's; empty: a new model", decides=True
+        "",
+        PATH,
+        "directory in Hugging Face layout, GGUF file, or smollm2; trained: train_language's; empty: a new model",
+        decides=True,
     )
     weights: str = value(
         PRETRAINED,

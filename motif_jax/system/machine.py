@@ -45,6 +45,26 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def available_mib() -> int:
+    """Memory available to new processes, in MiB: the kernel's estimate, within the limits of the container."""
+    limits = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                limits.append(int(line.split()[1]) // 1024)
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text().strip()
+        if limit != "max":
+            used = int((group / "memory.current").read_text())
+            for line in (group / "memory.stat").read_text().splitlines():
+                if line.startswith("inactive_file "):  # page cache, which the kernel can reclaim
+                    used -= int(line.split()[1])
+            limits.append((int(limit) - used) // 2**20)
+    except (OSError, ValueError):
+        pass  # not Linux, or without control groups: the limits found so far are used
+    return min(limits, default=2**30)
+
+
 def processor() -> str:
     """The processor's model; the architecture if the system does not report it."""
     try:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 from flax import nnx
+from gguf_models import make_model, write_gguf
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -16,6 +17,7 @@ from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.envs.rules import NO_RULES
+from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
@@ -181,6 +183,14 @@ def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddin
     assert 0 < sum(same) < len(same)
     assert np.array_equal(embeddings["embedding"][...], pretrained["embedding"][...])
     assert not np.array_equal(random["embedding"][...], pretrained["embedding"][...])
+
+
+def test_a_policy_begins_with_the_parameters_of_a_gguf_file(tmp_path):
+    config = config_of(tmp_path, model=str(write_gguf(tmp_path / "m.gguf")), max_tokens=250)
+    train_policy.check(config)
+    options, model = make_language_policy(config, evaluate.make_world(config.env), tmp_path)
+    assert sum_of_arrays(model.params["language"]) == sum_of_arrays(nnx.state(make_model("llama"), nnx.Param))
+    assert options["language"]["tokeniser"] == read_gguf_tokeniser(tmp_path / "m.gguf").text
 
 
 def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):

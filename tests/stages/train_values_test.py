@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config
+from gguf_models import write_gguf
 from offline_test import rows
 
 from motif_jax import experiment
@@ -280,12 +281,16 @@ def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
     ("bytes", "words", "is for tokenisers whose tokens are words"),
     ("bytes", "marks", "ends with 4"),
     ("bytes", "none", "ends with 0"),
+    ("file", "words", "is for tokenisers whose tokens are words"),
+    ("file", "marks", "ends with 4"),
 ])  # fmt: skip
 def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played(tmp_path, tokeniser, template, said):
-    changes = {"language__tokeniser": tokeniser}
+    changes = {"language__tokeniser": tokeniser} if tokeniser in ("words", "letters") else {}
     if tokeniser == "bytes":
         write_byte_tokeniser(tmp_path, ["some texts"])
         changes = {"language__model": str(tmp_path)}
+    if tokeniser == "file":
+        changes = {"language__model": str(write_gguf(tmp_path / "m.gguf"))}
     config = config_for(tmp_path, transcripts__template=template, **changes)
     assert said in refusal(experiment.run, config, tmp_path / "run", ["collect", "train_language", "train_values"])
     assert not (tmp_path / "run").exists()

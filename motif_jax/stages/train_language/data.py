@@ -24,6 +24,8 @@ from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, essential
+from motif_jax.language.config import locate_model
+from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.stages import Experiment
 from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.tokens import (
@@ -74,7 +76,9 @@ class TranscriptsSection:
 class LanguageSection:
     """The language model that learns from transcripts."""
 
-    model: str = value("", PATH, "directory in the Hugging Face layout; empty: a new model", decides=True)
+    model: str = value(
+        "", PATH, "directory in the Hugging Face layout, GGUF file, or smollm2; empty: a new model", decides=True
+    )
     tokeniser: str = value("words", Text(("words", "letters")), "of a new model, made of the transcripts", decides=True)
     family: str = value("gpt2", Text(("gpt2", "llama")), "architecture of a new model", decides=True)
     width: int = value(96, Whole(2, 2**14), "size of hidden states, of a new model", decides=True)
@@ -210,7 +214,7 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
 def check_template(
     language: LanguageSection, template: str, flag: str, directory: str = "", writes: bool = False
 ) -> None:
-    """Raises UserError if the model's tokeniser cannot encode a template.
+    """Raises UserError if the model does not exist, or if its tokeniser cannot encode a template.
 
     `directory`: of a model in place of the section's. `writes`: whether the model will write; then its texts must end
     with one token.
@@ -218,13 +222,14 @@ def check_template(
     model = directory or language.model
     if not model:
         tokeniser: Tokeniser = BUILT_IN[language.tokeniser].from_texts(())
-    elif (Path(model) / FILE).is_file():
+    else:
+        path = locate_model(model, flag)
+        if not path.is_file() and not (path / FILE).is_file():
+            return  # errors are raised when the model is read
         try:
-            tokeniser = read_tokeniser(Path(model) / FILE)
+            tokeniser = read_gguf_tokeniser(path) if path.is_file() else read_tokeniser(path / FILE)
         except UserError as error:
             raise UserError(f"{error} ({flag})") from error
-    else:
-        return  # errors are raised when the model is read
     check_words(tokeniser, template)
     if writes:
         LiveRenderer(tokeniser, TEMPLATES[template])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.actors.capacity import available_mib, check_capacity
+from motif_jax.actors.capacity import check_capacity
 from motif_jax.config.table import Tables, check_values
 from motif_jax.envs.action_space import space_of
 from motif_jax.envs.texts import texts_of
@@ -38,6 +38,7 @@ from motif_jax.stages.train_policy.section import (
 )
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
+from motif_jax.system.machine import available_mib
 from motif_jax.system.meeting import find_meeting
 
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
-from motif_jax.actors.capacity import available_mib
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, table_of, value
 from motif_jax.learner.settings import GRPO, IN_GROUPS, Q_LEARNING, REPLAY, GroupSettings, ReplaySettings, Settings
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
@@ -14,7 +13,7 @@ from motif_jax.policies.text_sections import DRRN_FLAG, DrrnSection, LanguageSec
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.options import VALUES as OPTION_VALUES
 from motif_jax.structs import UserError
-from motif_jax.system.machine import usable_cores
+from motif_jax.system.machine import available_mib, usable_cores
 
 RESCUED = "rescued.npz"  # in the policy's directory: the state that was saved when another host was lost (start.py)
 TOKEN_BYTES = 2  # least size of a token in a replay buffer

@@ -8,7 +8,6 @@ This module is quick to import; learning.py trains.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from motif_jax.config.table import PATH, Number, Tables, Text, Use, Whole, tables_of, value
 from motif_jax.envs.text_world import TextWorld
@@ -31,7 +30,9 @@ class TrainValues:
     """Values of texts, learnt from the same transcripts (--stage=train_values, docs/ilql.md)."""
 
     recipe: str = value("ilql", Text(names()), "the algorithm", decides=True)
-    policy: str = value("", PATH, "directory of a language model; empty: that of train_language", decides=True)
+    policy: str = value(
+        "", PATH, "directory or GGUF file of a language model; empty: that of train_language", decides=True
+    )
     start: str = value(
         "policy",
         Text(("policy", "new_trunk", "new")),
@@ -96,10 +97,6 @@ def check(config: ValuesConfig) -> None:
         raise UserError(
             f"value_min {section.value_min} must be below value_max {section.value_max} "
             "(--config.train_values.value_min, .value_max)"
-        )
-    if section.policy and not Path(section.policy).is_dir():
-        raise UserError(
-            f"there is no directory {section.policy!r} with a language model (--config.train_values.policy)"
         )
     if section.start == "new" and not recipe.policy:
         raise UserError(

