@@ -128,7 +128,7 @@ class Stack(nnx.Module):
     def read(
         self, x: jax.Array, sight: Sight, cache: Cache, at: jax.Array, memory: Memory | None = None
     ) -> tuple[jax.Array, Cache]:
-        """Hidden states of one token per row [B, 1, width], which attends to the cache and is written to slot `at`."""
+        """Hidden states of tokens [B, T, width], which attend to the cache and are written to it from slot `at` on."""
         return self._run(x, sight, memory, cache, at)
 
     def _run(
