@@ -59,9 +59,11 @@ def test_whatever_a_value_is_it_works_or_one_sentence_refuses_it(key, monkeypatc
     assert refused
     for number, stage in enumerate(stage for stage in STAGES.values() if key in keys(stage.reads)):
         wrong = refused[number % len(refused)]
-        assert refusal(lambda: stage.check(config_with(key, wrong, **others))), f"{stage.makes} takes {wrong!r}"
+        assert refusal(lambda: stage.check(stage.view(config_with(key, wrong, **others)))), (
+            f"{stage.makes} takes {wrong!r}"
+        )
         for value in taken:
-            said = refusal(lambda: stage.check(config_with(key, value, **others)))
+            said = refusal(lambda: stage.check(stage.view(config_with(key, value, **others))))
             if said:  # a choice may lack another value that it needs, and then that is named
                 assert_one_sentence(said, key if value not in getattr(kind, "choices", ()) else "")
 
@@ -93,7 +95,7 @@ def test_config_files_have_declared_values_alone(file, argument):
 def test_stages_of_glam_and_ilql_take_their_configs(name, argument):
     config = get_config(f"{name}.py", argument)
     for stage in config.stages:
-        said = refusal(lambda stage=stage: STAGES[stage].check(config))
+        said = refusal(lambda stage=stage: STAGES[stage].check(STAGES[stage].view(config)))
         assert not said
 
 

@@ -144,15 +144,15 @@ class Outcome(NamedTuple):
     best: dict[str, float]  # the row of the best evaluation
 
 
-def train(job: TrainingJob, stage: StageRun, pace: Running, hosts: Hosts, stop: StopAsked) -> Outcome:
+def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked) -> Outcome:
     """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
     with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(stage.checkpoints(pace.keep_checkpoints))
+        checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
         state, done = _start_or_resume(job, stage, checkpoints, hosts)
         metrics = stack.enter_context(
-            stage.metrics("steps", done.steps, pace.tensorboard, pace.wandb, job.facts.get("config"))
+            stage.metrics("steps", done.steps, section.tensorboard, section.wandb, job.facts.get("config"))
         )
-        progress = Progress(stage.name, pace.num_epochs * job.num_steps(0), "updates", done.steps) if metrics else None
+        progress = Progress(stage.name, section.num_epochs * job.num_steps(0), "updates", done.steps) if metrics else None
         first, started, saved = done.steps, time.monotonic(), time.monotonic()
         if checkpoints:
             stop.watch(checkpoints.directory, lambda: done.steps, "updates")
@@ -190,7 +190,7 @@ def train(job: TrainingJob, stage: StageRun, pace: Running, hosts: Hosts, stop: 
 
         if not done.steps:
             evaluate()
-        while done.epoch < pace.num_epochs:
+        while done.epoch < section.num_epochs:
             while done.step < job.num_steps(done.epoch):
                 if must_stop():
                     _check(stage, done)
@@ -204,14 +204,14 @@ def train(job: TrainingJob, stage: StageRun, pace: Running, hosts: Hosts, stop: 
                 state, measured = job.update(state, job.batch(done.epoch, done.step))
                 done.step, done.steps = done.step + 1, done.steps + 1
                 done.pending.append(measured)
-                if done.steps % pace.log_every == 0:
+                if done.steps % section.log_every == 0:
                     log()
                 if done.step == job.num_steps(done.epoch):
                     break  # to evaluate and save below
-                if pace.evaluate_every and done.steps % pace.evaluate_every == 0:
+                if section.evaluate_every and done.steps % section.evaluate_every == 0:
                     _check(stage, done)
                     evaluate()
-                elif checkpoints and time.monotonic() - saved > pace.save_every_s:
+                elif checkpoints and time.monotonic() - saved > section.save_every_s:
                     _check(stage, done)
                     save()
             _check(stage, done)

@@ -51,6 +51,7 @@ class WriteConfig(AnnotateConfig):
     """What the stage reads; the sections of trainings with programs stay mappings."""
 
     policy: Mapping[str, Any] = section(EVALUATION["policy"])
+    profile: Mapping[str, Any] = section(EVALUATION["profile"])
     train_values: Mapping[str, Any] = section(EVALUATION["train_values"])
     evaluate: Mapping[str, Any] = section(EVALUATION["evaluate"])
     decoding: Mapping[str, Any] = section(EVALUATION["decoding"])
