@@ -128,7 +128,7 @@ def measure_train(config: ConfigDict, workdir: Path) -> list[Row]:
     write_config(folder, config)
     start = time.monotonic()
     for stage in (collect, annotate, train_reward):
-        stage.run(config, folder)
+        stage.STAGE.run(stage.STAGE.view(config), folder)
     ready = time.monotonic() - start
     rows.add("train.reward_ready", ready, "s", 1, pairs=config.collect.num_pairs)
     config.policy.train_for_seconds = max(config.benchmark.train_seconds - ready, config.benchmark.train_seconds / 2)

@@ -152,7 +152,9 @@ def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, sto
         metrics = stack.enter_context(
             stage.metrics("steps", done.steps, section.tensorboard, section.wandb, job.facts.get("config"))
         )
-        progress = Progress(stage.name, section.num_epochs * job.num_steps(0), "updates", done.steps) if metrics else None
+        progress = (
+            Progress(stage.name, section.num_epochs * job.num_steps(0), "updates", done.steps) if metrics else None
+        )
         first, started, saved = done.steps, time.monotonic(), time.monotonic()
         if checkpoints:
             stop.watch(checkpoints.directory, lambda: done.steps, "updates")

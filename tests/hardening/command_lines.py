@@ -26,7 +26,7 @@ def parse(arguments: list[str]) -> None:
     launch.parse(arguments)
     if Path(launch.FLAGS.workdir) == Path(NOWHERE):
         for stage in STAGES:
-            stage.check(launch.FLAGS.config)
+            stage.check(stage.view(launch.FLAGS.config))
 
 
 def told_by_a_fork(arguments: list[str]) -> tuple[int, str]:

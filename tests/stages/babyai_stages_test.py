@@ -35,8 +35,8 @@ def config_of(**policy):
 def trained(tmp_path_factory):
     config, workdir = config_of(), tmp_path_factory.mktemp("babyai")
     for stage in (train_policy, evaluate, report):
-        stage.check(config)
-        stage.run(config, workdir)
+        stage.STAGE.check(stage.STAGE.view(config))
+        stage.STAGE.run(stage.STAGE.view(config), workdir)
     return workdir
 
 

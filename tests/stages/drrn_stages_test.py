@@ -53,8 +53,8 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("drrn")
     config = train(workdir)
     for stage in (evaluate, report):
-        stage.check(config)
-        stage.run(config, workdir)
+        stage.STAGE.check(stage.STAGE.view(config))
+        stage.STAGE.run(stage.STAGE.view(config), workdir)
     return workdir
 
 

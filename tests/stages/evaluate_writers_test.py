@@ -135,6 +135,6 @@ def test_texts_that_never_fit_are_refused_before_a_model_is_made(stage):
     config.stages = ("train_language", "train_values", "evaluate")
     config.train_language.max_length, config.train_values.games, config.evaluate.beside = 64, 8, ""
     with pytest.raises(UserError, match=r"64 tokens does not fit into the 64 .*--config.train_language.max_length"):
-        stage.check(config)
+        stage.STAGE.check(stage.STAGE.view(config))
     config.decoding.max_tokens = 63
-    stage.check(config)
+    stage.STAGE.check(stage.STAGE.view(config))

@@ -64,9 +64,9 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("glam")
     config = config_of(workdir)
     for stage in (train_policy, evaluate, report):
-        stage.check(config)
-        stage.run(config, workdir)
-        assert stage.is_complete(config, workdir) or stage is report
+        stage.STAGE.check(stage.STAGE.view(config))
+        stage.STAGE.run(stage.STAGE.view(config), workdir)
+        assert stage.STAGE.is_complete(stage.STAGE.view(config), workdir) or stage is report
     return workdir
 
 
