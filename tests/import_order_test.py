@@ -28,7 +28,7 @@ ARROWS = {
     "offline": {"devices", "transcripts"},
     "preferences": set(),
     "transcripts": set(),
-    "annotation": {"envs", "preferences"},
+    "annotation": {"envs", "language", "preferences"},
     "rewards": {"annotation", "devices", "envs", "networks", "preferences"},
     "policies": {"devices", "envs", "language", "networks", "offline", "rewards", "transcripts"},
     "replays": set(),

@@ -34,11 +34,12 @@ from motif_jax.annotation.vllm_engine import check_vllm
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.texts import Texts
+from motif_jax.language.config import locate_model
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 from motif_jax.system.shared_lines import slug
 
-FLAG = "--config.annotate.backend"
+FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
 TAKEN = {  # names of other facts of shards and caches
     "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
     "both_orders",
@@ -152,8 +153,14 @@ class Prompted(CaptionBackend):
         about |= about.pop("server", {})
         return about | ({"engine": about.pop("vllm")} if "vllm" in about else {})
 
+    continues = False  # whether it can be given a text to continue
+
     def check(self) -> None:
-        _ = self.template
+        if self.template.ending and not self.continues:
+            raise UserError(
+                "a prompt with an `ending` is a text to continue, which only a model in this process is given "
+                "(--config.annotate.prompt, .prompt_file; --config.annotate.backend=model)"
+            )
         if not self.section.sampling.top_k:
             raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
 
@@ -198,6 +205,51 @@ class Prompted(CaptionBackend):
     def labelling(self) -> dict[str, Any]:
         labelling = super().labelling()
         return labelling if self.section.mode == "reason" else {"tie_margin": labelling["tie_margin"]}
+
+
+class Model(Prompted):
+    """`model`: a language model in this process, by our own scoring; see own_model.py."""
+
+    in_process = continues = True
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"orders": "log-odds"}
+
+    def check(self) -> None:
+        if self.section.mode != "score":
+            raise UserError(
+                "a model in this process is asked in mode score, where no analysis is written "
+                "(--config.annotate.mode=score); for analyses use a server"
+            )
+        if not self.section.model:
+            raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
+        super().check()
+        locate_model(self.section.model, MODEL_FLAG)
+
+    @property
+    def both_orders(self) -> float:
+        return 0.0  # each answer is of both
+
+    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+        from motif_jax.annotation.own_model import OwnModel
+        from motif_jax.language.loaded import load_language
+
+        try:
+            language = load_language(self.section.model)
+        except UserError as error:
+            raise UserError(f"{error} ({MODEL_FLAG})") from error
+        chat = None if template.ending else language.chat_format
+        if language.config.is_encoder_decoder or not (chat or template.ending):
+            what = (
+                "is an encoder-decoder"
+                if language.config.is_encoder_decoder
+                else "has no known format of conversations"
+            )
+            raise UserError(
+                f"{self.section.model!r} {what}: choose another model, or a text to continue ({MODEL_FLAG}, "
+                "--config.annotate.prompt=examples)"
+            )
+        return OwnModel(language, template, chat, locate_model(self.section.model).name)
 
 
 class Vllm(Prompted):

@@ -1,9 +1,10 @@
 r"""Prompts for language models: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
-`retry`. The general prompts are beside this file, those of a game among its texts (texts.py). A prompt with a place for
-`{caption}` instead of `{first}` and `{second}` asks whether one caption is helpful. Everything constant comes before
-the captions, so that an engine with prefix caching computes it once.
+`retry`. One with an `ending` is no conversation but a text to continue, for small models. The general prompts are in
+envs/general, those of a game among its texts (envs/texts.py). A prompt with a place for `{caption}` instead of
+`{first}` and `{second}` asks whether one caption is helpful. Everything constant comes before the captions, so that an
+engine with prefix caching computes it once.
 
 A prompt that asks for a verdict in other words defines how it is parsed, by a regular expression per answer:
 
@@ -29,7 +30,8 @@ from motif_jax.envs.rules import read_toml
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
-VERSIONS = ("default", "reworded")
+CHATS = ("default", "reworded")
+VERSIONS = (*CHATS, "examples")  # the last one is a text to continue
 CLASSIFY = "classify"  # the version that asks about one caption
 MODES = ("reason", "score")
 ANSWERS = "answers"  # the field with the patterns of the verdict
@@ -46,6 +48,7 @@ class QuestionTemplate:
     request: str  # contains the goal
     captions: str  # contains {first} and {second}, or {caption}
     retry: str  # "" in mode score, which parses no text
+    ending: str = ""  # after the captions of a text to continue, which is no conversation; "": a conversation
     system_role: bool = True  # False: the template has no such role; the user's message begins with the text
     answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
 
@@ -60,6 +63,10 @@ class QuestionTemplate:
         if not self.system_role:
             return [{"role": "user", "content": f"{self.system}\n\n{user}"}]
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
+
+    def text(self, question: Question) -> str:
+        """The text to continue."""
+        return "\n".join(message["content"] for message in self.messages(question)) + self.ending
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
         """The conversation that asks again after an answer without a verdict."""
@@ -90,8 +97,8 @@ class QuestionTemplate:
 
     @property
     def hash(self) -> str:
-        """A hash of all fields, which identifies the prompt; empty `answers` are left out, as in earlier versions."""
-        fields = {name: value for name, value in asdict(self).items() if name != "answers" or value}
+        """A hash of all fields, which identifies the prompt; without those of later versions where they are empty."""
+        fields = {name: value for name, value in asdict(self).items() if name not in ("answers", "ending") or value}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -137,6 +144,7 @@ def make_prompt(
         request=re.sub(r"[ \t]+\n", "\n", _fill(fields[mode], {"{game}": texts.about, "{goal}": text})).strip(),
         captions=fields["captions"],
         retry=fields["retry"] if mode == "reason" else "",
+        ending=fields.get("ending", ""),
         system_role=system_role,
         answers={name: answers[name] for name in OWN_WORDS[one] if name in answers},
     )
@@ -170,12 +178,13 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     answers = fields.pop(ANSWERS, {})
     if not isinstance(answers, dict):
         raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
-    known = {"system", "captions", "retry", *MODES}
+    known = {"system", "captions", "retry", "ending", *MODES}
     for name, value in fields.items():
         if name not in known or not isinstance(value, str):
             what = "is not a field of a prompt" if name not in known else "must be text"
             raise UserError(f"{name!r} in prompt file {str(path)!r} {what} ({FILE})")
-    return {name: value.strip() for name, value in fields.items()}, answers
+    texts = {name: value if name == "ending" else value.strip() for name, value in fields.items()}
+    return texts, answers
 
 
 def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:

@@ -10,8 +10,9 @@ from motif_jax.preferences.questions import KINDS
 
 ROOM = "motif_jax.annotation.backends"
 BACKENDS = {
-    "vllm": f"{ROOM}:Vllm", "server": f"{ROOM}:Server", "judge": f"{ROOM}:RuleServer", "lexicon": f"{ROOM}:Rules",
-    "score": f"{ROOM}:ScoreOracle", "return": f"{ROOM}:ReturnOracle", "random": f"{ROOM}:Chance",
+    "model": f"{ROOM}:Model", "vllm": f"{ROOM}:Vllm", "server": f"{ROOM}:Server", "judge": f"{ROOM}:RuleServer",
+    "lexicon": f"{ROOM}:Rules", "score": f"{ROOM}:ScoreOracle", "return": f"{ROOM}:ReturnOracle",
+    "random": f"{ROOM}:Chance",
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
@@ -23,13 +24,14 @@ class Annotate:
     backend: str = value(
         "lexicon",
         Text(tuple(BACKENDS), own=True),
-        "lexicon, judge: rules, here or on a server; vllm, server: a model; score, return, random: without captions",
+        "lexicon, judge: rules, here or on a server; model: a language model in this process; vllm, server: others; "
+        "score, return, random: without captions",
         decides=True,
     )
     model: str = value(
         "",
         Text(longest=4000, piece=255, between="/"),
-        "vllm: a directory or a name; server: the server's name for the model",
+        "model: a directory, a GGUF file, or smollm2; vllm: a directory or a name; server: its name for the model",
         decides=True,
     )
     mode: str = value(

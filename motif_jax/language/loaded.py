@@ -55,9 +55,9 @@ class Language:
         self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
         check_size(tokeniser, self.config)
         self._programs: dict[Any, Callable[..., Generated]] = {}
-        self._graph, params = nnx.split(model)
+        self.graph, params = nnx.split(model)
         self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
-        self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self._graph, params), *inputs).log_probs)
+        self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self.graph, params), *inputs).log_probs)
 
     def score(
         self, contexts: Sequence[str], choices: Sequence[str] | Sequence[Sequence[str]], special_tokens: bool = False,
@@ -154,7 +154,7 @@ class Language:
     def save(self, directory: str | Path) -> None:
         """Writes model and tokeniser to a new directory, for `load_language` and transformers."""
         directory = Path(directory)
-        model = nnx.merge(self._graph, jax.tree.map(np.asarray, self.params))
+        model = nnx.merge(self.graph, jax.tree.map(np.asarray, self.params))
         write_tokeniser(directory, self.tokeniser)
         write_language_model(directory, merge_low_rank(model))
 
@@ -207,7 +207,7 @@ class Language:
 
         def run(params: Any, tokens: Any, segments: Any, keys: Any, sampling: TokenSampling, limits: TokenLimits,
                 penalty: jax.Array, arguments: Any) -> Generated:  # fmt: skip
-            model = nnx.merge(self._graph, params)
+            model = nnx.merge(self.graph, params)
             if beams > 1:
                 return search(model, tokens, segments, beams, limits, length, penalty, adds, arguments)
             return generate(model, tokens, segments, keys, sampling, limits, length, adds, arguments)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.parsing import KEYS, read_verdict, shares, to_answer, verdict_of_token
-from motif_jax.annotation.prompts import VERSIONS, make_prompt
+from motif_jax.annotation.prompts import CHATS, make_prompt
 
 pytestmark = pytest.mark.quick
 
@@ -53,7 +53,7 @@ def test_verdicts(text, verdict):
 )
 def test_the_key_that_the_prompt_asks_for_goes_before_the_other():
     text = '("best_description": 1) vs ("best_message": 2)'
-    asked = {version: make_prompt(NETHACK, "reason", "defaultgoal", version).key for version in VERSIONS}
+    asked = {version: make_prompt(NETHACK, "reason", "defaultgoal", version).key for version in CHATS}
     assert {version: read_verdict(text, key) for version, key in asked.items()} == {"default": 0.0, "reworded": 1.0}
     assert read_verdict('("best_message": 2) ("best_description": 1)', asked["default"]) == 0.0
     unreadable = '("best_message": unsure) so ("best_description": 2)'
@@ -73,7 +73,7 @@ def test_anything_may_be_written(text):
     assert {read_verdict(text, key) for key in KEYS} <= {None, 0.0, 0.5, 1.0}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", CHATS)
 def test_what_the_prompt_asks_for_can_be_read(version):
     prompt = make_prompt(NETHACK, "reason", "gold", version)
     assert [read_verdict(verdict, prompt.key) for verdict in prompt.verdicts] == [0.0, 1.0, 0.5]

@@ -4,7 +4,7 @@ import pytest
 from nethack_texts import FOLDER, GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.prompts import MODES, VERSIONS, make_prompt
+from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -12,7 +12,7 @@ PAIR = Question("You kill the newt!", "")
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", CHATS)
 @pytest.mark.parametrize("goal", GOALS)
 def test_all_prompts_have_roles_goal_and_captions(mode, version, goal):
     system, user = make_prompt(NETHACK, mode, goal, version).messages(PAIR)
@@ -25,7 +25,7 @@ def test_all_prompts_have_roles_goal_and_captions(mode, version, goal):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", CHATS)
 def test_all_that_pairs_share_stands_before_them(mode, version):
     prompt = make_prompt(NETHACK, mode, "stairs", version)
     one, other = (prompt.messages(Question(f"{word} up", f"{word} down")) for word in ("A", "B"))
@@ -36,7 +36,7 @@ def test_all_that_pairs_share_stands_before_them(mode, version):
 
 
 def test_versions_and_modes_differ_and_the_hash_tells():
-    prompts = [make_prompt(NETHACK, mode, goal, version) for mode in MODES for goal in GOALS for version in VERSIONS]
+    prompts = [make_prompt(NETHACK, mode, goal, version) for mode in MODES for goal in GOALS for version in CHATS]
     assert len({prompt.hash for prompt in prompts}) == len(prompts)
     assert make_prompt(NETHACK, "score", "gold", "default") == make_prompt(NETHACK, "score", "gold", "default")
 

@@ -5,7 +5,7 @@ from nethack_texts import FOLDER, GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import MODES, VERSIONS, make_prompt
+from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
 from motif_jax.envs.rules import NO_RULES, preference, read_rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
@@ -22,7 +22,7 @@ def test_annotations_by_the_rules_of_nethack_go_on():
 
 def test_prompts_of_nethack_are_known_by_the_same_hash():
     """Hashes of the records of annotations since there was one game."""
-    hashes = [make_prompt(NETHACK, mode, "gold", version).hash for mode in MODES for version in VERSIONS]
+    hashes = [make_prompt(NETHACK, mode, "gold", version).hash for mode in MODES for version in CHATS]
     assert hashes == ["9a5e2931bc386304", "b0a556966128961a", "6319e7e9b37d4985", "187357a63453f5d2"]
 
 
@@ -95,7 +95,7 @@ def test_a_game_with_a_directory_of_texts_has_goals_prompts_and_rules_of_its_own
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", CHATS)
 def test_a_game_without_texts_is_asked_about_in_general_words(mode, version):
     texts = read_texts("a maze of rooms in which {goal} is a word", None)
     system, user = make_prompt(texts, mode, "Prefer red doors.", version).messages(Question("one", "two"))

@@ -1,0 +1,107 @@
+"""Backend `model`: a language model in this process, by our own scoring, from a directory or a GGUF file.
+
+The model is shown a question up to the bracket of its verdict, "(", and the probabilities of the next token are read:
+1, 2 or 0 (neither). A pair is shown in both orders. With z the log-odds that the second caption is better, and z' those
+of the turned question, which shows it first,
+
+    P(second is better) = sigmoid((z - z') / 2)
+
+so a model that prefers a place, whatever stands there, cancels itself out; the mean of two probabilities would not,
+where the preference is strong. The beginning that all questions have in common is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from motif_jax.annotation.annotator import Question, QuestionAnswer, batches_between_pauses
+from motif_jax.annotation.parsing import MIN_MASS, OPENING, VERDICTS
+from motif_jax.annotation.prompts import QuestionTemplate
+from motif_jax.console import print_line
+from motif_jax.language.chat import ChatFormat
+from motif_jax.language.loaded import Language
+from motif_jax.language.next_tokens import NextTokens
+from motif_jax.structs import UserError
+
+BATCH = 256  # questions whose answers come together
+LEAST = 200  # questions before it is said that their order decides
+MANY = 0.5  # share of pairs whose better caption changes with the order
+
+
+class OwnModel:
+    """An annotator that scores verdicts with a model in this process."""
+
+    def __init__(self, language: Language, template: QuestionTemplate, chat: ChatFormat | None, model: str):
+        """`chat`: how the conversation becomes a text; None if the template is a text to continue."""
+        self._language, self._template, self._chat, self.model = language, template, chat, model
+        ids = [language.tokeniser.encode(verdict) for verdict in VERDICTS]
+        if len({*map(tuple, ids)}) < len(ids) or any(len(tokens) != 1 for tokens in ids):
+            raise UserError(
+                f"the tokeniser of {model!r} has no tokens for the verdicts {', '.join(VERDICTS)} "
+                "(--config.annotate.model)"
+            )
+        self._next = NextTokens(language, [tokens[0] for tokens in ids])
+        self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
+        self._told = False
+
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
+        """See `Annotator`."""
+        for batch in batches_between_pauses(questions, BATCH):
+            yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
+            self._tell()
+
+    def close(self) -> None:
+        """Nothing to release: the parameters go with the object."""
+
+    def _probabilities(self, questions: Sequence[Question]) -> tuple[np.ndarray, list[int]]:
+        """The probabilities of the verdicts 1, 2 and 0, [B, 3], and the number of tokens of each question."""
+        rows = [self._tokens(question) for question in questions]
+        return np.exp(self._next(rows)), [*map(len, rows)]
+
+    def _tokens(self, question: Question) -> list[int]:
+        tokeniser = self._language.tokeniser
+        if self._chat is None:
+            return tokeniser.encode(self._template.text(question))
+        return self._chat.encode(tokeniser, self._template.messages(question)) + tokeniser.encode(OPENING)
+
+    def _one(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
+        found, sizes = self._probabilities(questions)
+        z, mass = odds(found[:, 2], found[:, 0]), found[:, 2] + found[:, 0]
+        return [_answer(*answer) for answer in zip(z.tolist(), mass.tolist(), sizes, strict=True)]
+
+    def _two(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
+        both = [*questions, *(question.turned for question in questions)]
+        found, sizes = self._probabilities(both)
+        found[:, :2] += found[:, 2:] / 2  # "neither" is half of each
+        z = odds(found[:, 0], found[:, 1]).reshape(2, -1)  # of the second place, in each order
+        mass = found[:, :2].sum(1).reshape(2, -1).mean(0)
+        self.pairs += len(questions)
+        self.reversed += int(((z[0] > 0) == (z[1] > 0)).sum())
+        totals = np.reshape(sizes, (2, -1)).sum(0)
+        answers = zip(((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist(), strict=True)
+        return [_answer(*answer) for answer in answers]
+
+    def _tell(self) -> None:
+        """Says once that the place decides, and not the caption."""
+        if self._told or self.pairs < LEAST:
+            return
+        self._told = True
+        if self.reversed > MANY * self.pairs:
+            print_line(
+                f"annotate: {self.reversed / self.pairs:.0%} of {self.pairs:,} pairs get the other caption when their "
+                "order is turned: the model names a place rather than a caption, and little is left when both orders "
+                "are averaged (another --config.annotate.prompt or .model)"
+            )
+
+
+def odds(no: np.ndarray, yes: np.ndarray) -> np.ndarray:
+    """The log-odds of the second of two probabilities."""
+    return np.log(np.maximum(yes, 1e-30)) - np.log(np.maximum(no, 1e-30))
+
+
+def _answer(z: float, mass: float, tokens: int) -> QuestionAnswer:
+    if not mass >= MIN_MASS:  # also NaN
+        return QuestionAnswer(None, f"no verdict: the verdicts have a probability of {mass:.2g} together", mass, tokens)
+    return QuestionAnswer(float(1 / (1 + np.exp(-np.clip(z, -30, 30)))), "", float(min(mass, 1.0)), tokens)
