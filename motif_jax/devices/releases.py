@@ -75,7 +75,7 @@ def file_of(directory: Path, kind: str) -> Path:
 def read_facts(directory: Path) -> Facts:
     """The content of config.json; raises UserError if it or the card is damaged."""
     with _refusing(directory, FACTS):
-        facts = parse_json(read_bytes(directory / FACTS, LIMIT))
+        facts = parse_json(read_bytes(directory / FACTS, LIMIT), sealed=True)
         if not isinstance(facts.get("files"), dict):
             raise ValueError("it has no checksums")
         if facts.get("format") != FORMAT:

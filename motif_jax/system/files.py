@@ -62,10 +62,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return parse_json(read_bytes(path, LARGEST_JSON))
 
 
-def parse_json(text: bytes) -> dict[str, Any]:
-    """Parses the JSON object of a file or line, and checks its checksum; raises ValueError as `read_json` does."""
+def parse_json(text: bytes, sealed: bool = False) -> dict[str, Any]:
+    """Parses the JSON object of a file or line, and checks its checksum; raises ValueError as `read_json` does.
+
+    `sealed`: it must have one, as releases must.
+    """
     content = parse_foreign_json(text)
     checksum = content.pop(CHECKSUM, None)
+    if sealed and checksum is None:
+        raise ValueError("its checksum is missing: it is not what was written there")
     try:
         if checksum in (None, _checksum(content)):
             return content

@@ -116,7 +116,7 @@ def test_the_newest_plan_counts_and_what_is_under_way_stays():
 )
 def test_what_waits_is_asked_although_nothing_new_arrives():
     annotator = Gated()
-    judge = Stream(opening(annotator))
+    judge = begin(opening(annotator))
     try:
         judge.plan(ITEMS, NO_LIMIT)
         for item in ITEMS:

@@ -116,7 +116,7 @@ def not_text(file: Path, trace: Path) -> None:
 
 
 def damages_of(name: str) -> list:
-    """All damages but flipped bits, with which flips_test.py reads every file of a finished workdir."""
+    """The damages of a file of this name."""
     common = [truncate, empty, poison, directory]
     if name.endswith(".npy"):
         return [*common, poison_array, archive, other_type, other_shape]
