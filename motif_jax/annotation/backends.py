@@ -15,6 +15,7 @@ import abc
 import functools
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -381,7 +382,7 @@ class Oracle(Described):
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
         numbers = self.numbers(dataset)
         assert numbers is not None
-        first, second = numbers[rows].reshape(len(rows), 2, -1).sum(-1, dtype=np.float64).T
+        first, second = numbers[rows].reshape(len(rows), 2, math.prod(numbers.shape[2:])).sum(-1, dtype=np.float64).T
         return np.where(first == second, 0.5, second > first).astype(np.float32)
 
 

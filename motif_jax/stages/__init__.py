@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import List, Tables, Text, Whole, check_values, tables_of, typed, value
 from motif_jax.files import read_json
-from motif_jax.run import Lock
+from motif_jax.run import SECTIONS, Lock
 from motif_jax.system.files import checkpoint_steps
 from motif_jax.system.meeting import find_meeting
 
@@ -123,7 +123,7 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
         reads=tables_of(config),
         identity=("", "transcripts", "language", name),
         is_complete=is_complete,
-        makes=(folder,),
+        makes=(folder, SECTIONS),
         writes=f"--config.{name}.keep_checkpoints",
         memory=f"--config.{name}.batch_size, .max_length",
         device_memory=f"--config.{name}.num_parts, .chunk, .max_length, .batch_size",

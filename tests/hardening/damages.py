@@ -10,14 +10,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pytest
 from conftest import get_config, made_once
 
 from motif_jax import experiment
 from motif_jax.structs import UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
-ANNOTATION = "lexicon_msg_defaultgoal"
+
 SMALL = {
     "env.max_episode_steps": 50, "collect.num_pairs": 120, "collect.num_workers": 0, "reward.num_epochs": 2,
     "reward.batch_size": 32, "reward.message": "lt_cnn_small", "reward.learning_rate": 1e-3,
@@ -93,15 +92,6 @@ def archive(file: Path, trace: Path) -> None:
         np.savez(out, a=np.zeros(3))
 
 
-def other_type(file: Path, trace: Path) -> None:
-    array = np.load(file)
-    np.save(file, array.astype(np.float64) if array.dtype.kind in "iuf" else np.zeros(array.shape))
-
-
-def other_shape(file: Path, trace: Path) -> None:
-    np.save(file, np.load(file)[:-1])
-
-
 def directory(file: Path, trace: Path) -> None:
     file.unlink()
     (file / "something").mkdir(parents=True)
@@ -115,25 +105,7 @@ def not_text(file: Path, trace: Path) -> None:
     file.write_bytes(b"\xff\xfe" * 40)
 
 
-def damages_of(name: str) -> list:
-    """The damages of a file of this name."""
-    common = [truncate, empty, poison, directory]
-    if name.endswith(".npy"):
-        return [*common, poison_array, archive, other_type, other_shape]
-    return [*common, list_of_nothing, not_text]
-
-
-def every(*names: str):
-    """Each file with each damage."""
-    return some(*((name, *damages_of(name)) for name in names))
-
-
-def some(*rows):
-    """Files with the damages named after them."""
-    cases = [(name, damage) for name, *damages in rows for damage in damages]
-    return pytest.mark.parametrize(
-        ("name", "damage"), cases, ids=[f"{name}-{damage.__name__}" for name, damage in cases]
-    )
+DAMAGES = (truncate, empty, poison, directory, list_of_nothing, not_text)
 
 
 def refused_or(workdir: Path, name: str, damage, tmp_path: Path, attempt, same=lambda: True) -> None:

@@ -509,7 +509,7 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys, b
     assert last.endswith(f"{unknown / 600:.1%} unknown, {not_asked / 600:.1%} not asked")
     (one,) = find_annotations(workdir, workdir, PairDataset(workdir / "dataset"))
     assert (one.counts["unknown"], one.counts["not asked"]) == (unknown, not_asked)
-    for page in ((workdir / f"annotations/{name}.html").read_text(), "".join(of_annotations([one], []))):
+    for page in ((workdir / f"annotations/{name}.html").read_text(), "".join(of_annotations([one]))):
         assert f"unknown {unknown / 600:.1%}<" in page
         assert f"not asked {not_asked / 600:.1%}<" in page
 
