@@ -715,7 +715,7 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"backend": "llama"}, r"unknown backend 'llama' .*choose from vllm, server, judge, lexicon"),
+        ({"backend": "llama"}, r"unknown backend 'llama' .*choose from model, vllm, server, judge, lexicon"),
         ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
         ({"goal": "gould"}, "the lexicon knows the goals"),
         ({"backend": "server", "goal": "gould"}, "unknown goal 'gould' .*did you mean 'gold'"),
