@@ -1,7 +1,7 @@
 """The judges of the config, by name: what their answers depend on, whether they can work, and how they are opened.
 
-A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. `metadata` is the only
-place that says what its answers depend on. Everything that keeps two judges apart is derived from it:
+A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. `metadata` alone says
+what its answers depend on, and keeps two judges apart:
 
     facts   what a shard of labels was made with (stages/annotate/setup.py), and an online reward (rewards/online)
     about   the answer cache's folder is named after a hash of it (cache.py)
