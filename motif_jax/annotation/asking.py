@@ -9,6 +9,8 @@ however long the judge is silent. One answer per question: others that an annota
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +19,13 @@ from typing import NamedTuple
 from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.console import clean, print_line
+from motif_jax.system.metrics import Progress
 
 LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is worthless
 LEAST_ANSWERS = 100  # before the share is judged
 WARN_EVERY_S = 60.0
+RATED_TOGETHER = 65_536  # questions whose captions are rated together
+LEAST_YES = 1e-6  # the cache keeps six digits
 
 
 class Answered(NamedTuple):
@@ -131,6 +136,64 @@ class Asking:
         finally:
             if self.cache:
                 self.cache.close()
+
+
+class Ratings:
+    """Asks about single captions, and answers all questions from the log-odds that they are good.
+
+    A caption's worth is its log-odds minus those of the moment without a message, whose worth is 0. P(second is better)
+    is the sigmoid of the difference of worth, and P(one caption is helpful) that of its worth.
+    """
+
+    def __init__(self, asking: Asking):
+        self._asking = asking
+        self.annotator, self.cache, self.counts, self.close = (
+            asking.annotator,
+            asking.cache,
+            asking.counts,
+            asking.close,
+        )
+        self._rated: dict[str, QuestionAnswer] = {}
+
+    def ask(self, questions: Iterable[Question | None], take: Take) -> None:
+        """See `Asking.ask`. Answers come at a pause, and after many questions."""
+        waiting: list[Question] = []
+        for question in itertools.chain(questions, [PAUSE]):
+            waiting += [question] if question else []
+            if waiting and (question is PAUSE or len(waiting) == RATED_TOGETHER):
+                self._rate({"", *itertools.chain(*waiting)} - {None} - self._rated.keys())
+                for one in waiting:
+                    take(Answered(one, self._answer(one), 0.0, False))
+                waiting = []
+
+    def _rate(self, captions: set[str]) -> None:
+        progress = Progress(self.counts.stage, len(captions), "messages")
+        rated: dict[str, QuestionAnswer] = {}
+
+        def take(answered: Answered) -> None:
+            rated[answered.question.first] = answered.answer
+            progress.update(len(rated))
+
+        try:
+            self._asking.ask(map(Question, sorted(captions)), take)
+        finally:
+            self._rated |= {caption: answer for caption, answer in rated.items() if answer.yes is not None}
+            self._unread = {caption: answer for caption, answer in rated.items() if answer.yes is None}
+            progress.close()
+
+    def _answer(self, question: Question) -> QuestionAnswer:
+        captions = [question.first] if question.second is None else [*question]
+        for caption in ("", *captions):
+            if caption not in self._rated:
+                return self._unread[caption]
+        odds = [log_odds(self._rated[caption].yes) for caption in captions]
+        difference = odds[1] - odds[0] if len(odds) == 2 else odds[0] - log_odds(self._rated[""].yes)
+        return QuestionAnswer(1 / (1 + math.exp(-difference)))
+
+
+def log_odds(yes: float) -> float:
+    """Of a probability, which may be 0 or 1 after rounding."""
+    return math.log(max(yes, LEAST_YES)) - math.log(max(1 - yes, LEAST_YES))
 
 
 class Sampled:

@@ -25,22 +25,23 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import Annotator, Sampling
-from motif_jax.annotation.asking import Asking, AskingCounts, Sampled
+from motif_jax.annotation.asking import Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import OWN_WORDS
-from motif_jax.annotation.prompts import QuestionTemplate, is_sentence, make_prompt
+from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
 from motif_jax.annotation.section import BACKENDS, AnnotateSection, ServerSection
 from motif_jax.annotation.vllm_engine import check_vllm
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.texts import Texts
-from motif_jax.language.config import locate_model
+from motif_jax.language.config import locate_model, model_bytes
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 from motif_jax.system.shared_lines import slug
 
 FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
+SMALL = 4e9  # bytes of a model that needs examples: a billion parameters or two
 TAKEN = {  # names of other facts of shards and caches
     "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
     "both_orders",
@@ -85,6 +86,7 @@ class CaptionBackend(Described):
     is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
     in_process = False  # holds the memory of the accelerator, until this process ends
     by_rules = False  # by the rules of the game's texts, which read texts of any length
+    rates = False  # single captions, from which the answers on pairs follow
 
     @abc.abstractmethod
     def open(self) -> Annotator:
@@ -175,7 +177,7 @@ class Prompted(CaptionBackend):
 
     @classmethod
     def label(cls, section: AnnotateSection) -> str:
-        prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
+        prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else cls.prompt_of(section)
         name = f"{slug(cls.model_name(section))}_{section.captions}_{goal_name(section.goal)}_{prompt}"
         return name if section.mode == "reason" else f"{name}_{section.mode}"
 
@@ -184,12 +186,23 @@ class Prompted(CaptionBackend):
         """The model, in an annotation's name."""
         return section.model or section.backend
 
+    @classmethod
+    def prompt_of(cls, section: AnnotateSection) -> str:
+        """The version of the prompt."""
+        return "default" if section.prompt == "auto" else section.prompt
+
+    @property
+    def rates(self) -> bool:
+        """Whether single captions are asked about, and pairs follow (asking.py)."""
+        return self.section.mode == "rate"
+
     @functools.cached_property
     def template(self) -> QuestionTemplate:
         """The prompt; raises UserError if it cannot work."""
         section = self.section
+        one, version = self.one or self.rates, self.prompt_of(section)
         return make_prompt(
-            self.texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role, self.one
+            self.texts, section.mode, section.goal, version, section.prompt_file, section.system_role, one
         )
 
     @property
@@ -201,7 +214,7 @@ class Prompted(CaptionBackend):
 
     @property
     def both_orders(self) -> float:
-        return super().both_orders if self.section.mode == "reason" else 1.0
+        return {"reason": super().both_orders, "score": 1.0, "rate": 0.0}[self.section.mode]
 
     def labelling(self) -> dict[str, Any]:
         labelling = super().labelling()
@@ -214,13 +227,20 @@ class Model(Prompted):
     in_process = continues = True
 
     def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"orders": "log-odds"}
+        return super().metadata() | ({} if self.rates else {"orders": "log-odds"})
+
+    @classmethod
+    def prompt_of(cls, section: AnnotateSection) -> str:
+        if section.mode == "rate":
+            return RATE
+        small = section.prompt == "auto" and model_bytes(section.model) < SMALL
+        return EXAMPLES if small else super().prompt_of(section)
 
     def check(self) -> None:
-        if self.section.mode != "score":
+        if self.section.mode == "reason":
             raise UserError(
-                "a model in this process is asked in mode score, where no analysis is written "
-                "(--config.annotate.mode=score); for analyses use a server"
+                "a model in this process is asked in mode score or rate, where no analysis is written "
+                "(--config.annotate.mode=rate); for analyses use a server"
             )
         if not self.section.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
@@ -437,7 +457,7 @@ def open_judge(
     cache_dir: str | None,
     counts: AskingCounts,
     open_backend: OpenBackend = opened,
-) -> Asking:
+) -> Asking | Ratings:
     """Opens a judge.
 
     `cache_dir`: the folder of all caches. "": answers are kept in memory only; None: not at all.
@@ -446,9 +466,9 @@ def open_judge(
     try:
         cache = Path(cache_dir).expanduser() if cache_dir else None
         # Rules are faster than a cache.
-        return Asking(
-            annotator, AnswerCache(backend.about(annotator.model), cache) if backend.is_model else None, counts
-        )
+        known = AnswerCache(backend.about(annotator.model), cache) if backend.is_model else None
+        asking = Asking(annotator, known, counts)
+        return Ratings(asking) if backend.rates else asking
     except BaseException:
         annotator.close()
         raise

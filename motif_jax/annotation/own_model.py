@@ -1,7 +1,7 @@
 """Backend `model`: a language model in this process, by our own scoring, from a directory or a GGUF file.
 
 The model is shown a question up to the bracket of its verdict, "(", and the probabilities of the next token are read:
-1, 2 or 0 (neither). A pair is shown in both orders. With z the log-odds that the second caption is better, and z' those
+1, 2 or 0 (neither); or, in mode rate, the two words of the prompt. A pair is shown in both orders. With z the log-odds that the second caption is better, and z' those
 of the turned question, which shows it first,
 
     P(second is better) = sigmoid((z - z') / 2)
@@ -36,11 +36,12 @@ class OwnModel:
     def __init__(self, language: Language, template: QuestionTemplate, chat: ChatFormat | None, model: str):
         """`chat`: how the conversation becomes a text; None if the template is a text to continue."""
         self._language, self._template, self._chat, self.model = language, template, chat, model
-        ids = [language.tokeniser.encode(verdict) for verdict in VERDICTS]
+        verdicts = template.words or ((VERDICTS[0], VERDICTS[2]) if template.one else VERDICTS)  # yes first, of one
+        ids = [language.tokeniser.encode(verdict) for verdict in verdicts]
         if len({*map(tuple, ids)}) < len(ids) or any(len(tokens) != 1 for tokens in ids):
             raise UserError(
-                f"the tokeniser of {model!r} has no tokens for the verdicts {', '.join(VERDICTS)} "
-                "(--config.annotate.model)"
+                f"the tokeniser of {model!r} has no tokens for the verdicts {', '.join(map(repr, verdicts))} "
+                "(--config.annotate.model, .prompt_file)"
             )
         self._next = NextTokens(language, [tokens[0] for tokens in ids])
         self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
@@ -56,7 +57,7 @@ class OwnModel:
         """Nothing to release: the parameters go with the object."""
 
     def _probabilities(self, questions: Sequence[Question]) -> tuple[np.ndarray, list[int]]:
-        """The probabilities of the verdicts 1, 2 and 0, [B, 3], and the number of tokens of each question."""
+        """The probabilities of the verdicts, [B, 2 or 3], and the number of tokens of each question."""
         rows = [self._tokens(question) for question in questions]
         return np.exp(self._next(rows)), [*map(len, rows)]
 
@@ -68,7 +69,7 @@ class OwnModel:
 
     def _one(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         found, sizes = self._probabilities(questions)
-        z, mass = odds(found[:, 2], found[:, 0]), found[:, 2] + found[:, 0]
+        z, mass = odds(found[:, 1], found[:, 0]), found.sum(1)
         return [_answer(*answer) for answer in zip(z.tolist(), mass.tolist(), sizes, strict=True)]
 
     def _two(self, questions: Sequence[Question]) -> list[QuestionAnswer]:

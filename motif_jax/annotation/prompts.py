@@ -10,31 +10,37 @@ A prompt that asks for a verdict in other words defines how it is parsed, by a r
 
     answers.yes = 'label\W{0,9}FOO'      # of one caption: yes, no
     answers.no = 'label\W{0,9}BAR'       # of two: first, second, and optionally neither
+
+In mode `rate` a text to continue ends with one of two words of the file, `good` and `bad`, and has examples per goal.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.parsing import HELPFUL, OWN_WORDS, is_plain, pattern_problem, read_own, read_verdict
 from motif_jax.config.table import shown
-from motif_jax.envs.rules import read_toml
+from motif_jax.envs.rules import GENERAL, PROGRESS, read_toml
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
 CHATS = ("default", "reworded")
-VERSIONS = (*CHATS, "examples")  # the last one is a text to continue
-CLASSIFY = "classify"  # the version that asks about one caption
-MODES = ("reason", "score")
+EXAMPLES = "examples"  # the version that is a text to continue
+VERSIONS = ("auto", *CHATS, EXAMPLES)
+CLASSIFY, RATE = "classify", "rate"  # the versions that ask about one caption: in a conversation, and as a text
+MODES = ("reason", "score", "rate")
+OTHER = "other"  # the examples of goals that have none of their own
 ANSWERS = "answers"  # the field with the patterns of the verdict
+WITH_SPACES = ("ending", "good", "bad")  # fields whose spaces at both ends count
 FILE = "--config.annotate.prompt_file"
 
 Message = dict[str, str]
@@ -51,6 +57,7 @@ class QuestionTemplate:
     ending: str = ""  # after the captions of a text to continue, which is no conversation; "": a conversation
     system_role: bool = True  # False: the template has no such role; the user's message begins with the text
     answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
+    words: tuple[str, ...] = ()  # good and bad, which continue the text about one caption; (): digits
 
     def messages(self, question: Question) -> list[Message]:
         if question.second is None:
@@ -98,7 +105,8 @@ class QuestionTemplate:
     @property
     def hash(self) -> str:
         """A hash of all fields, which identifies the prompt; without those of later versions where they are empty."""
-        fields = {name: value for name, value in asdict(self).items() if name not in ("answers", "ending") or value}
+        later = ("answers", "ending", "words")
+        fields = {name: value for name, value in asdict(self).items() if name not in later or value}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -109,7 +117,7 @@ def make_prompt(
 
     Args:
       texts: the texts about the game.
-      mode: "reason" or "score".
+      mode: one of MODES.
       goal: one of the game's goals, or a sentence.
       version: one of VERSIONS; not used with `file`, nor for one caption.
       file: the user's prompt file, or "".
@@ -118,18 +126,20 @@ def make_prompt(
     """
     if mode not in MODES:
         raise UserError(f"unknown mode {mode!r} (--config.annotate.mode): choose from {', '.join(MODES)}")
-    if not file and version not in VERSIONS:
+    if not file and version not in (*VERSIONS, RATE):
         raise UserError(f"unknown prompt {version!r} (--config.annotate.prompt): choose from {', '.join(VERSIONS)}")
-    path = Path(file).expanduser() if file else texts.prompt(CLASSIFY if one else version)
-    fields, answers = _read(path)
-    needed = ["captions", mode] + ["retry"] * (mode == "reason")
+    path = Path(file).expanduser() if file else texts.prompt(CLASSIFY if one and version != RATE else version)
+    fields, answers, examples = _read(path)
+    if mode == "rate" and "rate" not in fields:
+        mode = "score"  # the same question
+    needed = ["captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])]
     for name in needed:
         if not fields.get(name):
             raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} ({FILE})")
     for name in ("caption",) if one else ("first", "second"):
         if f"{{{name}}}" not in fields["captions"]:
             raise UserError(f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} ({FILE})")
-    if mode == "score":
+    if mode != "reason":
         answers = {}  # this mode parses no text
     elif answers:
         _check_answers(answers, path, one)
@@ -139,7 +149,7 @@ def make_prompt(
             f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
             "never be mentioned (--config.annotate.goal, --config.annotate.prompt_file)"
         )
-    return QuestionTemplate(
+    template = QuestionTemplate(
         system=fields.get("system", "").replace("{game}", texts.about),
         request=re.sub(r"[ \t]+\n", "\n", _fill(fields[mode], {"{game}": texts.about, "{goal}": text})).strip(),
         captions=fields["captions"],
@@ -148,6 +158,14 @@ def make_prompt(
         system_role=system_role,
         answers={name: answers[name] for name in OWN_WORDS[one] if name in answers},
     )
+    if mode != "rate":
+        return template
+    template = replace(template, words=(fields["good"], fields["bad"]))
+    shown = examples.get(PROGRESS if goal in GENERAL else goal, examples.get(OTHER, ([], [])))
+    for example in itertools.chain(*zip(*shown, strict=False)):
+        word = template.words[example in shown[1]]
+        template = replace(template, request=template.text(Question(example)) + word)
+    return template
 
 
 def is_sentence(goal: str) -> bool:
@@ -172,19 +190,37 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
     return re.sub("|".join(map(re.escape, places)), lambda place: places[place[0]], text)
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """The text fields of a prompt file, and its unchecked `answers`."""
+Examples = dict[str, tuple[list[str], list[str]]]  # captions that are good and bad, by goal
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Any], Examples]:
+    """The text fields of a prompt file, its unchecked `answers`, and its examples."""
     fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
     answers = fields.pop(ANSWERS, {})
     if not isinstance(answers, dict):
         raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
-    known = {"system", "captions", "retry", "ending", *MODES}
+    examples = _examples(fields.pop("examples", {}), path)
+    known = {"system", "captions", "retry", *WITH_SPACES, *MODES}
     for name, value in fields.items():
         if name not in known or not isinstance(value, str):
             what = "is not a field of a prompt" if name not in known else "must be text"
             raise UserError(f"{name!r} in prompt file {str(path)!r} {what} ({FILE})")
-    texts = {name: value if name == "ending" else value.strip() for name, value in fields.items()}
-    return texts, answers
+    texts = {name: value if name in WITH_SPACES else value.strip() for name, value in fields.items()}
+    return texts, answers, examples
+
+
+def _examples(found: Any, path: Path) -> Examples:
+    """Checks the examples of a prompt file."""
+    examples: Examples = {}
+    for goal, lists in found.items() if isinstance(found, dict) else [("", None)]:
+        both = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) and len(lists) == 2 else []
+        if not both or not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both):
+            raise UserError(
+                f"{shown(f'examples.{goal}')} in prompt file {str(path)!r} must be two lists of texts, `good` and "
+                f"`bad` ({FILE})"
+            )
+        examples[goal] = (both[0], both[1])
+    return examples
 
 
 def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:

@@ -37,7 +37,8 @@ class Annotate:
     mode: str = value(
         "reason",
         Text(MODES),
-        "reason: an analysis, then a verdict, as published; score: probabilities of verdicts",
+        "reason: an analysis, then a verdict, as published; score: probabilities of verdicts; rate: those of single "
+        "captions, from which the answers on pairs follow",
         decides=True,
     )
     goal: str = value(
@@ -46,7 +47,12 @@ class Annotate:
         "defaultgoal, zeroknowledge, combat, gold, stairs, or your own sentence",
         decides=True,
     )
-    prompt: str = value("default", Text(VERSIONS), "version of the prompt", decides=True)
+    prompt: str = value(
+        "auto",
+        Text(VERSIONS),
+        "version of the prompt; auto: examples for small models in this process, default for others",
+        decides=True,
+    )
     prompt_file: str = value(
         "", PATH, "your own prompts; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
     )

@@ -115,6 +115,15 @@ def locate_model(name: str | Path, flag: str = "") -> Path:
     return found[0]
 
 
+def model_bytes(name: str) -> int:
+    """The size of a language model on disk; 0 if it does not exist."""
+    try:
+        path = locate_model(name)
+    except UserError:
+        return 0
+    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.glob("*.safetensors")))
+
+
 def find_trained(workdir: Path, flag: str) -> Path:
     """The directory of train_language's model; raises UserError, which names `flag`, if it does not exist."""
     directory = workdir / FOLDER / MODEL

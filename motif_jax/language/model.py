@@ -159,19 +159,17 @@ class Decoder(LanguageModel):
         hidden, cache = self.stack.read(x, sight, reading.cache, reading.at)
         return PrefixState(cache, seen, reading.at + 1), hidden[:, 0]
 
-    def read_rows(self, reading: PrefixState, tokens: jax.Array, segments: jax.Array) -> jax.Array:
-        """Hidden states of B texts that all continue one text. [B, T, width]
+    def read_branches(self, reading: PrefixState, tokens: jax.Array, above: jax.Array) -> jax.Array:
+        """Hidden states of texts that all continue one text, packed as a tree. [1, K, width]
 
         Args:
-          reading: of a single row, with room for T tokens.
-          tokens, segments: the continuations, of one segment each, padded at the end. [B, T]
+          reading: of a single row, with room for K tokens.
+          tokens: of the nodes. [1, K]
+          above: ancestors of each node, itself included; earlier nodes all. [1, K, K] bool
         """
-        num_rows, length = tokens.shape
-        state = reading.repeated(num_rows)
-        before = jnp.broadcast_to(state.seen[:, None], (num_rows, length, state.seen.shape[1]))
-        mask = jax.lax.dynamic_update_slice(before, causal_mask(segments), (0, 0, reading.at))
-        sight = sight_of(mask)
-        return self.stack.read(self.embed(tokens, sight.positions), sight, state.cache, reading.at)[0]
+        before = jnp.broadcast_to(reading.seen[:, None], (1, tokens.shape[1], reading.seen.shape[1]))
+        sight = sight_of(jax.lax.dynamic_update_slice(before, above, (0, 0, reading.at)))
+        return self.stack.read(self.embed(tokens, sight.positions), sight, reading.cache, reading.at)[0]
 
     def _look(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None = None) -> jax.Array:
         return self.stack(*self._see(tokens, mask, added))

@@ -1,14 +1,20 @@
-"""Log-probabilities of next tokens after many texts that begin alike: the common beginning is read once.
+"""Log-probabilities of next tokens after many texts that begin alike: what texts have in common is read once.
 
-A judge's questions differ in a few words at their end. With a beginning of P tokens and ends of T, reading N whole
-texts takes N (P + T) tokens; here it takes P + N T.
+A judge's questions differ in a few words at their end, and captions begin alike, too. The beginning that all texts have
+in common is kept in a cache. Their ends are sorted and packed as trees behind it:
+
+    beginning --- You --- see --- here --- an apple --- . ->
+                   |               `------ a --- dagger --- . ->
+                   `----- kill --- ...
+
+A token attends to the beginning and to its ancestors, at the same position as in a text of its own.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +23,19 @@ from flax import nnx
 
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import PrefixState
-from motif_jax.language.texts import pad_rows
 from motif_jax.structs import UserError
 
-BUCKET = 8  # ends are padded to a multiple of this number of tokens
-TOKENS = 1024  # of a batch
+NODES = {"cpu": 256}  # of a tree; more for an accelerator
+MANY_NODES = 2048
+ENDS = 4  # nodes per text that a tree has room for
+
+
+class Tree(NamedTuple):
+    """Ends of texts, packed."""
+
+    tokens: np.ndarray  # [K] int32
+    above: np.ndarray  # ancestors of each node, itself included. [K, K] bool
+    last: np.ndarray  # the node at the end of each text, 0 where there is no text. [K / ENDS] int32
 
 
 class NextTokens:
@@ -31,7 +45,8 @@ class NextTokens:
         """`ids`: tokens whose log-probabilities are wanted. [K]"""
         self._language, self._ids = language, jnp.asarray(ids)
         self._begin: tuple[int, ...] = ()
-        self._states: dict[int, PrefixState] = {}  # of the beginning, by the room for ends
+        self._states: dict[int, PrefixState] = {}  # of the beginning, by the room for nodes
+        self._nodes = NODES.get(jax.default_backend(), MANY_NODES)
         graph = language.graph
 
         @functools.partial(jax.jit, static_argnums=3)
@@ -39,11 +54,10 @@ class NextTokens:
             return nnx.merge(graph, params).begin(tokens, segments, room)[0]
 
         @jax.jit
-        def read(params: Any, state: PrefixState, tokens: jax.Array, segments: jax.Array) -> jax.Array:
+        def read(params: Any, state: PrefixState, tree: Tree) -> jax.Array:
             model = nnx.merge(graph, params)
-            hidden = model.read_rows(state, tokens, segments)
-            last = hidden[jnp.arange(len(tokens)), segments.sum(1) - 1]  # [B, width]
-            return jax.nn.log_softmax(model.logits(last))[:, self._ids]
+            hidden = model.read_branches(state, tree.tokens[None], tree.above[None])[0]
+            return jax.nn.log_softmax(model.logits(hidden[tree.last]))[:, self._ids]
 
         self._read_begin, self._read = begin, read
 
@@ -57,12 +71,11 @@ class NextTokens:
             raise UserError(f"a text has {longest:,} tokens, but this language model reads at most {most:,}")
         self._use_beginning(rows)
         size = len(self._begin)
+        ends = [tuple(row[size:]) for row in rows]
+        room = max(self._nodes, 1 << (max(map(len, ends)) - 1).bit_length())
         found = np.empty((len(rows), len(self._ids)), np.float32)
-        for numbers in self._batches([len(row) - size for row in rows]):
-            ends = [rows[number][size:] for number in numbers]
-            ends += ends[:1] * ((1 << (len(ends) - 1).bit_length()) - len(ends))  # to a power of two
-            tokens, segments = pad_rows(ends, BUCKET)
-            scores = self._read(self._language.params, self._state(tokens.shape[1]), tokens, segments)
+        for numbers, tree in pack(ends, room):
+            scores = self._read(self._language.params, self._state(room), tree)
             found[numbers] = np.asarray(scores)[: len(numbers)]
         return found
 
@@ -71,26 +84,42 @@ class NextTokens:
         if size and all(len(row) > size and tuple(row[:size]) == self._begin for row in rows):
             return
         least = min(map(len, rows)) - 1  # the last token of each row stays
-        first, last = (
-            min(map(tuple, rows)),
-            max(map(tuple, rows)),
-        )  # in the order of the tokens, so that all rows lie between
-        same = next((at for at in range(least) if first[at] != last[at]), least)
-        self._begin, self._states = first[:same], {}
+        first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
+        self._begin, self._states = first[: min(common(first, last), least)], {}
 
     def _state(self, room: int) -> PrefixState:
         if room not in self._states:
-            tokens, segments = pad_rows([self._begin], 1)  # a single place of padding, if nothing is common
+            tokens = np.array([self._begin or (0,)], np.int32)
+            segments = np.full(tokens.shape, bool(self._begin), np.int32)  # a place of padding, if nothing is common
             self._states[room] = self._read_begin(self._language.params, tokens, segments, room)
         return self._states[room]
 
-    @staticmethod
-    def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Numbers of rows of similar length, for batches of about TOKENS tokens."""
-        order = sorted(range(len(lengths)), key=lengths.__getitem__)
-        while order:
-            width = -(-lengths[order[0]] // BUCKET) * BUCKET
-            size = max(TOKENS // width, 1)
-            batch = [number for number in order[:size] if lengths[number] <= width]
-            order = order[len(batch) :]
-            yield batch
+
+def common(first: Sequence[int], second: Sequence[int]) -> int:
+    """The number of tokens that two texts have in common at their beginning."""
+    pairs = zip(first, second, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second)))
+
+
+def pack(ends: Sequence[tuple[int, ...]], room: int) -> Iterator[tuple[list[int], Tree]]:
+    """Packs texts into trees of `room` nodes, in their order as tokens; yields the texts' numbers with each tree."""
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    while order:
+        tree = Tree(np.zeros(room, np.int32), np.eye(room, dtype=bool), np.zeros(room // ENDS, np.int32))
+        used, path, before = 0, np.zeros(room, np.intp), ()  # path: the nodes of the text before
+        numbers: list[int] = []
+        for number in order[: room // ENDS]:
+            end = ends[number]
+            shared = common(before, end)
+            new = len(end) - shared
+            if used + new > room:
+                break
+            path[shared : len(end)] = np.arange(used, used + new)
+            tree.tokens[used : used + new] = end[shared:]
+            for depth in range(shared, len(end)):
+                tree.above[path[depth], path[:depth]] = True
+            tree.last[len(numbers)] = path[len(end) - 1]
+            used, before = used + new, end
+            numbers.append(number)
+        order = order[len(numbers) :]
+        yield numbers, tree

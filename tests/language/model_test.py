@@ -12,10 +12,8 @@ from flax import nnx
 from own_models import make_own, write_own
 from safetensors.numpy import load_file
 
-from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types, relative_buckets
 from motif_jax.language.model import make_language_model
-from motif_jax.language.texts import pad_rows
 
 TOKENS = np.random.default_rng(0).integers(3, 40, 9)
 ANSWER = np.array([0, 5, 6, 7])
@@ -109,20 +107,3 @@ def test_numbers_of_sixteen_bits_give_about_the_same(name):
     found = our_logits(nnx.merge(graph, params), TOKENS, np.ones(9, int))
     assert found.dtype == np.float32
     assert 0 < np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
-
-
-@pytest.mark.parametrize("blocks", [2, 5])  # unrolled, and scanned
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-def test_texts_that_continue_one_text_read_as_whole_texts(blocks, positions):
-    family = {"learned": "gpt2", "rotary": "qwen2"}[positions]
-    more = {"n_positions": 64} if family == "gpt2" else {"max_position_embeddings": 64}
-    model = make_language_model(make_config(family, 40, 16, blocks, 2, **more), seed=1)
-    rng = np.random.default_rng(0)
-    begin, ends = rng.integers(3, 40, 9), [rng.integers(3, 40, size) for size in (5, 1, 3)]
-    tokens, segments = pad_rows(ends, multiple=1)
-    state, _ = model.begin(begin[None], np.ones((1, 9), int), room=5)
-    together = np.asarray(model.read_rows(state, jnp.asarray(tokens), jnp.asarray(segments)))
-    for row, end in enumerate(ends):
-        whole = np.concatenate([begin, end])[None]
-        alone = np.asarray(model(jnp.asarray(whole), jnp.ones(whole.shape, int)))[0, 9:]
-        np.testing.assert_allclose(together[row, : len(end)], alone, atol=1e-5)
