@@ -10,7 +10,7 @@ average out. Ties of equal worth stay ties. Which questions or messages are mean
 
 import hashlib
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer
+from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.envs.rules import preference

@@ -179,7 +179,7 @@ class Prompted(CaptionBackend):
     def label(cls, section: AnnotateSection) -> str:
         prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else cls.prompt_of(section)
         name = f"{slug(cls.model_name(section))}_{section.captions}_{goal_name(section.goal)}_{prompt}"
-        return name if section.mode == "reason" else f"{name}_{section.mode}"
+        return name if section.mode in ("reason", prompt) else f"{name}_{section.mode}"
 
     @classmethod
     def model_name(cls, section: AnnotateSection) -> str:

@@ -40,7 +40,7 @@ CLASSIFY, RATE = "classify", "rate"  # the versions that ask about one caption: 
 MODES = ("reason", "score", "rate")
 OTHER = "other"  # the examples of goals that have none of their own
 ANSWERS = "answers"  # the field with the patterns of the verdict
-WITH_SPACES = ("ending", "good", "bad")  # fields whose spaces at both ends count
+WITH_SPACES = ("captions", "ending", "good", "bad")  # fields of a text to continue whose spaces at both ends count
 FILE = "--config.annotate.prompt_file"
 
 Message = dict[str, str]
@@ -200,12 +200,13 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Any], Examples]:
     if not isinstance(answers, dict):
         raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
     examples = _examples(fields.pop("examples", {}), path)
-    known = {"system", "captions", "retry", *WITH_SPACES, *MODES}
+    known = {"system", "retry", *WITH_SPACES, *MODES}
     for name, value in fields.items():
         if name not in known or not isinstance(value, str):
             what = "is not a field of a prompt" if name not in known else "must be text"
             raise UserError(f"{name!r} in prompt file {str(path)!r} {what} ({FILE})")
-    texts = {name: value if name in WITH_SPACES else value.strip() for name, value in fields.items()}
+    kept = WITH_SPACES if "ending" in fields else ()
+    texts = {name: value if name in kept else value.strip() for name, value in fields.items()}
     return texts, answers, examples
 
 

@@ -1,11 +1,12 @@
 """The loop that asks a judge: past its cache, each question once, and in several samples."""
 
 import itertools
+import math
 
 import pytest
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import LEAST_ANSWERS, Answered, Asking, AskingCounts, Sampled, mean_of
+from motif_jax.annotation.asking import LEAST_ANSWERS, Answered, Asking, AskingCounts, Ratings, Sampled, mean_of
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.structs import UserError
 
@@ -139,3 +140,31 @@ def test_without_any_verdict_there_is_none():
     assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(0.0, "two"), QuestionAnswer(1.0)]) == QuestionAnswer(
         0.5, "two"
     )
+
+
+def rate(worths, questions):
+    """The answers on pairs from ratings, and what the judge was asked; "?" cannot be read."""
+    annotator, taken = Scripted(), []
+
+    def answers(asked):
+        annotator.asked += (new := [one for one in asked if one is not PAUSE])
+        yield from ((one, QuestionAnswer(worths.get(one.first), "hm")) for one in new)
+
+    annotator.answers = answers
+    Ratings(Asking(annotator, None, AskingCounts("test"))).ask(questions, taken.append)
+    return [one.answer for one in taken], annotator.asked
+
+
+def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds():
+    found, asked = rate(
+        {"": 0.2, "a": 0.8, "b": 0.5, "c": 1.0}, [ONE, PAUSE, Question("b", "c"), Question("b", ""), Question("a")]
+    )
+    assert asked == [Question(""), Question("a"), Question("b"), Question("c")]
+    odds = {"": -math.log(4), "a": math.log(4), "b": 0.0, "c": math.log(1e6)}  # 1 after rounding is not endless
+    wanted = [odds["b"] - odds["a"], odds["c"] - odds["b"], odds[""] - odds["b"], odds["a"] - odds[""]]
+    assert [one.yes for one in found] == pytest.approx([1 / (1 + math.exp(-z)) for z in wanted])
+
+
+def test_a_pair_with_a_message_whose_rating_cannot_be_read_has_no_answer():
+    found, _ = rate({"": 0.5, "a": 0.5, "c": 0.6, "d": 0.7}, [ONE, OTHER])
+    assert [(one.yes is None, one.said) for one in found] == [(True, "hm"), (False, "")]

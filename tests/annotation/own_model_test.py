@@ -24,11 +24,13 @@ def texts():
     return texts_of({"world": "nethack"}, "")
 
 
-def make_judge(version="examples", one=False):
-    tokeniser = WordTokeniser.from_texts(["1", "2", "0", "(", "You kill the jackal!", "It's a wall. a b find gold."])
+def make_judge(version="examples", mode="score"):
+    tokeniser = WordTokeniser.from_texts(
+        ["1", "2", "0", "(", "You kill the jackal!", "It's a wall. a b find gold.", " good", " bad"]
+    )
     config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=4096)
     language = Language(make_language_model(config, seed=1), tokeniser)
-    template = make_prompt(texts(), "score", "defaultgoal", version, one=one)
+    template = make_prompt(texts(), mode, "defaultgoal", version, one=mode == "rate")
     return OwnModel(language, template, None, "tiny"), language
 
 
@@ -43,6 +45,15 @@ def test_a_pair_is_shown_in_both_orders_and_the_log_odds_are_averaged():
         assert found[question].mass == pytest.approx((first + second + neither).mean(), rel=1e-4)
     turned = dict(judge.answers([question.turned for question in PAIRS]))
     assert [turned[one.turned].yes for one in PAIRS] == pytest.approx([1 - found[one].yes for one in PAIRS], abs=1e-5)
+
+
+def test_a_rating_is_the_share_of_good_among_the_two_words():
+    judge, language = make_judge("rate", "rate")
+    captions = [Question("You kill the jackal!"), Question("")]
+    found = dict(judge.answers(captions))
+    for question in captions:
+        good, bad = np.exp(language.score([judge._template.text(question)], [" good", " bad"]))[0]
+        assert found[question].yes == pytest.approx(good / (good + bad), abs=1e-5)
 
 
 def test_a_model_that_names_a_place_says_nothing_about_captions_and_that_is_told(capsys, monkeypatch):
@@ -72,7 +83,7 @@ def test_a_tokeniser_without_digits_is_refused():
     tokeniser = WordTokeniser.from_texts(["one two"])
     config = make_config("qwen2", tokeniser.size, 8, 1, 2, max_position_embeddings=64)
     language = Language(make_language_model(config, seed=1), tokeniser)
-    with pytest.raises(UserError, match="no tokens for the verdicts 1, 2, 0 .*--config.annotate.model"):
+    with pytest.raises(UserError, match="no tokens for the verdicts '1', '2', '0' .*--config.annotate.model"):
         OwnModel(language, make_prompt(texts(), "score", "gold", "examples"), None, "tiny")
 
 

@@ -185,7 +185,8 @@ def _evidence(
     masses = [0.0, 0.0]  # number and sum
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
         for lines in batched(read_answers(Path(folder)), LINES):
-            numbers, turned = questions.find([(question.first, question.second or "") for question, _ in lines])
+            lines = [(question, answer) for question, answer in lines if question.second is not None]
+            numbers, turned = questions.find([(question.first, str(question.second)) for question, _ in lines])
             asked.take(numbers, turned, to_numbers(answer.yes for _, answer in lines))
             for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
                 if number < 0:
