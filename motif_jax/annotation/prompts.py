@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -161,10 +160,10 @@ def make_prompt(
     if mode != "rate":
         return template
     template = replace(template, words=(fields["good"], fields["bad"]))
-    shown = examples.get(PROGRESS if goal in GENERAL else goal, examples.get(OTHER, ([], [])))
-    for example in itertools.chain(*zip(*shown, strict=False)):
-        word = template.words[example in shown[1]]
-        template = replace(template, request=template.text(Question(example)) + word)
+    good, bad = examples.get(PROGRESS if goal in GENERAL else goal, examples.get(OTHER, ([], [])))
+    for pair in zip(bad, good, strict=False):
+        for caption, word in zip(pair, reversed(template.words), strict=True):
+            template = replace(template, request=template.text(Question(caption)) + word)
     return template
 
 
