@@ -25,6 +25,7 @@ LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is wort
 LEAST_ANSWERS = 100  # before the share is judged
 WARN_EVERY_S = 60.0
 RATED_TOGETHER = 65_536  # questions whose captions are rated together
+RATINGS_TOLD = 128  # ratings between two updates of the progress bar
 LEAST_YES = 1e-6  # the cache keeps six digits
 
 
@@ -172,7 +173,8 @@ class Ratings:
 
         def take(answered: Answered) -> None:
             rated[answered.question.first] = answered.answer
-            progress.update(len(rated))
+            if len(rated) % RATINGS_TOLD == 0:
+                progress.update(len(rated))
 
         try:
             self._asking.ask(map(Question, sorted(captions)), take)

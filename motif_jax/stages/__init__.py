@@ -56,6 +56,7 @@ class Stage(Generic[Config]):
 SUMMARY = "summary.json"  # the last file of a training
 NAMES = (
     "collect",
+    "check_judge",
     "annotate",
     "train_reward",
     "train_policy",

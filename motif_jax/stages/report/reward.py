@@ -35,7 +35,7 @@ def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
 
 def _learning(history: list[dict[str, Any]]) -> list[str]:
     last = history[-1]
-    figures = [(percent(last.get("accuracy")), f"of {preferences(last)} right: {verdict(last)}")]
+    figures = [(percent(last.get("accuracy")), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
     if last.get("unseen_sided"):
         unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
         figures.append((percent(last.get("unseen_accuracy")), unseen))
@@ -52,7 +52,7 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
         "training": [(row["epoch"], row["train_loss"]) for row in history if "train_loss" in row],
     }
     charts = [
-        curves(accuracy, "epochs", high=100.0, title="Accuracy", note="% of preferences"),
+        curves(accuracy, "epochs", high=100.0, title="Agreement with its own labels", note="% of preferences"),
         curves(loss, "epochs", title="Loss", note="0.693 is chance"),
     ]
     return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']

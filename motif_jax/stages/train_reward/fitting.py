@@ -145,7 +145,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
                 state = update(state, table, np.int32(step), placed)
             check_finite(state, batches, data, folder, start // section.batch_size, epoch)
         epoch, fresh = epoch + 1, True
-        progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=percent(history[-1]["accuracy"]))
+        progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", agreement=percent(history[-1]["accuracy"]))
     progress.close()
     checkpoints.wait()
 
@@ -167,8 +167,8 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
     write_json(folder / "statistics.json", summary)
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
-        f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {percent(last['accuracy'])} on "
-        f"{preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
+        f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, agreement with its own labels "
+        f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
     about = [about_labels(data, section.labels), about_anchor(section.anchor, neutral), advice(data)]

@@ -49,7 +49,7 @@ def write_page(
         f"epoch {facts['epoch']}</p>",
         tiles(
             [
-                (percent(last["accuracy"]), f"accuracy on {preferences(last)}: {verdict(last)}"),
+                (percent(last["accuracy"]), f"agreement with its own labels, {preferences(last)}: {verdict(last)}"),
                 (
                     percent(last["unseen_accuracy"]),
                     f"on the {last['unseen_sided']:,} of them with a caption that is not in the training pairs",
@@ -61,9 +61,9 @@ def write_page(
         "<h2>Learning</h2>",
         curves(
             {
-                "accuracy, validation": [(row["epoch"], row["accuracy"]) for row in history],
-                "accuracy, new captions": [(row["epoch"], row["unseen_accuracy"]) for row in history],
-                "accuracy, training": [
+                "agreement, validation": [(row["epoch"], row["accuracy"]) for row in history],
+                "agreement, new captions": [(row["epoch"], row["unseen_accuracy"]) for row in history],
+                "agreement, training": [
                     (row["epoch"], row["train_accuracy"]) for row in history if "train_accuracy" in row
                 ],
             },
@@ -86,7 +86,7 @@ def write_page(
     agreement = {name.partition(".")[2]: value for name, value in last.items() if name.startswith("accuracy.")}
     if agreement:
         rows = [[esc(name), f"{facts['annotators'][name]:.0%}", percent(value)] for name, value in agreement.items()]
-        body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "accuracy"), rows, (1, 2))]
+        body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
     if values is not None:
         captions = of_captions(statistics, statistics.normalise(values), messages, counts)
         write_json(folder / "captions.json", captions)

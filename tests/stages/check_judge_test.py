@@ -1,0 +1,153 @@
+"""The trial of a judge: what it says of judges whose errors are known, and whom it stops."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import get_config
+from small_dataset import MANY, random_pairs, write_dataset
+
+from motif_jax.annotation.annotator import Question, QuestionAnswer
+from motif_jax.annotation.backends import CaptionBackend
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import check_judge, find_stage
+from motif_jax.stages.check_judge.trial import Answer, Trial, choose, measure, problem_of
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+HERE = "check_judge_test"
+
+
+class Told(CaptionBackend):
+    """A judge that answers as a function of the question says."""
+
+    is_model, model = True, "told"
+
+    def metadata(self):
+        return {"model": self.section.model}
+
+    def check(self):
+        pass
+
+    def open(self):
+        return self
+
+    def answers(self, questions):
+        rules = Lexicon(self.texts, "defaultgoal")
+        for question in filter(None, questions):
+            right = rules.answer(question).yes
+            found = {"right": right, "wrong": 1 - right, "second": 1.0, "tie": 0.5, "mute": None}[self.section.model]
+            yield question, QuestionAnswer(found)
+
+    def close(self):
+        pass
+
+
+def run(tmp_path, judge, **values):
+    """The stage, and what it has written."""
+    if not (tmp_path / "dataset").exists():
+        write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
+    config = get_config("quickstart.py")
+    config.annotate.update(backend=f"{HERE}:Told", model=judge, both_orders=1.0, cache_dir="")
+    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
+    stage = find_stage("check_judge")
+    view = stage.view(config)
+    stage.check(view)
+    try:
+        stage.run(view, tmp_path)
+    finally:
+        found = json.loads((tmp_path / "check_judge/trial.json").read_text())
+    return found, stage.is_complete(view, tmp_path)
+
+
+def test_a_judge_that_agrees_with_the_rules_may_go_on_and_has_a_page(tmp_path, capsys):
+    found, complete = run(tmp_path, "right")
+    assert complete
+    assert found["problem"] == ""
+    assert (found["agreement"]["value"], found["reversals"]["value"]) == (1.0, 0.0)
+    assert "agrees with the rules in 100% [" in capsys.readouterr().out
+    page = (tmp_path / "check_judge/index.html").read_text()
+    assert "Nothing speaks against this judge" in page
+    assert "are decided as by the rules" in page
+    assert json.loads((tmp_path / "sections/check_judge.json").read_text())["sections"][0]["title"] == "The judge"
+
+
+@pytest.mark.parametrize(("judge", "said"), [
+    ("wrong", "it agrees with the rules no more than chance, 0% "),
+    ("second", "the better caption of 100% of the pairs changes with their order: it names a place"),
+    ("tie", "it decides only 0% of the questions, .*--config.annotate.tie_margin, which is 0.1"),
+    ("mute", "100% of its answers have no verdict"),
+])  # fmt: skip
+def test_a_judge_that_is_not_good_enough_is_stopped_unless_it_goes_on_anyway(tmp_path, judge, said):
+    with pytest.raises(UserError, match=f"not good enough: {said}.*--config.check_judge.anyway=True"):
+        run(tmp_path, judge)
+    found, complete = run(tmp_path, judge, check_judge__anyway=True)
+    assert complete
+    assert found["problem"]
+
+
+def test_a_judge_of_another_name_is_checked_again(tmp_path):
+    run(tmp_path, "right")
+    config = get_config("quickstart.py")
+    config.annotate.update(backend=f"{HERE}:Told", model="wrong", cache_dir="")
+    assert not check_judge.is_complete(find_stage("check_judge").view(config), tmp_path)
+
+
+def test_no_two_questions_show_the_same_message(tmp_path):
+    write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
+    questions = Questions(PairDataset(tmp_path / "dataset"), "msg")
+    chosen = choose(questions, 10_000, 0)
+    shown = [text for question in chosen for text in question if text]
+    assert len(shown) == len(set(shown))
+    assert len(chosen) > 5
+    asked = {frozenset(questions.text(number)) for number in range(len(questions))}
+    assert {frozenset(question) for question in chosen} <= asked
+    assert choose(questions, 3, 0) == chosen[:3]
+
+
+def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin_is_advised():
+    rng = np.random.default_rng(0)
+    rules = rng.integers(0, 2, 400).astype(float)
+    place = [Answer("a", "b", 0.9, 0.2, one) for one in rules]  # the second place, a little more often the second one
+    found = measure(place, 0.1, ordered=True)
+    limits = check_judge.CheckJudge(decided=0.0)
+    assert found["reversals"].value == 1.0
+    assert found["decided"].value == 0.0  # the mean is 0.55
+    assert "names a place" in problem_of(found, limits, 0.1)
+    # Unsure answers are right by chance, sure ones always.
+    sure = rng.random(400) < 0.5
+    right = np.where(rng.random(400) < 0.5, rules, 1 - rules)
+    answers = [
+        Answer("a", "b", yes, yes, one)
+        for yes, one in zip(np.where(sure, 0.05 + 0.9 * rules, 0.35 + 0.3 * right), rules, strict=True)
+    ]
+    found = measure(answers, 0.1, ordered=False)
+    assert found["reversals"] is None
+    assert found["agreement"].value == pytest.approx(((right == rules) | sure).mean())
+    assert "--config.annotate.tie_margin=0.2, " in problem_of(found, check_judge.CheckJudge(agreement=0.9), 0.1)
+
+
+def test_the_rules_of_another_goal_are_no_rules(tmp_path):
+    found, complete = run(tmp_path, "right", annotate__goal="befriend all animals")
+    assert complete
+    assert found["agreement"] is None
+    assert not found["margins"]
+
+
+def test_judges_without_captions_are_refused():
+    config = get_config("quickstart.py")
+    config.annotate.backend = "score"
+    with pytest.raises(UserError, match="there is no judge of captions to check"):
+        check_judge.check(find_stage("check_judge").view(config))
+
+
+def test_a_trial_is_read_as_it_was_written(tmp_path):
+    found, _ = run(tmp_path, "right")
+    from motif_jax.run import Run
+
+    trial = Run(tmp_path).stage("check_judge", "check_judge").read("trial", Trial)
+    assert trial.answers[0].first == found["answers"][0]["first"]
+    assert isinstance(trial.margins[0], tuple)
+    assert Question(trial.answers[0].first, trial.answers[0].second)
