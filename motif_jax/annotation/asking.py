@@ -146,8 +146,9 @@ class Ratings:
     is the sigmoid of the difference of worth, and P(one caption is helpful) that of its worth.
     """
 
-    def __init__(self, asking: Asking):
-        self._asking = asking
+    def __init__(self, asking: Asking, together: int = 0):
+        """`together`: the most questions that are answered together; 0: many, and their progress is shown."""
+        self._asking, self._together = asking, together
         self.annotator, self.cache, self.counts, self.close = (
             asking.annotator,
             asking.cache,
@@ -158,22 +159,23 @@ class Ratings:
 
     def ask(self, questions: Iterable[Question | None], take: Take) -> None:
         """See `Asking.ask`. Answers come at a pause, and after many questions."""
-        waiting: list[Question] = []
+        waiting: dict[Question, float] = {}  # with the time of asking
         for question in itertools.chain(questions, [PAUSE]):
-            waiting += [question] if question else []
-            if waiting and (question is PAUSE or len(waiting) == RATED_TOGETHER):
+            if question is not PAUSE:
+                waiting.setdefault(question, time.monotonic())
+            if waiting and (question is PAUSE or len(waiting) == (self._together or RATED_TOGETHER)):
                 self._rate({"", *itertools.chain(*waiting)} - {None} - self._rated.keys())
-                for one in waiting:
-                    take(Answered(one, self._answer(one), 0.0, False))
-                waiting = []
+                for one, asked_s in waiting.items():
+                    take(Answered(one, self._answer(one), time.monotonic() - asked_s, False))
+                waiting = {}
 
     def _rate(self, captions: set[str]) -> None:
-        progress = Progress(self.counts.stage, len(captions), "messages")
+        progress = None if self._together else Progress(self.counts.stage, len(captions), "messages")
         rated: dict[str, QuestionAnswer] = {}
 
         def take(answered: Answered) -> None:
             rated[answered.question.first] = answered.answer
-            if len(rated) % RATINGS_TOLD == 0:
+            if progress and len(rated) % RATINGS_TOLD == 0:
                 progress.update(len(rated))
 
         try:
@@ -181,7 +183,8 @@ class Ratings:
         finally:
             self._rated |= {caption: answer for caption, answer in rated.items() if answer.yes is not None}
             self._unread = {caption: answer for caption, answer in rated.items() if answer.yes is None}
-            progress.close()
+            if progress:
+                progress.close()
 
     def _answer(self, question: Question) -> QuestionAnswer:
         captions = [question.first] if question.second is None else [*question]

@@ -85,6 +85,7 @@ class CaptionBackend(Described):
 
     is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
     in_process = False  # holds the memory of the accelerator, until this process ends
+    uses_jax = False  # beside a learner, it is opened in a process of its own (own_process.py)
     by_rules = False  # by the rules of the game's texts, which read texts of any length
     rates = False  # single captions, from which the answers on pairs follow
 
@@ -224,7 +225,7 @@ class Prompted(CaptionBackend):
 class Model(Prompted):
     """`model`: a language model in this process, by our own scoring; see own_model.py."""
 
-    in_process = continues = True
+    in_process = uses_jax = continues = True
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | ({} if self.rates else {"orders": "log-odds"})
@@ -457,10 +458,16 @@ def open_judge(
     cache_dir: str | None,
     counts: AskingCounts,
     open_backend: OpenBackend = opened,
+    rated_together: int = 0,
 ) -> Asking | Ratings:
     """Opens a judge.
 
-    `cache_dir`: the folder of all caches. "": answers are kept in memory only; None: not at all.
+    Args:
+      backend: its description.
+      cache_dir: the folder of all caches. "": answers are kept in memory only; None: not at all.
+      counts: of its answers.
+      open_backend: opens the backend.
+      rated_together: see `Ratings`.
     """
     annotator = open_backend(backend)
     try:
@@ -468,7 +475,7 @@ def open_judge(
         # Rules are faster than a cache.
         known = AnswerCache(backend.about(annotator.model), cache) if backend.is_model else None
         asking = Asking(annotator, known, counts)
-        return Ratings(asking) if backend.rates else asking
+        return Ratings(asking, rated_together) if backend.rates else asking
     except BaseException:
         annotator.close()
         raise

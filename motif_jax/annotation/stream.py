@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import Answered, Asking, AskingCounts
+from motif_jax.annotation.asking import Answered, Asking, AskingCounts, Ratings
 from motif_jax.structs import UserError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # before the judge is opened again
 TICK_S = 0.05  # the thread waits this long for a plan before it checks for answers
 CLOSING_S = 5.0
-OpenJudge = Callable[[AskingCounts], Asking]  # may raise UserError or Incomplete
+OpenJudge = Callable[[AskingCounts], Asking | Ratings]  # may raise UserError or Incomplete
 
 
 class Item(NamedTuple):
@@ -89,7 +89,7 @@ class Stream:
         self._last_s = time.monotonic()  # time of the last answer, or of the last moment with nothing in flight
         self._stop, self._wake = threading.Event(), threading.Event()
         self._error: Exception | None = None
-        self._asking: Asking | None = open_judge(counts) if at_once or immediate else None
+        self._asking: Asking | Ratings | None = open_judge(counts) if at_once or immediate else None
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
         if not immediate:
             self._thread.start()
@@ -210,7 +210,7 @@ class Stream:
         self.taken -= len(lost)
         self._flight, self._place = {}, 0
 
-    def _close_cache(self, asking: Asking) -> None:
+    def _close_cache(self, asking: Asking | Ratings) -> None:
         if asking.cache:
             try:
                 asking.cache.close()

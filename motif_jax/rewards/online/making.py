@@ -9,7 +9,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.asking import AskingCounts
-from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge
+from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
+from motif_jax.annotation.own_process import TOGETHER, OwnProcess
 from motif_jax.annotation.stream import Stream
 from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.learnt import Reward, load_reward
@@ -75,8 +76,9 @@ class Judges:
         cannot be reached now; otherwise retry in the background.
         """
         backend, cache_dir = self._backend(goal), self._config.annotate.cache_dir
+        open_backend = OwnProcess if backend.uses_jax else opened
         return Stream(
-            lambda counts: open_judge(backend, cache_dir, counts),
+            lambda counts: open_judge(backend, cache_dir, counts, open_backend, TOGETHER),
             AskingCounts("train_policy"),
             immediate=self._config.policy.synchronous,
             at_once=at_once,

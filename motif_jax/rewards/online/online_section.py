@@ -189,7 +189,7 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
     elif not issubclass(backend, CaptionBackend):
         raise UserError(
             f"the backend {config.annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
-            "training: choose vllm, server, judge or lexicon (--config.annotate.backend)"
+            "training: choose model, vllm, server, judge or lexicon (--config.annotate.backend)"
         )
     if is_anchored(section):
         changed = describe_changed("policy.online", table_of(OnlineValues), section, OF_PAIRS)
@@ -199,7 +199,8 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
-    if section.kind != WORDS and len(turns) > 1 and issubclass(backend, CaptionBackend) and backend.in_process:
+    inside = issubclass(backend, CaptionBackend) and backend.in_process and not backend.uses_jax
+    if section.kind != WORDS and len(turns) > 1 and inside:
         raise UserError(
             f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "
             "--config.annotate.backend=server)"

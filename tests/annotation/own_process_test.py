@@ -1,0 +1,244 @@
+"""A judge in a process of its own: it answers as it would in this one, nobody waits for it, and it may die."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from conftest import LONG_S, get_config, wait_for
+from gated_judge import answer_to
+
+from motif_jax.annotation import stream
+from motif_jax.annotation.annotator import PAUSE, Incomplete, Question
+from motif_jax.annotation.asking import AskingCounts
+from motif_jax.annotation.backends import open_judge
+from motif_jax.annotation.own_process import IN_FLIGHT, NICE, OwnProcess
+from motif_jax.annotation.stream import Item
+from motif_jax.envs.texts import texts_of
+from motif_jax.language.hub import write_language_model
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
+from motif_jax.rewards.online.making import Judges
+from motif_jax.rewards.online.online_section import check_online
+from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser, write_tokeniser
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+NO_LIMIT = 2**62
+PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
+
+
+def judges_of(model, kind="retrieval", **values):
+    config = get_config("oni_quickstart.py", f"reward_free,{kind}")
+    config.annotate.update({"backend": "gated_judge:Gated", "model": str(model), "cache_dir": ""} | values)
+    return Judges(config)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """`opened()` opens a gated judge; all are closed in the end."""
+    judges = []
+
+    def open_one(model=tmp_path):
+        judges.append(OwnProcess(judges_of(model)._backend("defaultgoal")))
+        return judges[-1]
+
+    yield open_one
+    for judge in judges:
+        judge.close()
+
+
+def open_gate(tmp_path):
+    (tmp_path / "open").touch()
+
+
+def kill(judge):
+    os.kill(judge._process.pid, signal.SIGKILL)
+
+
+@pytest.mark.quick
+def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened, tmp_path):
+    judge = opened()
+    open_gate(tmp_path)
+    assert judge.model == "gated"
+    assert os.getpgid(judge._process.pid) == judge._process.pid  # a terminal's Ctrl-C does not reach it
+    os.kill(judge._process.pid, signal.SIGINT)
+    asked = [PAIR, *(Question("a" * number) for number in range(3 * IN_FLIGHT + 1))]
+    assert list(judge.answers([PAUSE, *asked[:5], PAUSE, PAUSE, *asked[5:]])) == [
+        (one, answer_to(one)) for one in asked
+    ]
+    assert list(judge.answers([])) == list(judge.answers([PAUSE])) == []
+
+
+@pytest.mark.quick
+def test_it_leaves_processor_and_memory_to_the_learner(opened, tmp_path):
+    open_gate(tmp_path)
+    ((_, answer),) = opened().answers([Question("process")])
+    assert answer.said == f"false {min(os.getpriority(os.PRIO_PROCESS, 0) + NICE, 19)}"
+
+
+@pytest.mark.quick
+def test_at_a_pause_nobody_waits_for_answers(opened, tmp_path):
+    found = []
+
+    def questions():
+        yield from [PAIR, PAUSE, PAUSE]
+        open_gate(tmp_path)  # never reached if a pause waited
+        while not found:
+            yield PAUSE
+        yield PAIR.turned
+
+    for question, _ in opened().answers(questions()):
+        found.append(question)
+    assert found == [PAIR, PAIR.turned]
+
+
+@pytest.mark.quick
+def test_a_bounded_number_of_questions_is_drawn_before_answers_come(opened, tmp_path):
+    drawn = itertools.count(1)
+
+    def questions():
+        for number in drawn:
+            if number == IN_FLIGHT:
+                open_gate(tmp_path)
+            yield Question(f"caption {number}")
+
+    answers = opened().answers(questions())
+    next(answers)
+    assert next(drawn) == IN_FLIGHT + 1
+
+
+@pytest.mark.quick
+def test_a_process_that_is_killed_is_told_in_one_sentence(opened):
+    judge = opened()
+
+    def questions():
+        yield PAIR
+        yield PAUSE
+        kill(judge)
+        yield from itertools.repeat(PAUSE)
+
+    for asked in (questions(), [PAIR]):
+        with pytest.raises(
+            Incomplete, match="^the judge's process ended with signal 9, which systems send when memory"
+        ):
+            list(judge.answers(asked))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("refused", "^there is no such judge .--config.annotate.model.$"),
+        ("lost", "ended with status 3; its own output"),
+    ],
+)
+def test_a_judge_that_cannot_be_opened_is_told_as_in_this_process(opened, model, said):
+    with pytest.raises(UserError, match=said):
+        opened(model)
+
+
+@pytest.mark.quick
+def test_a_refused_question_is_told_as_in_this_process(opened, tmp_path):
+    open_gate(tmp_path)
+    with pytest.raises(UserError, match="^the question is too long .--config.annotate.model.$"):
+        list(opened().answers([Question("refused")]))
+
+
+@pytest.mark.quick
+def test_it_ends_with_its_parent_also_while_it_works(tmp_path):
+    """Its parent's output is closed only when both have ended."""
+    code = f"""if True:
+        from own_process_test import OwnProcess, judges_of, until
+        judge = OwnProcess(judges_of({str(tmp_path)!r})._backend("defaultgoal"))
+        list(judge.answers(until({str(tmp_path / "busy")!r})))
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 7
+
+
+def until(path):
+    """Asks one question, and ends the process once `path` exists."""
+    yield PAIR
+    while not os.path.exists(path):
+        yield PAUSE
+    os._exit(7)
+
+
+# ---- in an online reward
+
+
+def questions_of(kind):
+    return [Item(number, 0, Question("", f"A {number}.") if kind == "ranking" else Question(f"A {number}."))
+            for number in range(3)]  # fmt: skip
+
+
+def collect(judge, number):
+    found = []
+    wait_for(lambda: found.extend(judge.answers()) or len(found) >= number)
+    return found
+
+
+@pytest.mark.quick
+def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
+    judge = judges_of(tmp_path).open("defaultgoal", 0, at_once=True)
+    try:
+        judge.plan(questions_of("retrieval"), NO_LIMIT)
+        wait_for((tmp_path / "busy").exists)
+        kill(judge._asking.annotator)
+        wait_for(lambda: judge.failures)
+        open_gate(tmp_path)
+        found = collect(judge, 3)
+        assert {one.item.number: one.answer for one in found} == {
+            item.number: answer_to(item.question) for item in questions_of("retrieval")
+        }
+    finally:
+        judge.close()
+
+
+@pytest.mark.quick
+def test_closing_ends_it_while_it_works(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "CLOSING_S", LONG_S)  # so that closing would hang if it waited
+    judge = judges_of(tmp_path).open("defaultgoal", 0, at_once=True)
+    process = judge._asking.annotator._process
+    judge.plan(questions_of("retrieval"), NO_LIMIT)
+    wait_for((tmp_path / "busy").exists)
+    judge.close()
+    assert process.returncode == -signal.SIGKILL
+    assert all(thread.name != "judge" for thread in threading.enumerate())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A random language model that reads a few words."""
+    folder = tmp_path_factory.mktemp("model")
+    tokeniser = WordTokeniser.from_texts(["1 2 0 ( good bad A 1."])
+    config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=4096)
+    write_tokeniser(folder, tokeniser)
+    write_language_model(folder, make_language_model(config, seed=1))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "ranking"])
+def test_a_language_model_rates_messages_for_an_online_reward_as_in_this_process(model, kind):
+    judges = judges_of(model, kind, backend="model", mode="rate")
+    alone = open_judge(judges._backend("gold"), "", AskingCounts("test"))
+    expected = []
+    alone.ask([item.question for item in questions_of(kind)], expected.append)
+    judge = judges.open("gold", 0, at_once=True)
+    try:
+        judge.plan([*questions_of(kind), questions_of(kind)[0]._replace(number=9)], NO_LIMIT)
+        found = {one.item.number: one.answer for one in collect(judge, 4)}
+    finally:
+        judge.close()
+    assert [found[number].yes for number in (0, 1, 2, 9)] == [expected[number].answer.yes for number in (0, 1, 2, 0)]
+
+
+def test_a_language_model_may_have_a_schedule_of_goals(model):
+    config = judges_of(model, backend="model", mode="rate")._config
+    config.policy.online.goals = "defaultgoal@0,gold@1000"
+    check_online(config, texts_of(config.env, ""))
