@@ -160,6 +160,10 @@ class Asked:
         mean = np.where(self._both, (first + other) / 2, first)
         return np.where(np.isnan(self._known), mean, self._known)
 
+    def ask_both(self, numbers: np.ndarray) -> None:
+        """Asks these questions in both orders, as far as they are not settled. [M]"""
+        self._both[numbers - self._low] = True
+
     def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
         """Yields (number, turned) for each missing answer to the `wanted` questions, their indices in order. [M]"""
         for index in wanted[np.isnan(self.labels()[wanted])].tolist():

@@ -34,6 +34,8 @@ from motif_jax.stages.annotate.setup import (
 )
 from motif_jax.structs import UserError
 
+MOST_TIES = 0.9  # share of the answers
+
 
 def begun(config: AnnotateConfig, workdir: Path) -> list[Path]:
     """The directory of the annotation's shards."""
@@ -117,6 +119,13 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
         print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
         return
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
+    asked = np.flatnonzero(of_pair >= 0)
+    ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
+    if not isinstance(backend, Oracle) and backend.is_model and ties > MOST_TIES:
+        print_line(
+            f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
+            f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"
+        )
     page = write_page(stage, section, backend, dataset, name, questions, merged)
     print_line(f"annotate: labels in {labels}, page: {page}")
 

@@ -23,11 +23,14 @@ from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
+from motif_jax.stages.annotate.page import measure_bias
 from motif_jax.stages.annotate.rounds import QuestionRounds
 from motif_jax.stages.annotate.setup import AnnotateConfig
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
+TRIED = 128  # questions that are asked in both orders first
+RARELY = 0.05  # share of them whose answers may turn with the order
 COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow model are expensive
 
 
@@ -102,6 +105,7 @@ class AnnotationJob:
     def _ask(self, asking: Asking) -> None:
         self._progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
         try:
+            self._try_orders(asking)
             while True:
                 asking.ask(self._stream(), self._take)
                 self._save()
@@ -124,6 +128,23 @@ class AnnotationJob:
             self._progress.close()
         if self._counts.from_cache:
             print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
+
+    def _try_orders(self, asking: Asking) -> None:
+        """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
+        if not 0 < self._backend.both_orders < 1:
+            return
+        tried = np.random.default_rng(self._low).permutation(self._wanted)[:TRIED]
+        self._asked.ask_both(tried + self._low)
+        asking.ask(self._stream(tried), self._take)
+        self._save()
+        both = self._asked.both_answers()
+        turned = measure_bias(both, self._backend.tie_margin)["turned"] if len(both) else 0.0
+        if turned > RARELY:
+            self._asked.ask_both(self._wanted + self._low)
+            print_line(
+                f"annotate: {turned:.0%} of {len(both):,} pairs get the other caption when their order is turned: all "
+                "questions are asked in both orders"
+            )
 
     def _is_neutral_due(self) -> bool:
         """Whether this job must ask about the neutral moment: only shard 0, and only if such moments are rare."""
@@ -153,9 +174,10 @@ class AnnotationJob:
                 "same command asks them again"
             )
 
-    def _stream(self) -> Iterator[Question]:
+    def _stream(self, wanted: np.ndarray | None = None) -> Iterator[Question]:
         """The open questions; in each batch first those in their own order, then the turned ones."""
-        for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
+        wanted = self._wanted if wanted is None else wanted
+        for block in batched(self._asked.missing(wanted), self._section.batch_size):
             for number, turned in sorted(block, key=lambda spot: spot[1]):
                 question = Question(*self._questions.text(number))
                 question = question.turned if turned else question
