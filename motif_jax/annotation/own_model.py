@@ -1,7 +1,8 @@
 """Backend `model`: a language model in this process, by our own scoring, from a directory or a GGUF file.
 
 The model is shown a question up to the bracket of its verdict, "(", and the probabilities of the next token are read:
-1, 2 or 0 (neither); or, in mode rate, the two words of the prompt. A pair is shown in both orders. With z the log-odds
+1, 2 or 0 (neither); or, in mode rate, the two words of the prompt, after its examples in one order and in the other,
+whose log-odds are averaged. A pair is shown in both orders. With z the log-odds
 that the second caption is better, and z' those of the turned question, which shows it first,
 
     P(second is better) = sigmoid((z - z') / 2)
@@ -65,31 +66,34 @@ class OwnModel:
     def close(self) -> None:
         """Nothing to release: the parameters go with the object."""
 
-    def _probabilities(self, questions: Sequence[Question]) -> tuple[np.ndarray, list[int]]:
-        """The probabilities of the verdicts, [B, 2 or 3], and the number of tokens of each question."""
-        rows = [self._tokens(question) for question in questions]
-        return np.exp(self._next(rows)), [*map(len, rows)]
+    def _probabilities(self, rows: Sequence[list[int]]) -> np.ndarray:
+        """The probabilities of the verdicts after each text. [B, 2 or 3]"""
+        return np.exp(self._next(rows))
 
-    def _tokens(self, question: Question) -> list[int]:
+    def _rows(self, question: Question) -> list[list[int]]:
+        """The texts of a question, as tokens; their answers are averaged."""
         tokeniser = self._language.tokeniser
         if self._chat is None:
-            return tokeniser.encode(self._template.text(question))
-        return self._chat.encode(tokeniser, self._template.messages(question)) + tokeniser.encode(OPENING)
+            return [tokeniser.encode(text) for text in self._template.texts(question)]
+        return [self._chat.encode(tokeniser, self._template.messages(question)) + tokeniser.encode(OPENING)]
 
     def _one(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
-        found, sizes = self._probabilities(questions)
-        z, mass = odds(found[:, 1], found[:, 0]), found.sum(1)
+        asked = [self._rows(question) for question in questions]
+        # One way to ask after the other, as each has a beginning of its own.
+        found = np.stack([self._probabilities(rows) for rows in zip(*asked, strict=True)])
+        z, mass = odds(found[:, :, 1], found[:, :, 0]).mean(0), found.sum(2).mean(0)
+        sizes = [sum(map(len, rows)) for rows in asked]
         return [_answer(*answer) for answer in zip(z.tolist(), mass.tolist(), sizes, strict=True)]
 
     def _two(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
-        both = [*questions, *(question.turned for question in questions)]
-        found, sizes = self._probabilities(both)
+        rows = [self._rows(one)[0] for one in [*questions, *(question.turned for question in questions)]]
+        found = self._probabilities(rows)
         found[:, :2] += found[:, 2:] / 2  # "neither" is half of each
         z = odds(found[:, 0], found[:, 1]).reshape(2, -1)  # of the second place, in each order
         mass = found[:, :2].sum(1).reshape(2, -1).mean(0)
         self.pairs += len(questions)
         self.reversed += int(((z[0] > 0) == (z[1] > 0)).sum())
-        totals = np.reshape(sizes, (2, -1)).sum(0)
+        totals = np.reshape([*map(len, rows)], (2, -1)).sum(0)
         answers = zip(((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist(), strict=True)
         return [_answer(*answer) for answer in answers]
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -57,6 +58,7 @@ class QuestionTemplate:
     system_role: bool = True  # False: the template has no such role; the user's message begins with the text
     answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
     words: tuple[str, ...] = ()  # good and bad, which continue the text about one caption; (): digits
+    requests: tuple[str, ...] = ()  # with `words`: the request with its examples in one order and in the other
 
     def messages(self, question: Question) -> list[Message]:
         if question.second is None:
@@ -73,6 +75,10 @@ class QuestionTemplate:
     def text(self, question: Question) -> str:
         """The text to continue."""
         return "\n".join(message["content"] for message in self.messages(question)) + self.ending
+
+    def texts(self, question: Question) -> list[str]:
+        """The texts to continue whose answers are averaged."""
+        return [replace(self, request=request).text(question) for request in self.requests or (self.request,)]
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
         """The conversation that asks again after an answer without a verdict."""
@@ -104,7 +110,7 @@ class QuestionTemplate:
     @property
     def hash(self) -> str:
         """A hash of all fields, which identifies the prompt; without those of later versions where they are empty."""
-        later = ("answers", "ending", "words")
+        later = ("answers", "ending", "words", "requests")
         fields = {name: value for name, value in asdict(self).items() if name not in later or value}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -160,11 +166,16 @@ def make_prompt(
     if mode != "rate":
         return template
     template = replace(template, words=(fields["good"], fields["bad"]))
+    # Small models mind whether the last example is a good one, and this decides what they think of no message.
     good, bad = examples.get(PROGRESS if goal in GENERAL else goal, examples.get(OTHER, ([], [])))
-    for pair in zip(bad, good, strict=False):
-        for caption, word in zip(pair, reversed(template.words), strict=True):
-            template = replace(template, request=template.text(Question(caption)) + word)
-    return template
+    pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(good, bad, strict=False)]
+    requests = []
+    for order in (pairs, [pair[::-1] for pair in pairs]):
+        shown = template
+        for caption, word in itertools.chain(*order):
+            shown = replace(shown, request=shown.text(Question(caption)) + word)
+        requests.append(shown.request)
+    return replace(template, request=requests[0], requests=tuple(dict.fromkeys(requests)))
 
 
 def is_sentence(goal: str) -> bool:

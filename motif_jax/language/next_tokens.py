@@ -27,6 +27,7 @@ from motif_jax.structs import UserError
 
 NODES = {"cpu": 256}  # of a tree; more for an accelerator
 MANY_NODES = 2048
+KEPT = 4  # beginnings
 ENDS = 4  # nodes per text that a tree has room for
 
 
@@ -45,7 +46,7 @@ class NextTokens:
         """`ids`: tokens whose log-probabilities are wanted. [K]"""
         self._language, self._ids = language, jnp.asarray(ids)
         self._begin: tuple[int, ...] = ()
-        self._states: dict[int, PrefixState] = {}  # of the beginning, by the room for nodes
+        self._states: dict[tuple[int, ...], dict[int, PrefixState]] = {}  # by beginning, and by the room for nodes
         self._nodes = NODES.get(jax.default_backend(), MANY_NODES)
         graph = language.graph
 
@@ -64,7 +65,7 @@ class NextTokens:
     def __call__(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         """Log-probabilities of the tokens `ids` after each text. [B, K] float32
 
-        `rows`: the texts as tokens, at least one each. The beginning of the first call is used as long as it fits.
+        `rows`: the texts as tokens, at least one each. Beginnings of earlier calls are used where they fit.
         """
         most = self._language.config.max_positions
         if most and (longest := max(map(len, rows))) > most:
@@ -80,19 +81,22 @@ class NextTokens:
         return found
 
     def _use_beginning(self, rows: Sequence[Sequence[int]]) -> None:
-        size = len(self._begin)
-        if size and all(len(row) > size and tuple(row[:size]) == self._begin for row in rows):
-            return
         least = min(map(len, rows)) - 1  # the last token of each row stays
         first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
-        self._begin, self._states = first[: min(common(first, last), least)], {}
+        shared = first[: min(common(first, last), least)]
+        known = [begin for begin in self._states if begin and shared[: len(begin)] == begin]
+        self._begin = max(known, key=len, default=shared)
+        self._states.setdefault(self._begin, {})
+        if len(self._states) > KEPT:
+            del self._states[next(begin for begin in self._states if begin != self._begin)]
 
     def _state(self, room: int) -> PrefixState:
-        if room not in self._states:
+        states = self._states[self._begin]
+        if room not in states:
             tokens = np.array([self._begin or (0,)], np.int32)
             segments = np.full(tokens.shape, bool(self._begin), np.int32)  # a place of padding, if nothing is common
-            self._states[room] = self._read_begin(self._language.params, tokens, segments, room)
-        return self._states[room]
+            states[room] = self._read_begin(self._language.params, tokens, segments, room)
+        return states[room]
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -47,13 +47,15 @@ def test_a_pair_is_shown_in_both_orders_and_the_log_odds_are_averaged():
     assert [turned[one.turned].yes for one in PAIRS] == pytest.approx([1 - found[one].yes for one in PAIRS], abs=1e-5)
 
 
-def test_a_rating_is_the_share_of_good_among_the_two_words():
+def test_a_rating_is_the_log_odds_of_good_averaged_over_the_orders_of_the_examples():
     judge, language = make_judge("rate", "rate")
     captions = [Question("You kill the jackal!"), Question("")]
     found = dict(judge.answers(captions))
     for question in captions:
-        good, bad = np.exp(language.score([judge._template.text(question)], [" good", " bad"]))[0]
-        assert found[question].yes == pytest.approx(good / (good + bad), abs=1e-5)
+        scores = language.score(judge._template.texts(question), [" good", " bad"])  # of both orders of the examples
+        odds = (scores[:, 0] - scores[:, 1]).mean()
+        assert len(scores) == 2
+        assert found[question].yes == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-5)
 
 
 def test_a_model_that_names_a_place_says_nothing_about_captions_and_that_is_told(capsys, monkeypatch):

@@ -49,8 +49,9 @@ def test_a_rating_goes_on_from_the_examples_of_its_goal(goal):
     text = prompt.text(Question("You see {goal} here."))
     assert text.endswith("\n\nMessage: You see {goal} here.\nVerdict:")
     assert GOALS.get(goal, goal) in text
-    verdicts = [line.removeprefix("Verdict:") for line in text.splitlines() if line.startswith("Verdict: ")]
-    assert verdicts == [" bad", " good", " bad", " good"]
+    for shown, (first, second) in zip(prompt.texts(PAIR), [("good", "bad"), ("bad", "good")], strict=True):
+        verdicts = [line.removeprefix("Verdict: ") for line in shown.splitlines() if line.startswith("Verdict: ")]
+        assert verdicts == [first, second, first, second]
     gold = "Message: $ - 42 gold pieces.\nVerdict: "
     assert text.count(gold + "good") == (goal in ("defaultgoal", "zeroknowledge", "gold"))
     assert text.count(gold + "bad") == (goal in ("combat", "stairs"))

@@ -65,7 +65,9 @@ def test_the_beginning_is_read_once(monkeypatch):
     monkeypatch.setattr(ask, "_read_begin", lambda *arguments: read.append(arguments[1].shape) or inner(*arguments))
     for _ in range(3):
         ask([[4, 5, 6, 7, one] for one in range(4, 12)])
-    assert read == [(1, 4)]
+        ask([[6, 5, one] for one in range(4, 12)])
+    ask([[4, 5, 6, 7, 8]])  # alone, and with a known beginning
+    assert read == [(1, 4), (1, 2)]
 
 
 def test_a_text_that_is_too_long_is_refused():

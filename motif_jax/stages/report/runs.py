@@ -80,7 +80,9 @@ def _origins(runs: Mapping[str, Found], home: Path) -> str:
             amount(training.steps) if training else "–",
             duration(training.seconds) if training else "–",
         ])  # fmt: skip
-    return table(("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for"), rows, (4, 5, 6))
+    return table(
+        ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for"), rows, (4, 5, 6)
+    )
 
 
 def _accuracy(last: Facts) -> str:
