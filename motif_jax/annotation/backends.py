@@ -234,8 +234,9 @@ class Model(Prompted):
     def prompt_of(cls, section: AnnotateSection) -> str:
         if section.mode == "rate":
             return RATE
-        small = section.prompt == "auto" and model_bytes(section.model) < SMALL
-        return EXAMPLES if small else super().prompt_of(section)
+        if section.mode == "score" and section.prompt == "auto" and model_bytes(section.model) < SMALL:
+            return EXAMPLES
+        return super().prompt_of(section)
 
     def check(self) -> None:
         if self.section.mode == "reason":
