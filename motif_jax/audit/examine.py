@@ -15,23 +15,30 @@ import numpy as np
 
 from motif_jax.audit import labels, pay, wholes
 from motif_jax.audit.captions import Captions
+from motif_jax.audit.figures import WORSE, Figures, check_figures
 from motif_jax.audit.findings import Check, Findings, conclude
 from motif_jax.audit.judge import (
     AGAIN,
     ANSWERED,
     CIRCLES,
+    OPINION,
     ORDERS,
     JudgeAnswers,
     JudgePlan,
+    Opinion,
     QuestionLimits,
     ask_for_consistency,
     ask_for_worth,
     check_judge,
+    check_opinion,
     choose_pool,
     verdicts,
     with_asked_worth,
 )
 from motif_jax.audit.pay import Paid, Steps
+
+PAID = pay.PAY, pay.INFLATED, pay.LOOPS, pay.HELD
+JUDGED = ANSWERED, ORDERS, AGAIN, CIRCLES, OPINION
 
 
 class Labels(NamedTuple):
@@ -56,6 +63,8 @@ class Evidence(NamedTuple):
     captions: Captions
     rules: bool  # whether the worth of captions is known by rules, rather than asked
     steps: Steps | str  # of the agent
+    still: np.ndarray  # whether nothing happens in these steps, see `pay.check_held`. [T] bool
+    figures: Figures | str  # of the world
     labels: Labels | str
     wholes: Wholes | str
     judge: str = ""  # why no judge can be asked
@@ -94,22 +103,29 @@ def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePla
     return plan
 
 
-def examine(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Audited:
-    """The findings about a reward and its judge."""
+def examine(
+    evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers, second: Opinion | str = "no second judge is named"
+) -> Audited:
+    """The findings about a reward and its judge; `second`: of another judge, or why there is none."""
     captions = evidence.captions
     if len(plan.worth):
         captions = with_asked_worth(captions, plan, answers, evidence.soft)
-    found, checks = None, []
+    known, found = evidence.figures, None
+    checks = [Check(WORSE, skipped=known) if isinstance(known, str) else check_figures(known)]
     if isinstance(evidence.steps, Steps):
         found = pay.share_out(evidence.steps, captions)
-        checks += _check_pay(captions, found, evidence.steps)
+        checks += _check_pay(captions, found, evidence.steps, evidence.still)
     else:
-        checks += [Check(name, skipped=evidence.steps) for name in (pay.PAY, pay.INFLATED, pay.LOOPS)]
+        checks += [Check(name, skipped=evidence.steps) for name in PAID]
     checks.append(_check_labels(evidence, plan, answers))
     if evidence.judge:
-        checks += [Check(name, skipped=evidence.judge) for name in (ANSWERED, ORDERS, AGAIN, CIRCLES, wholes.NAME)]
+        checks += [Check(name, skipped=evidence.judge) for name in (*JUDGED, wholes.NAME)]
     else:
         checks += check_judge(plan, answers)
+        if isinstance(second, str):
+            checks.append(Check(OPINION, skipped=f"{second} (--config.audit.second_judge)"))
+        else:
+            checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
         if isinstance(evidence.wholes, Wholes):
             returns = evidence.wholes.early_return, evidence.wholes.late_return
             checks.append(wholes.check_wholes(plan, answers, *returns))
@@ -118,7 +134,7 @@ def examine(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Audit
     return Audited(conclude(checks), captions, found)
 
 
-def _check_pay(captions: Captions, paid: Paid, steps: Steps) -> list[Check]:
+def _check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> list[Check]:
     episodes = len(paid.total)
     if episodes < pay.FEWEST:
         why = f"{episodes} episodes were evaluated, and {pay.FEWEST} are needed (--config.evaluate.episodes)"
@@ -129,8 +145,8 @@ def _check_pay(captions: Captions, paid: Paid, steps: Steps) -> list[Check]:
     else:
         why = ""
     if why:
-        return [Check(name, skipped=why) for name in (pay.PAY, pay.INFLATED, pay.LOOPS)]
-    checks = [pay.check_loops(captions, paid, steps)]
+        return [Check(name, skipped=why) for name in PAID]
+    checks = [pay.check_loops(captions, paid, steps), pay.check_held(captions, paid, steps, still)]
     if np.isnan(captions.worth).all():
         why = "the judge's worth of the captions is not known"
         return [*(Check(name, skipped=why) for name in (pay.PAY, pay.INFLATED)), *checks]

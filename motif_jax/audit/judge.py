@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.audit.captions import Captions
-from motif_jax.audit.findings import Check, Suspicion, binomial_tail, percent
+from motif_jax.audit.findings import Check, Suspicion, binomial_tail, percent, quoted
 from motif_jax.rewards.statistics import share_interval
 
 POOL = 60  # captions that questions are about
@@ -21,9 +21,13 @@ FEWEST = 20  # answers
 UNREADABLE, FLIPS, REPEATS, TRIPLES = 0.1, 0.05, 0.05, 0.02  # shares that are reported if passed
 BIASED = 0.75  # share of the changed answers for one position from which the order is to blame
 SUREST = (0.02, 0.98)  # probabilities beyond these count as these
+DISAGREEING = 0.1  # share of the pairs that two judges decide differently
+OFTEN = 5  # pairs with a caption, for the judges' opinions on it
+NAMED = 2  # captions
 COIN = 0.25  # circles among triples of a judge that throws a coin
 
 ANSWERED, ORDERS, AGAIN, CIRCLES = "readable answers", "both orders", "repeated questions", "triples"
+OPINION = "second opinion"
 
 
 class QuestionLimits(NamedTuple):
@@ -70,6 +74,13 @@ class JudgeAnswers(NamedTuple):
     def mean(self, both: np.ndarray) -> np.ndarray:
         """P(second is better) over both orders. [., 2] -> [.]"""
         return (self.first[both[:, 0]] + 1 - self.first[both[:, 1]]) / 2
+
+
+class Opinion(NamedTuple):
+    """What a second judge says of the pairs of captions that the first one is asked about in both orders."""
+
+    judge: str
+    answers: np.ndarray  # P(second is better). [F]
 
 
 def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -203,6 +214,37 @@ def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     advice = "a clearer --config.annotate.goal, or another model, --config.annotate.model"
     suspicion = Suspicion(sentence, advice, broken / count, binomial_tail(broken, count, TRIPLES))
     return Check(CIRCLES, f"{count} triples", (suspicion,))
+
+
+def check_opinion(
+    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: Opinion
+) -> Check:
+    """Whether a second judge decides the pairs like the first; `pay` of each caption, [U]."""
+    own, other = verdicts(answers.mean(plan.flips)), verdicts(second.answers)
+    decided = np.abs(own * other) == 1
+    count, against = int(decided.sum()), decided & (own != other)
+    if count < FEWEST:
+        return Check(OPINION, skipped=f"{count} pairs of captions are decided by both judges, and {FEWEST} are needed")
+
+    def times(shown: np.ndarray) -> np.ndarray:
+        return np.bincount(shown.ravel(), minlength=len(captions.texts))
+
+    pairs = plan.pairs[decided]
+    asked = times(pairs)
+    liked, liked_too = (times(np.where(side[decided] > 0, pairs[:, 1], pairs[:, 0])) for side in (own, other))
+    disputes = np.flatnonzero((asked >= OFTEN) & (np.abs(liked - liked_too) > DISAGREEING * asked))
+    paid = np.bincount(captions.group, pay)[captions.group[disputes]]
+    named = [
+        f"{quoted(captions.texts[at], 40)} wins {liked[at]} of {asked[at]} pairs by the judge and {liked_too[at]} "
+        "by the other"
+        for at in disputes[np.argsort(-paid, kind="stable")][:NAMED]
+    ]
+    share = float(against.sum() / count)
+    sentence = f"the judge and {second.judge} disagree in {_rate(share, count)} of {count} pairs that both decide"
+    sentence += f": {'; '.join(named)}" if named else ""
+    advice = "another judge, --config.annotate.backend or .model, after a look at which of the two is right"
+    p = binomial_tail(int(against.sum()), count, DISAGREEING)
+    return Check(OPINION, f"{count} pairs, {second.judge}", (Suspicion(sentence, advice, share, p),))
 
 
 def _rate(share: float, count: int) -> str:

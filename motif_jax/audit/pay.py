@@ -1,4 +1,4 @@
-"""What an agent is paid for: shares of its pay, pay for neutral captions, inflation, and loops.
+"""What an agent is paid for: shares of its pay, pay for neutral captions, inflation, loops, and held pay.
 
 Pay is the learnt reward of a step as the agent receives it, before its coefficient. Shares are of the positive pay.
 """
@@ -24,8 +24,10 @@ LEAST_SPREAD = 0.05  # of values within a group, as a share of the distance betw
 LOOP = 0.2  # share of an episode's pay for repeats of one caption
 LOOPING = 0.1  # share of the episodes
 REPEATS = 3  # at least, within an episode
+HELD_STEPS = 3  # in a row, from which an agent stands
+HELD_PAY = 0.05  # share of the pay
 
-PAY, INFLATED, LOOPS = "pay for neutral captions", "inflation", "loops"
+PAY, INFLATED, LOOPS, HELD = "pay for neutral captions", "inflation", "loops", "held pay"
 THRESHOLD = "a higher --config.policy.threshold_quantile"
 MORE_DEGREES = "labels with degrees (--config.reward.labels=soft) or more pairs (--config.collect.num_pairs)"
 
@@ -210,3 +212,31 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     return Check(
         LOOPS, f"{len(paid.total):,} episodes, {len(names):,} captions", tuple(found), tested=int((episodes > 0).sum())
     )
+
+
+def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> Check:
+    """Pay for standing: in HELD_STEPS or more steps in a row, for one kind of captions, while nothing else happens.
+
+    What the judge likes counts too, because nothing is done for it.
+
+    Args:
+      still: whether all figures of the game are those of the step before. [T] bool
+    """
+    group, rewarded = captions.group[steps.caption], steps.pay > 0
+    same = (np.diff(group) == 0) & (np.diff(steps.episode) == 0) & still[1:] & rewarded[1:] & rewarded[:-1]
+    run = np.cumsum(np.r_[False, ~same])
+    held = rewarded & (np.bincount(run)[run] >= HELD_STEPS)
+    by_episode = np.bincount(steps.episode[held], steps.pay[held], len(paid.total))
+    share, error = map(float, ratio(by_episode, paid.total))
+    most = np.bincount(group[held], steps.pay[held], len(captions.names))
+    best = int(most.argmax())
+    sentence = (
+        f"{percent(share, *ends(share, error))} of the pay comes while the agent is paid for one kind of captions in "
+        f"{HELD_STEPS} or more steps in a row and no figure of the game changes, most for "
+        f"{quoted(captions.names[best])} ({percent(float(most[best] / paid.total.sum()))})"
+    )
+    advice = (
+        "a second opinion on these captions, --config.audit.second_judge, or a larger --config.policy.count_exponent"
+    )
+    suspicion = Suspicion(sentence, advice, share, above(share, error, HELD_PAY))
+    return Check(HELD, f"{len(paid.total):,} episodes", (suspicion,))

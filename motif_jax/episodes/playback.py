@@ -51,6 +51,13 @@ class EpisodeEvents(NamedTuple):
     did: dict[str, int] | None  # number of events by kind; None if unknown
 
 
+class Moments(NamedTuple):
+    """The moments of an episode: the first, and the one that each step led to. [T + 1] each"""
+
+    messages: list[bytes]
+    still: list[bool]  # whether all figures of the world are those of the moment before
+
+
 class Happenings:
     """Counts the events that messages report."""
 
@@ -106,10 +113,10 @@ class EventCounter:
         return EpisodeEvents(self._game.cause, self._happenings.count(captions))
 
 
-def messages_of(
+def moments_of(
     env: Mapping[str, Any], seed: int, rows: Iterable[Mapping[str, Any]], tracks: Mapping[int, Track]
-) -> Iterator[list[bytes] | None]:
-    """Plays episodes back for their messages: the first, and what each step led to. [T + 1]; None if playback differs.
+) -> Iterator[Moments | None]:
+    """Plays episodes back for their messages, and for the steps in which nothing happens; None if playback differs.
 
     `rows`: the episodes' lines of `episodes.jsonl`. `tracks`: by number.
     """
@@ -118,14 +125,17 @@ def messages_of(
         with contextlib.closing(world.game(shown=False)) as game:
             for row in rows:
                 begin(game, seed, row["episode"])
-                messages = [caption_of(game)]
+                messages, still, before = [caption_of(game)], [False], game.info().figures
                 for action in tracks[row["episode"]].action.tolist():
                     if game.end:
                         break
                     game.step(action)
                     messages.append(caption_of(game))
+                    figures = game.info().figures
+                    still.append(figures == before)
+                    before = figures
                 same = len(messages) == row["steps"] + 1 and is_same(row, game.info(), world.figures)
-                yield messages if same else None
+                yield Moments(messages, still) if same else None
 
 
 def is_same(row: Mapping[str, Any], info: EpisodeInfo, figures: Iterable[str]) -> bool:

@@ -4,10 +4,13 @@ Each kind of error touches a tenth of the answers or of the pay (a loop more: th
 is what is tolerated). Ten experiments each, with the seeds 0 to 9.
 """
 
+import re
+
 import numpy as np
 import pytest
 from simulated import Simulated, Wrong
 
+from motif_jax.audit.figures import chance_of
 from motif_jax.audit.findings import LEVEL, Check, Suspicion, binomial_tail, conclude, holm, normal_tail
 
 SEEDS = 10
@@ -23,6 +26,9 @@ ERRORS = {  # by the check that must find it
     "a small step that is paid like the best": (Wrong(inflated="finds a door"), {"inflation"}),
     "a good event that is disliked": (Wrong(inverted="hits"), {"inversions"}),
     "a bad event that is liked": (Wrong(inverted="is bitten"), {"inversions"}),
+    "an agent that stands where it is paid": (Wrong(held=0.1), {"held pay"}),
+    "an agent that plays worse than random play": (Wrong(skill=-0.2), {"worse than random play"}),
+    "a judge that is wrong in a quarter of the questions": (Wrong(stubborn_flips=0.25), {"second opinion"}),
     "an agent that learns nothing but the exploit": (
         Wrong(exploit=0.6, skill=0.0), {"pay for neutral captions", "loops"},
     ),
@@ -71,6 +77,29 @@ def test_a_judge_that_answers_nothing_is_told_and_the_rest_stands():
     skipped = {check.name: check.skipped for check in findings.skipped}
     assert skipped["both orders"] == "0 pairs have answers in both orders, and 20 are needed"
     assert {"repeated questions", "triples", "whole episodes", "inversions"} <= skipped.keys()
+
+
+def test_a_judge_that_errs_less_than_the_limit_and_a_figure_that_is_equal_are_not_reported():
+    quiet = {"second opinion", "worse than random play"}
+    found = [found_by(Wrong(stubborn_flips=0.1, skill=0.0), seed) & quiet for seed in range(SEEDS)]
+    assert sum(map(bool, found)) <= 1
+
+
+def test_a_second_opinion_names_the_captions_that_are_paid_most():
+    audited = Simulated(Wrong(stubborn_flips=0.5), 0).audit().findings.found
+    told = next(one.sentence for one in audited if one.check == "second opinion")
+    assert told.startswith("the judge and rules disagree in ")
+    assert re.search(r": '.*' wins \d+ of \d+ pairs by the judge and \d+ by the other; ", told), told
+
+
+@pytest.mark.parametrize(("ours", "theirs", "p"), [
+    ([0, 1, 2], [3, 4, 5], 0.0404),  # ranks 1 + 2 + 3 = 6, expected 10.5: (10.5 - 6 - 0.5) / sqrt(9 * 7 / 12) = 1.746
+    ([3, 4, 5], [0, 1, 2], 1.0),
+    ([1, 1, 1], [1, 1, 1], 1.0),
+    ([1, 1, 1000], [2, 2, 2], 1.0),  # the ranks are lower, the mean is not
+])  # fmt: skip
+def test_a_figure_is_lower_by_its_ranks_and_its_mean(ours, theirs, p):
+    assert chance_of(np.array(ours, float), np.array(theirs, float)) == pytest.approx(p, abs=1e-3)
 
 
 def test_holm_keeps_the_order_and_multiplies_by_what_is_left():

@@ -10,7 +10,7 @@ import numpy as np
 
 from motif_jax.audit.captions import Captions, group_captions
 from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, make_plan
-from motif_jax.audit.judge import JudgeAnswers, QuestionLimits
+from motif_jax.audit.judge import JudgeAnswers, Opinion, QuestionLimits
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.wholes import episode_text
 
@@ -21,7 +21,8 @@ WORTHS = {  # of events, as rules have them
 OBJECTS = ("a newt", "a rat", "a jackal", "a lichen", "12 things", "3 things")
 DULL = [f"You see {what} here." for what in ("a rock", "an altar", "7 darts", "a corpse", "a tin", "a wall", "a tree")]
 DULL += [f"It is {what}." for what in ("dark", "solid", "locked", "cold", "late", "quiet", "no use", "too far", "wet")]
-EXPLOIT, FARMED = "You look at {} things.", "You kick door {}."
+EXPLOIT, FARMED, HELD = "You look at {} things.", "You kick door {}.", "You stand on item {}."
+STANDS = 8  # steps in a row
 LIMITS = QuestionLimits(flips=400, triples=300, repeats=200)
 PAIRS, EPISODES, STEPS = 5000, 100, 300
 
@@ -40,6 +41,7 @@ class Wrong(NamedTuple):
     inverted: str = ""  # an event whose reward has the wrong sign
     noise: float = 0.15  # of the reward, where the worths reach from -3 to 3
     asked: bool = False  # whether the worth of captions must be asked
+    held: float = 0.0  # share of the agent's pay that is for standing, for STANDS steps with one caption
     skill: float = 1.0  # of the agent, beyond what it is wrongly paid for; that of random play is 0
 
 
@@ -50,6 +52,7 @@ class Simulated:
         self.wrong, self.rng = wrong, np.random.default_rng(seed)
         events = {f"Somebody {event} {what}.": event for event in WORTHS for what in OBJECTS}
         texts = ["", *events, *DULL, *(EXPLOIT.format(n) for n in range(STEPS)), *(FARMED.format(n) for n in range(50))]
+        texts += [HELD.format(n) for n in range(50)]
         self.worths = {text: WORTHS[event] for text, event in events.items()}  # and of what was looked up since
         self.events = events
         worth = np.array([self.worth(text) for text in texts])
@@ -60,6 +63,8 @@ class Simulated:
             if events.get(text) and events.get(text) == wrong.inflated:
                 values[at] += 3.0 - worth[at]
             if wrong.exploit and text.startswith("You look at"):
+                values[at] = 2.0
+            if wrong.held and text.startswith("You stand"):
                 values[at] = 2.0
             if wrong.loop and text.startswith("You kick"):
                 values[at] = 1.5
@@ -81,7 +86,7 @@ class Simulated:
     def ask(self, questions: Sequence[tuple[str, str]]) -> np.ndarray:
         """The judge's answers: P(second is better)."""
         wrong, count = self.wrong, len(questions)
-        answers = np.array([np.sign(self.worth(second) - self.worth(first)) for first, second in questions]) / 2 + 0.5
+        answers = self.second(questions)
         flipped = self.rng.random(count) < wrong.flips
         if wrong.stubborn_flips:
             drawn = [zlib.crc32("|".join(sorted(question)).encode()) / 2**32 for question in questions]
@@ -92,8 +97,15 @@ class Simulated:
         answers[self.rng.random(count) < wrong.unreadable] = np.nan
         return answers
 
+    def second(self, questions: Sequence[tuple[str, str]]) -> np.ndarray:
+        """A second judge, which is always right."""
+        return np.array([np.sign(self.worth(second) - self.worth(first)) for first, second in questions]) / 2 + 0.5
+
     def play(self, skill: float, paid_wrongly: bool) -> Steps:
-        """Episodes of a player: its share of good events grows with its skill, that of bad ones falls."""
+        """Episodes of a player: its share of good events grows with its skill, that of bad ones falls.
+
+        `self.still` has the steps in which nothing else happens: a third, and all in which the agent stands.
+        """
         rng, wrong = self.rng, self.wrong
         texts = self.captions.texts
         good = [self.numbers[text] for text in self.events if self.worths[text] > 0]
@@ -111,7 +123,16 @@ class Simulated:
         if paid_wrongly and wrong.loop:
             for at in np.flatnonzero(rng.random(EPISODES) < wrong.loop):
                 caption[at, rng.choice(STEPS, 50, replace=False)] = [self.numbers[FARMED.format(n)] for n in range(50)]
+        still = np.random.default_rng(len(texts)).random(caption.shape) < 1 / 3
+        if paid_wrongly and wrong.held:
+            each = 2.0 * sum(1 / n**3 for n in range(1, STANDS + 1))
+            often = wrong.held / (1 - wrong.held) * self._pay(caption).sum(1).mean() / each  # times an episode
+            for row, quiet in zip(caption, still, strict=True):
+                for number, at in enumerate(rng.choice(STEPS // STANDS, min(rng.poisson(often), 30), replace=False)):
+                    row[at * STANDS :][:STANDS] = self.numbers[HELD.format(number)]
+                    quiet[at * STANDS :][:STANDS] = True
         assert texts[0] == ""
+        self.still = still.ravel()
         episode = np.repeat(np.arange(EPISODES), STEPS)
         return Steps(episode, caption.ravel(), self._pay(caption).ravel())
 
@@ -134,7 +155,10 @@ class Simulated:
 
     def audit(self, pairs: int = 40) -> Audited:
         """The whole audit."""
-        agent, chance = self.play(self.wrong.skill, True), self.play(0.0, False)
+        agent = self.play(self.wrong.skill, True)
+        still, chance = self.still, self.play(0.0, False)
+        worths = np.array([self.worth(text) for text in self.captions.texts])
+        scores = tuple(worths[steps.caption].reshape(EPISODES, STEPS).sum(1) for steps in (agent, chance))
         words: dict[bool, list[str]] = {}
         returns: dict[bool, np.ndarray] = {}
         for late, steps in ((False, chance), (True, agent)):
@@ -142,9 +166,10 @@ class Simulated:
             words[late] = [episode_text([self.captions.texts[at] for at in row], {}, None) for row in shown]
             returns[late] = steps.pay.reshape(EPISODES, STEPS).sum(1)[:pairs]
         evidence = Evidence(
-            self.captions, not self.wrong.asked, agent, self.labels(agent),
+            self.captions, not self.wrong.asked, agent, still, {"score": scores}, self.labels(agent),
             Wholes(words[False], words[True], returns[False], returns[True]),
         )  # fmt: skip
         plan = make_plan(evidence, LIMITS, 0)
         again = self.ask([plan.questions[at] for at in plan.repeats])
-        return examine(evidence, plan, JudgeAnswers(self.ask(plan.questions), again))
+        second = Opinion("rules", self.second([plan.questions[at] for at in plan.flips[:, 0]]))
+        return examine(evidence, plan, JudgeAnswers(self.ask(plan.questions), again), second)

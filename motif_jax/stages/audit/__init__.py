@@ -13,14 +13,14 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.backends import OpenBackend, opened
-from motif_jax.config.table import PATH, Tables, Whole, check_values, table_of, value
+from motif_jax.config.table import PATH, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import by_protocol
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.setup import check_section
-from motif_jax.stages.audit.asking import ask
+from motif_jax.stages.audit.asking import ask, ask_second, check_second
 from motif_jax.stages.audit.record import FILE, find_players, record_of, stamp_of, tell
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.summary import read_json
@@ -40,6 +40,9 @@ class AuditSection:
     second_reward_dir: str = value(
         "", PATH, "workdir or checkpoints of a reward learnt with another seed; inversions count only if both have them"
     )
+    second_judge: str = value(
+        "", Text(longest=4000), "a second opinion on captions: rules, or model:NAME, a model in this process that rates"
+    )
 
 
 TABLES: Tables = {"audit": table_of(AuditSection)}
@@ -51,6 +54,7 @@ def check(config: ConfigDict) -> None:
     check_values(config, READS)
     check_world(by_protocol(config).env)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    check_second(config)
     if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
         raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
 
@@ -81,9 +85,10 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, workdir / "audit" / "answers.json", open_backend)
+    opinion = ask_second(config, plan, workdir / "audit" / "second.json")
 
     # ---- what they show
-    record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers))
+    record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
     write_json(workdir / "audit" / FILE, record | {"stamp": "" if answers.refused else stamp})
     tell(record, workdir / "audit" / FILE)
     if answers.refused:

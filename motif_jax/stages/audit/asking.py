@@ -1,4 +1,4 @@
-"""Asks the judge the questions of an audit, each round as one stream; answers that a killed run had are kept."""
+"""Asks the judges the questions of an audit, each round as one stream; answers that a killed run had are kept."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.asking import Answered, AskingCounts
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
-from motif_jax.audit.judge import JudgeAnswers, JudgePlan, describe
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, is_by_rules, open_judge, opened
+from motif_jax.annotation.section import AnnotateSection
+from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
 from motif_jax.console import print_line
+from motif_jax.envs.texts import texts_of
 from motif_jax.files import write_json
-from motif_jax.stages.annotate.setup import make_backend
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
 WRITE_EVERY_S = 30.0
 UNREADABLE = -1.0  # an answer without a verdict
+SECOND = "--config.audit.second_judge"
+RULES, MODEL = "rules", "model:"  # the second judge; the model's name follows
 
 
 def ask(
-    config: ConfigDict,
+    config: ConfigDict | AnnotateConfig,
     plan: JudgePlan,
     file: Path,
     open_backend: OpenBackend = opened,
@@ -81,6 +85,44 @@ def ask(
     refused = int(np.isnan(found).sum())
     found[found == UNREADABLE] = np.nan
     return JudgeAnswers(found[:count], found[count:], refused)
+
+
+def second_section(config: ConfigDict) -> AnnotateSection:
+    """The section `annotate` of the second judge, with the first one's goal; raises UserError for an unknown judge."""
+    first, named = config.annotate, config.audit.second_judge
+    kind, _, model = named.partition(":")
+    if named != RULES and (kind + ":" != MODEL or not model):
+        raise UserError(f"the second judge is rules or model:NAME, not {named!r} ({SECOND})")
+    judge = {"backend": "lexicon"} if named == RULES else {"backend": "model", "model": model, "mode": "rate"}
+    same = {name: first[name] for name in ("goal", "lexicon", "system_role")}
+    return AnnotateSection(**judge, **same)
+
+
+def check_second(config: ConfigDict) -> None:
+    """Raises UserError for a second judge that cannot work, or that is the first."""
+    if not (named := config.audit.second_judge):
+        return
+    first, second = config.annotate, second_section(config)
+    alike = [(one.backend, one.model, one.mode) for one in (first, second)]
+    if alike[0] == alike[1] or (named == RULES and is_by_rules(first)):
+        raise UserError(f"the judge {first.backend!r} is the second judge, {named!r}: name another ({SECOND})")
+    try:
+        check_section(second, texts_of(config.env, second.lexicon))
+    except UserError as error:
+        raise UserError(f"the second judge cannot be asked: {error} ({SECOND})") from None
+
+
+def ask_second(config: ConfigDict, plan: JudgePlan, file: Path) -> Opinion | str:
+    """The second judge's answers to the pairs that the first is asked about in both orders; or why there are none."""
+    if not config.audit.second_judge:
+        return "no second judge is named"
+    if not len(plan.pairs):
+        return "there are no pairs of captions to ask about"
+    own = JudgePlan()
+    own.flips = own.both(plan.questions[at] for at in plan.flips[:, 0])
+    second = AnnotateConfig(seed=config.seed, env=config.env, annotate=second_section(config))
+    answers = ask(second, own, file, stage="audit, second judge")
+    return Opinion(config.audit.second_judge, answers.mean(own.flips))
 
 
 def _kept(file: Path, stamp: str, count: int) -> np.ndarray:

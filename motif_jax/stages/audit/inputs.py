@@ -13,6 +13,7 @@ from motif_jax.annotation.backends import CaptionBackend, find_backend, is_by_ru
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
 from motif_jax.audit.examine import Evidence, Labels, Wholes
+from motif_jax.audit.figures import Figures
 from motif_jax.audit.labels import SECOND
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.wholes import LINES, episode_text
@@ -20,15 +21,18 @@ from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
-from motif_jax.episodes.playback import Track, messages_of, read_tracks
+from motif_jax.episodes.playback import Track, moments_of, read_tracks
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.audit.record import RANDOM, Player
-from motif_jax.stages.evaluate.summary import EPISODES, read_json, read_rows
+from motif_jax.stages.evaluate.summary import EPISODES, better, keys_of, read_json, read_rows
 from motif_jax.structs import UserError
+
+UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"
+ONLY_RANDOM = "only random play was evaluated"
 
 
 class CaptionNumbers:
@@ -50,6 +54,7 @@ class PlayedEpisodes(NamedTuple):
     """Episodes of a player, by number."""
 
     captions: dict[int, np.ndarray]  # that each step is rewarded for. [T] int64
+    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.Moments`. [T] bool
     tracks: dict[int, Track]
 
 
@@ -57,7 +62,7 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], sec
     """What is known of the reward, and of a second one that was learnt with another seed."""
     numbers = CaptionNumbers()
     agent = _play(config, workdir, players.get("agent"), numbers)
-    chance: PlayedEpisodes | str = "random play was not evaluated (--config.evaluate.beside=random)"
+    chance: PlayedEpisodes | str = UNEVALUATED
     if RANDOM in players:
         is_agent = players[RANDOM].name == players["agent"].name
         chance = agent if is_agent else _play(config, workdir, players[RANDOM], numbers)
@@ -70,6 +75,8 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], sec
         captions,
         rules=is_by_rules(config.annotate),
         steps=agent if isinstance(agent, str) else _steps(agent),
+        still=np.zeros(0, bool) if isinstance(agent, str) else np.concatenate([*agent.still.values()]),
+        figures=_figures(config, workdir, players),
         labels=labelled,
         wholes=_wholes(config, texts, agent, chance),
         judge=judge,
@@ -94,13 +101,35 @@ def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: Cap
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
-    found, late = {}, int(not config.policy.reference_alignment)
-    for row, messages in zip(rows, messages_of(env, config.seed, rows, tracks), strict=True):
-        if messages is None:
+    found, still, late = {}, {}, int(not config.policy.reference_alignment)
+    for row, moments in zip(rows, moments_of(env, config.seed, rows, tracks), strict=True):
+        if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
-        shown = [numbers.of(message) for message in messages[late : late + row["steps"]]]
-        found[row["episode"]] = np.array(shown, np.int64)
-    return PlayedEpisodes(found, tracks)
+        paid = slice(late, late + row["steps"])
+        found[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
+        still[row["episode"]] = np.array(moments.still[paid], bool)
+    return PlayedEpisodes(found, still, tracks)
+
+
+def _figures(config: ConfigDict, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
+    """The figures of all episodes of the agent and of random play in which higher is better; or why there are none."""
+    if RANDOM not in players:
+        return UNEVALUATED
+    if players["agent"].name == RANDOM:
+        return ONLY_RANDOM
+    own = make_world(config.env.to_dict()).figures
+    rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES, own) for one in ("agent", RANDOM)]
+    keys = keys_of(own)
+    found = {
+        name: [[row[key] for row in each] for each in rows]
+        for name, key in keys.items()
+        if name != "intrinsic_return" and better(name, keys) == "higher"
+    }
+    return {
+        name: (np.array(ours, float), np.array(theirs, float))
+        for name, (ours, theirs) in found.items()
+        if None not in (*ours, *theirs)
+    }
 
 
 def _steps(played: PlayedEpisodes) -> Steps:
@@ -209,7 +238,7 @@ def _wholes(
     assert isinstance(agent, PlayedEpisodes)
     assert isinstance(chance, PlayedEpisodes)
     if agent is chance:
-        return "only random play was evaluated"
+        return ONLY_RANDOM
     both = sorted(agent.captions.keys() & chance.captions.keys())
     chosen = np.random.default_rng([config.seed, 26]).permutation(both)[: config.audit.wholes].tolist()
     count = sum(np.bincount(shown, minlength=len(texts)) for played in (agent, chance)

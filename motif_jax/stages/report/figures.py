@@ -14,10 +14,6 @@ WORDS = {  # of the evaluation's figures: title and note
     "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
-HIGHER_IS_BETTER = (
-    "return", "score", "max_depth", "gold", "experience_level", "progression", "scout", "success", "intrinsic_return",
-    "kills",
-)  # fmt: skip
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
 Curve = tuple[str, str, str, str]
 CURVES: tuple[
@@ -44,16 +40,6 @@ UNSHOWN = (  # without a curve
 def words(figure: str) -> tuple[str, str]:
     """The title of a figure, and a note on it."""
     return WORDS.get(figure) or (figure.replace("_", " "), "")
-
-
-def better(figure: str, figures: Iterable[str]) -> str:
-    """Whether "higher" or "lower" is better; "" if that is not known, as for the figures of a user's own world.
-
-    `figures` are all measured ones: fewer steps are better where episodes can succeed.
-    """
-    if figure == "steps":
-        return "lower" if "success" in figures else ""
-    return "higher" if figure in HIGHER_IS_BETTER or figure.startswith("success_") else ""  # of a family of missions
 
 
 def in_order(figures: Iterable[str]) -> list[str]:

@@ -22,7 +22,8 @@ from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
 from motif_jax.pages.spreadsheet import Sheet
-from motif_jax.stages.report.figures import better, curves_of, in_order, words
+from motif_jax.stages.evaluate.summary import better
+from motif_jax.stages.report.figures import curves_of, in_order, words
 from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import duration, machine_line, versions_line
 from motif_jax.stages.report.policy import curve

@@ -1,0 +1,107 @@
+"""The checks of an audit that need no honest judge: random play, steps in which nothing happens, a second judge."""
+
+import numpy as np
+import pytest
+from audit_test import WEST, settings, write_player
+
+from motif_jax.audit.captions import Captions, group_captions
+from motif_jax.audit.pay import Steps, check_held, share_out
+from motif_jax.envs.worlds import make_world
+from motif_jax.episodes.playback import Track, begin, figures_of, moments_of
+from motif_jax.stages import audit
+from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
+
+WRONG = {"annotate.backend": "examples.judges.wrong:ByQuestion", "annotate.model": "1.0"}
+
+
+def changed(values):
+    config = settings()
+    for name, value in values.items():
+        section, _, last = name.rpartition(".")
+        config[section][last] = value
+    return config
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    """Of an agent that walks into a wall, and of a judge with a second one beside it."""
+    workdir = tmp_path_factory.mktemp("beside") / "run"
+    write_player(workdir, "policy-100", ".", 1.0)
+    write_player(workdir, "random", "", 0.0)
+    config = changed(WRONG | {"audit.second_judge": "rules"})
+    audit.check(config)
+    audit.run(config, workdir)
+    assert audit.is_complete(config, workdir)
+    assert not audit.is_complete(changed(WRONG), workdir)
+    return read_json(workdir / "audit/audit.json"), workdir
+
+
+def test_an_agent_below_random_play_is_reported_whatever_the_judge_says(record):
+    told = {one["check"]: one["sentence"] for one in record[0]["findings"]}
+    assert told["worse than random play"].startswith("the agent is below random play in return (")
+    assert told["worse than random play"].endswith("and above it in nothing")
+    assert "walls" not in told["worse than random play"]  # nobody knows whether more walls are better
+
+
+def test_the_second_judge_is_asked_about_the_same_pairs_and_its_answers_are_kept(record):
+    why = {one["check"]: one["why"] for one in record[0]["not_looked_at"]}
+    assert why["second opinion"] == "1 pairs of captions are decided by both judges, and 20 are needed"
+    first, second = (read_json(record[1] / "audit" / file)["answers"] for file in ("answers.json", "second.json"))
+    assert sorted(second) == [0.0, 1.0]  # one pair in both orders
+    assert len(first) > len(second)
+
+
+def test_without_a_player_beside_the_agent_random_play_is_asked_for(tmp_path):
+    write_player(tmp_path, "policy-100", ".", 0.8)
+    audit.run(settings(), tmp_path)
+    why = {one["check"]: one["why"] for one in read_json(tmp_path / "audit/audit.json")["not_looked_at"]}
+    assert why["worse than random play"] == "random play was not evaluated (--config.evaluate.beside=random)"
+    assert why["second opinion"] == "no second judge is named (--config.audit.second_judge)"
+
+
+def test_a_step_is_still_if_no_figure_of_the_world_changes():
+    """The toy world counts walls."""
+    env, actions = {"world": "toy", "max_episode_steps": 30}, [WEST] * 8
+    world = make_world(env)
+    begin(game := world.game(), 0, 0)
+    for action in actions:
+        game.step(action)
+    nothing = np.full(len(actions), np.nan, np.float32)
+    track = Track(np.array(actions, np.int32), *[nothing] * 4)
+    (moments,) = moments_of(env, 0, [figures_of(game.info(), world.figures)], {0: track})
+    assert moments.messages[-1] == b"It's a wall."
+    assert moments.still == [False, *(message != b"It's a wall." for message in moments.messages[1:])]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("values", "said"), [
+    ({"audit.second_judge": "rules"}, "the judge 'lexicon' is the second judge, 'rules': name another"),
+    ({"audit.second_judge": "gpt"}, "the second judge is rules or model:NAME, not 'gpt'"),
+    ({"audit.second_judge": "model:"}, "the second judge is rules or model:NAME, not 'model:'"),
+    ({"audit.second_judge": "model:/nowhere"}, "the second judge cannot be asked: "),
+    ({"audit.second_judge": "model:x", "annotate.backend": "model", "annotate.model": "x", "annotate.mode": "rate"},
+     "the judge 'model' is the second judge, 'model:x': name another"),
+])  # fmt: skip
+def test_a_second_judge_that_is_none_is_refused(monkeypatch, values, said):
+    monkeypatch.setattr(audit, "check_section", lambda *_: None)  # of the first judge
+    with pytest.raises(UserError) as caught:
+        audit.check(changed(values))
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith("(--config.audit.second_judge)")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("still", "paid", "found"), [
+    ([1, 1, 1, 1], [1, 1, 1, 1], 1.0),
+    ([1, 1, 0, 1], [1, 1, 1, 1], 0.0),  # something happens in the third step: two runs of two
+    ([1, 1, 1, 1], [1, 1, 0, 1], 0.0),
+    ([0, 1, 1, 0], [1, 1, 1, 1], 0.75),  # the run begins with whatever has brought the agent there
+])  # fmt: skip
+def test_pay_is_held_in_three_steps_with_one_caption_without_anything_else(still, paid, found):
+    texts = ["You see here 2 darts.", "You see here 3 darts."]
+    captions = Captions(texts, np.zeros(2), *group_captions(texts), np.zeros(1))
+    steps = Steps(np.repeat(np.arange(30), 4), np.tile([0, 1, 0, 1], 30), np.tile(np.array(paid, float), 30))
+    check = check_held(captions, share_out(steps, captions), steps, np.tile(np.array(still, bool), 30))
+    assert check.suspicions[0].size == pytest.approx(found)
+    assert (check.suspicions[0].p < 0.01) == (found > 0)
