@@ -40,6 +40,7 @@ ARROWS = {
 STAGES = {
     "collect": set(),
     "annotate": set(),
+    "check_judge": {"annotate"},
     "train_reward": {"annotate"},
     "train_policy": {"annotate"},
     "offline": set(),

@@ -24,7 +24,6 @@ from motif_jax.console import print_line
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.loaded import Language
 from motif_jax.language.next_tokens import NextTokens
-from motif_jax.rewards.statistics import share_interval
 from motif_jax.structs import UserError
 
 BATCH = 256  # questions whose answers come together
@@ -54,14 +53,6 @@ class OwnModel:
         for batch in batches_between_pauses(questions, BATCH):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
             self._tell()
-
-    @property
-    def reversals(self) -> tuple[float, float, float, int] | None:
-        """Share of the pairs whose better caption changes with the order, its interval, and the number of pairs."""
-        if not self.pairs:
-            return None
-        share = self.reversed / self.pairs
-        return share, *share_interval(share, self.pairs), self.pairs
 
     def close(self) -> None:
         """Nothing to release: the parameters go with the object."""

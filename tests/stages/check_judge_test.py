@@ -13,6 +13,7 @@ from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import check_judge, find_stage
+from motif_jax.stages.check_judge.section import CheckJudge
 from motif_jax.stages.check_judge.trial import Answer, Trial, choose, measure, problem_of
 from motif_jax.structs import UserError
 
@@ -112,7 +113,7 @@ def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin
     rules = rng.integers(0, 2, 400).astype(float)
     place = [Answer("a", "b", 0.9, 0.2, one) for one in rules]  # the second place, a little more often the second one
     found = measure(place, 0.1, ordered=True)
-    limits = check_judge.CheckJudge(decided=0.0)
+    limits = CheckJudge(decided=0.0)
     assert found["reversals"].value == 1.0
     assert found["decided"].value == 0.0  # the mean is 0.55
     assert "names a place" in problem_of(found, limits, 0.1)
@@ -126,7 +127,7 @@ def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin
     found = measure(answers, 0.1, ordered=False)
     assert found["reversals"] is None
     assert found["agreement"].value == pytest.approx(((right == rules) | sure).mean())
-    assert "--config.annotate.tie_margin=0.2, " in problem_of(found, check_judge.CheckJudge(agreement=0.9), 0.1)
+    assert "--config.annotate.tie_margin=0.2, " in problem_of(found, CheckJudge(agreement=0.9), 0.1)
 
 
 def test_the_rules_of_another_goal_are_no_rules(tmp_path):

@@ -9,41 +9,16 @@ that come after it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
-from motif_jax.config.table import Flag, Number, Tables, Whole, tables_of, value
 from motif_jax.envs.texts import texts_of
 from motif_jax.run import SECTIONS, Run
 from motif_jax.stages import Stage, later
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend
+from motif_jax.stages.annotate.setup import check_section, make_backend
+from motif_jax.stages.check_judge.section import READS, STAGE_NAME, TABLES, CheckJudgeConfig
+from motif_jax.stages.check_judge.trial import Trial
 from motif_jax.structs import UserError
-
-STAGE_NAME = "check_judge"
-FLAG = f"--config.{STAGE_NAME}"
-
-
-@dataclass(frozen=True)
-class CheckJudge:
-    """A trial of the judge."""
-
-    questions: int = value(256, Whole(20, 10**6), "most questions, no two of them about the same message")
-    agreement: float = value(0.75, Number(0, 1), "least agreement with the rules of the game, where it has rules")
-    reversals: float = value(0.5, Number(0, 1), "most of the pairs whose better caption changes with their order")
-    decided: float = value(0.1, Number(0, 1), "least share of the questions that are decided")
-    anyway: bool = value(False, Flag(), "go on with a judge that is not good enough")
-
-
-@dataclass(frozen=True)
-class CheckJudgeConfig(AnnotateConfig):
-    """What the stage reads."""
-
-    check_judge: CheckJudge = CheckJudge()
-
-
-READS = tables_of(CheckJudgeConfig)
-TABLES: Tables = {STAGE_NAME: READS[STAGE_NAME]}
 
 
 def check(config: CheckJudgeConfig) -> None:
@@ -58,8 +33,6 @@ def check(config: CheckJudgeConfig) -> None:
 
 def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
     """Whether this judge was checked, and may go on."""
-    from motif_jax.stages.check_judge.trial import Trial
-
     trial = Run(workdir).stage(STAGE_NAME, STAGE_NAME).read("trial", Trial)
     backend = make_backend(config)
     assert isinstance(backend, CaptionBackend)
@@ -72,7 +45,7 @@ STAGE = Stage(
     reads=READS,
     check=check,
     is_complete=is_complete,
-    run=later(f"motif_jax.stages.{STAGE_NAME}.trial:run"),
+    run=later("motif_jax.stages.check_judge.job:run"),
     makes=(STAGE_NAME, SECTIONS),
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",

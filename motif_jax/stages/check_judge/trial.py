@@ -1,28 +1,17 @@
-"""The trial of a judge: questions that share no message, asked in both orders, beside the rules of the game."""
+"""The trial of a judge: questions of which no two show the same message, and what the answers to them say."""
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.asking import AskingCounts
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
-from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.console import print_line
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.statistics import share_interval
-from motif_jax.run import Run
-from motif_jax.stages.annotate.setup import make_backend
-from motif_jax.stages.check_judge import FLAG, STAGE_NAME, CheckJudge, CheckJudgeConfig
-from motif_jax.structs import UserError
+from motif_jax.stages.check_judge.section import FLAG, CheckJudge
 
 MARGINS = (0.0, 0.1, 0.2, 0.3, 0.4)  # of ties, to choose from
 
@@ -140,69 +129,3 @@ def problem_of(found: Mapping[str, Any], limits: CheckJudge, margin: float) -> s
 def percent(found: Share) -> str:
     """A share with its interval."""
     return f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]" if found.of else "none"
-
-
-def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
-    """Asks, writes the page, and raises UserError if the judge is not good enough."""
-    from motif_jax.stages.check_judge.page import write_page
-
-    if not (workdir / "dataset").is_dir():
-        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
-    section, limits = config.annotate, config.check_judge
-    backend = make_backend(config)
-    assert isinstance(backend, CaptionBackend)
-    asked = choose(Questions(PairDataset(workdir / "dataset"), section.captions), limits.questions, config.seed)
-    rules = _by_rules(backend, asked)
-    counts, started = AskingCounts(STAGE_NAME), time.monotonic()
-    print_line(f"{STAGE_NAME}: {len(asked):,} questions of which no two show the same message")
-    with contextlib.closing(open_judge(backend, section.cache_dir, counts, open_backend)) as asking:
-        found: dict[Question, float] = {}
-
-        def take(answered: Any) -> None:
-            yes = answered.answer.yes
-            found[answered.question] = float("nan") if yes is None else yes
-
-        ordered = backend.both_orders > 0
-        asking.ask([*asked, *(question.turned for question in asked if ordered)], take)
-        model, reversed_within = asking.annotator.model, getattr(asking.annotator, "reversals", None)
-    answers = [
-        Answer(one.first, str(one.second), found[one], 1 - found[one.turned] if ordered else found[one], rules[one])
-        for one in asked
-    ]
-    figures = measure(answers, backend.tie_margin, ordered)
-    if reversed_within:  # a model in this process has answered each question in both orders
-        figures["reversals"] = Share(*reversed_within)
-    problem = problem_of(figures, limits, backend.tie_margin)
-    seconds = round(time.monotonic() - started, 1)
-    trial = Trial(facts=backend.facts(), model=model, seconds=seconds, answers=answers, problem=problem, **figures)
-
-    with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
-        stage.bind(config)
-        stage.write("trial", trial)
-        page = write_page(stage, trial, section)
-    for line in lines(trial):
-        print_line(f"{STAGE_NAME}: {line}")
-    print_line(f"{STAGE_NAME}: {page}")
-    if problem and not limits.anyway:
-        raise UserError(f"this judge is not good enough: {problem}; to go on all the same: {FLAG}.anyway=True")
-
-
-def _by_rules(backend: CaptionBackend, asked: list[Question]) -> dict[Question, float]:
-    """P(second is better) by the rules of the game, NaN if it has none for this goal."""
-    try:
-        lexicon = Lexicon(backend.texts, backend.section.goal)
-    except UserError:
-        return dict.fromkeys(asked, float("nan"))
-    return {question: float(answer.yes or 0.0) for question, answer in lexicon.answers(asked)}
-
-
-def lines(trial: Trial) -> list[str]:
-    """The figures in words."""
-    found = [f"{percent(trial.decided)} of {trial.decided.of:,} questions are decided, {trial.seconds:,.0f} s"]
-    if trial.reversals:
-        found.append(f"the better caption changes with the order in {percent(trial.reversals)}")
-    if trial.agreement:
-        found.append(f"agrees with the rules in {percent(trial.agreement)} of {trial.agreement.of:,} questions")
-    else:
-        found.append("there are no rules for this goal to compare it with")
-    return found

@@ -1,0 +1,33 @@
+"""The config of the stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motif_jax.config.table import Flag, Number, Tables, Whole, tables_of, value
+from motif_jax.stages.annotate.setup import AnnotateConfig
+
+STAGE_NAME = "check_judge"
+FLAG = f"--config.{STAGE_NAME}"
+
+
+@dataclass(frozen=True)
+class CheckJudge:
+    """A trial of the judge."""
+
+    questions: int = value(256, Whole(20, 10**6), "most questions, no two of them about the same message")
+    agreement: float = value(0.75, Number(0, 1), "least agreement with the rules of the game, where it has rules")
+    reversals: float = value(0.5, Number(0, 1), "most of the pairs whose better caption changes with their order")
+    decided: float = value(0.1, Number(0, 1), "least share of the questions that are decided")
+    anyway: bool = value(False, Flag(), "go on with a judge that is not good enough")
+
+
+@dataclass(frozen=True)
+class CheckJudgeConfig(AnnotateConfig):
+    """What the stage reads."""
+
+    check_judge: CheckJudge = CheckJudge()
+
+
+READS = tables_of(CheckJudgeConfig)
+TABLES: Tables = {STAGE_NAME: READS[STAGE_NAME]}
