@@ -13,7 +13,6 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.own_model import OwnModel
 from motif_jax.console import print_line
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
@@ -51,13 +50,11 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         for one in asked
     ]
     figures = measure(answers, backend.tie_margin, ordered)
-    if isinstance(judge, OwnModel) and judge.pairs:  # it was asked in both orders by itself
-        figures["reversals"] = share(np.arange(judge.pairs) < judge.reversed)
+    if pairs := getattr(judge, "pairs", 0):  # a model in this process asks in both orders by itself
+        figures["reversals"] = share(np.arange(pairs) < judge.reversed)  # type: ignore[attr-defined]
     problem = problem_of(figures, limits, backend.tie_margin)
     seconds = round(time.monotonic() - started, 1)
-    trial = Trial(
-        facts=backend.facts(), model=judge.model, seconds=seconds, answers=answers, problem=problem, **figures
-    )
+    trial = Trial(backend.facts(), judge.model, seconds, answers, problem=problem, **figures)
 
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
