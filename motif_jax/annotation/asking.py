@@ -149,13 +149,10 @@ class Ratings:
     def __init__(self, asking: Asking, together: int = 0):
         """`together`: the most questions that are answered together; 0: many, and their progress is shown."""
         self._asking, self._together = asking, together
-        self.annotator, self.cache, self.counts, self.close = (
-            asking.annotator,
-            asking.cache,
-            asking.counts,
-            asking.close,
-        )
-        self._rated: dict[str, QuestionAnswer] = {}
+        self.annotator, self.cache, self.counts = asking.annotator, asking.cache, asking.counts
+        self.close = asking.close
+        self._rated: dict[str, float] = {}  # log-odds
+        self._unread: dict[str, QuestionAnswer] = {}  # of the last captions that were asked about
 
     def ask(self, questions: Iterable[Question | None], take: Take) -> None:
         """See `Asking.ask`. Answers come at a pause, and after many questions."""
@@ -164,7 +161,8 @@ class Ratings:
             if question is not PAUSE:
                 waiting.setdefault(question, time.monotonic())
             if waiting and (question is PAUSE or len(waiting) == (self._together or RATED_TOGETHER)):
-                self._rate({"", *itertools.chain(*waiting)} - {None} - self._rated.keys())
+                shown = {caption for one in waiting for caption in one if caption is not None}
+                self._rate((shown | {""}) - self._rated.keys())
                 for one, asked_s in waiting.items():
                     take(Answered(one, self._answer(one), time.monotonic() - asked_s, False))
                 waiting = {}
@@ -181,19 +179,18 @@ class Ratings:
         try:
             self._asking.ask(map(Question, sorted(captions)), take)
         finally:
-            self._rated |= {caption: answer for caption, answer in rated.items() if answer.yes is not None}
+            read = {caption: answer.yes for caption, answer in rated.items() if answer.yes is not None}
+            self._rated |= {caption: log_odds(yes) for caption, yes in read.items()}
             self._unread = {caption: answer for caption, answer in rated.items() if answer.yes is None}
             if progress:
                 progress.close()
 
     def _answer(self, question: Question) -> QuestionAnswer:
-        captions = [question.first] if question.second is None else [*question]
-        for caption in ("", *captions):
+        worse, better = ("", question.first) if question.second is None else (question.first, question.second)
+        for caption in ("", worse, better):
             if caption not in self._rated:
                 return self._unread[caption]
-        odds = [log_odds(self._rated[caption].yes) for caption in captions]
-        difference = odds[1] - odds[0] if len(odds) == 2 else odds[0] - log_odds(self._rated[""].yes)
-        return QuestionAnswer(1 / (1 + math.exp(-difference)))
+        return QuestionAnswer(1 / (1 + math.exp(self._rated[worse] - self._rated[better])))
 
 
 def log_odds(yes: float) -> float:

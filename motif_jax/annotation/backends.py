@@ -87,7 +87,6 @@ class CaptionBackend(Described):
     in_process = False  # holds the memory of the accelerator, until this process ends
     uses_jax = False  # beside a learner, it is opened in a process of its own (own_process.py)
     by_rules = False  # by the rules of the game's texts, which read texts of any length
-    rates = False  # single captions, from which the answers on pairs follow
 
     @abc.abstractmethod
     def open(self) -> Annotator:
@@ -100,6 +99,11 @@ class CaptionBackend(Described):
     def about(self, model: str) -> dict[str, Any]:
         """The metadata with the full name of the opened model, for the cache."""
         return {"backend": self.section.backend, "opened": model} | self.metadata()
+
+    @property
+    def rates(self) -> bool:
+        """Whether single captions are asked about, and the answers on pairs follow (asking.py)."""
+        return False
 
     @property
     def tie_margin(self) -> float:
@@ -194,7 +198,7 @@ class Prompted(CaptionBackend):
 
     @property
     def rates(self) -> bool:
-        """Whether single captions are asked about, and pairs follow (asking.py)."""
+        """See `CaptionBackend`."""
         return self.section.mode == "rate"
 
     @functools.cached_property

@@ -224,7 +224,7 @@ def _examples(found: Any, path: Path) -> Examples:
     """Checks the examples of a prompt file."""
     examples: Examples = {}
     for goal, lists in found.items() if isinstance(found, dict) else [("", None)]:
-        both = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) and len(lists) == 2 else []
+        both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else []
         if not both or not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both):
             raise UserError(
                 f"{shown(f'examples.{goal}')} in prompt file {str(path)!r} must be two lists of texts, `good` and "

@@ -110,7 +110,8 @@ def pack(ends: Sequence[tuple[int, ...]], room: int) -> Iterator[tuple[list[int]
     order = sorted(range(len(ends)), key=ends.__getitem__)
     while order:
         tree = Tree(np.zeros(room, np.int32), np.eye(room, dtype=bool), np.zeros(room // ENDS, np.int32))
-        used, path, before = 0, np.zeros(room, np.intp), ()  # path: the nodes of the text before
+        used, path = 0, np.zeros(room, np.intp)  # path: the nodes of the text before
+        before: tuple[int, ...] = ()
         numbers: list[int] = []
         for number in order[: room // ENDS]:
             end = ends[number]

@@ -15,7 +15,7 @@ import numpy as np
 
 import motif_jax
 from motif_jax.annotation.annotator import Incomplete, Question, batched
-from motif_jax.annotation.asking import LEAST_SHARE, Answered, Asking, AskingCounts
+from motif_jax.annotation.asking import LEAST_SHARE, Answered, Asking, AskingCounts, Ratings
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge
 from motif_jax.console import clean, print_line
 from motif_jax.preferences.merging import NOT_ASKED
@@ -102,7 +102,7 @@ class AnnotationJob:
                     f"{self._model!r} (--config.annotate.model): {TRY}"
                 )
 
-    def _ask(self, asking: Asking) -> None:
+    def _ask(self, asking: Asking | Ratings) -> None:
         self._progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
         try:
             self._try_orders(asking)
@@ -129,7 +129,7 @@ class AnnotationJob:
         if self._counts.from_cache:
             print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
 
-    def _try_orders(self, asking: Asking) -> None:
+    def _try_orders(self, asking: Asking | Ratings) -> None:
         """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
@@ -153,7 +153,7 @@ class AnnotationJob:
             return False
         return len(captions_to_ask(*self._questions.dataset.captions())) > 0
 
-    def _ask_about_nothing(self, asking: Asking) -> None:
+    def _ask_about_nothing(self, asking: Asking | Ratings) -> None:
         """Compares the most frequent captions with a moment without a message, in both orders."""
         table, ids = self._questions.dataset.captions()
 
