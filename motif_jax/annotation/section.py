@@ -78,9 +78,9 @@ class Annotate:
     both_orders: float = value(
         0.05,
         Number(0, 1),
-        "mode reason: share of the questions that are asked in both orders",
+        "mode reason: share of the questions that are asked in both orders, beside the first 128",
         decides=True,
-        differs="5 % of the questions are asked in both orders",
+        differs="128 questions and 5 % of the others are asked in both orders, and all if the order decides more than 5 %",
     )
     tie_margin: float = value(0.1, Number(0, 0.5), "a probability this close to one half is a tie", decides=True)
     custom_name: str = value(
