@@ -80,7 +80,7 @@ class Annotate:
         Number(0, 1),
         "mode reason: share of the questions that are asked in both orders, beside the first 128",
         decides=True,
-        differs="128 questions and 5 % of the others are asked in both orders, and all if the order decides more than 5 %",
+        differs="128 questions and 5 % of the others are asked in both orders, and all if the order decides over 5 %",
     )
     tie_margin: float = value(0.1, Number(0, 0.5), "a probability this close to one half is a tie", decides=True)
     custom_name: str = value(

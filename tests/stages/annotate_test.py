@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -298,6 +299,45 @@ def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
     assert f"<b>{len(questions):,}</b><span>questions answered in both orders" in page
     assert f"<b>{np.mean(biased):.1%}</b><span>prefer the other caption when the order is changed" in page
     assert f"<b>{0.5 + np.mean(biased) / 2:.1%}</b><span>for the caption that is shown first" in page
+
+
+@pytest.mark.journey
+@pytest.mark.parametrize("place", ["first", ""])
+def test_a_judge_that_names_a_place_is_asked_in_both_orders_and_is_told_to_be_at_chance(workdir, capsys, place):
+    with ChatServer() as chat:
+        honest = chat.complete
+
+        def complete(body):
+            reply = honest(body)
+            if place:
+                reply["choices"][0]["message"]["content"] = '("best_description": 1)'
+            return reply
+
+        chat.complete = complete
+        run(workdir, backend="server", server__url=chat.url)
+        questions = len({frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]})
+        said = capsys.readouterr().out
+        assert ("100% of 128 pairs get the other caption when their order is turned" in said) == bool(place)
+        assert ("100% of the answers are ties" in said) == bool(place)
+        assert len(chat.asked) == 2 * questions if place else questions + 128 <= len(chat.asked) < 1.5 * questions
+
+
+@pytest.mark.journey
+def test_a_coin_is_told_to_be_no_better_than_chance(workdir, capsys):
+    with ChatServer() as chat:
+        honest = chat.complete
+
+        def complete(body):
+            reply = honest(body)
+            coin = hashlib.sha256(str(sorted(body["messages"][-1]["content"].split())).encode()).digest()[0] % 2
+            turned = body["messages"][-1]["content"].rfind("a") % 2
+            reply["choices"][0]["message"]["content"] = f'("best_description": {1 + (coin ^ turned)})'
+            return reply
+
+        chat.complete = complete
+        name = run(workdir, backend="server", server__url=chat.url, both_orders=0.0)
+    assert "which is no better than chance" in capsys.readouterr().out
+    assert "questions decided as by the rules" in (workdir / "annotations" / f"{name}.html").read_text()
 
 
 @pytest.mark.journey

@@ -13,7 +13,9 @@ import numpy as np
 from motif_jax.annotation.annotator import Question, QuestionAnswer, batched
 from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, Prompted
 from motif_jax.annotation.cache import read_answers
+from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.section import AnnotateSection
+from motif_jax.console import print_line
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
@@ -23,10 +25,12 @@ from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import StageRun
 from motif_jax.system.files import read_array
 
 SHOWN = 30  # questions
+LEAST = 200  # questions that the rules decide as well, before it is said that a judge is at chance
 ASKED = 12  # questions in the report
 LINES = 4096  # of an answer cache, looked up at a time
 EXAMPLES = 8  # answers without a verdict
@@ -62,6 +66,7 @@ def write_page(
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
         evidence = _evidence(backend, questions, logs, top, label)
         figures += _figures(len(dataset), questions, logs, evidence)
+        figures += _beside_rules(backend, questions, label)
         details = _of_the_questions(backend.tie_margin, questions, label, top, evidence)
         most_asked = _most_asked(backend.tie_margin, questions, label, evidence)
     for other in filter(None, section.compare_with.split(",")):
@@ -124,6 +129,28 @@ def _figures(
     if evidence.mass < 1:
         figures.append((f"{evidence.mass:.0%}", "probability that the model answers with a verdict"))
     return figures
+
+
+def _beside_rules(backend: CaptionBackend, questions: Questions, label: np.ndarray) -> list[tuple[str, str]]:
+    """How often a language model agrees with the rules, where the game has some for its goal; warns of chance."""
+    goal = backend.section.goal
+    if backend.by_rules or not backend.is_model or not backend.texts.rules().rules or goal not in backend.texts.goals:
+        return []
+    rules = Lexicon(backend.texts, goal)
+    codes = to_codes(label, backend.tie_margin)
+    right = []
+    for number in np.flatnonzero(codes < Preference.TIE).tolist():
+        first, second = (rules.worth(text)[0] for text in questions.text(number))
+        right += [(second > first) == bool(codes[number])] if first != second else []
+    if not right:
+        return []
+    low, high = share_interval(float(np.mean(right)), len(right))
+    if len(right) >= LEAST and low <= 0.5:
+        print_line(
+            f"annotate: agrees with the rules in {np.mean(right):.0%} [{low:.0%}, {high:.0%}] of {len(right):,} "
+            "questions, which is no better than chance (--stage=check_judge)"
+        )
+    return [(f"{np.mean(right):.0%} [{low:.0%}, {high:.0%}]", f"of {len(right):,} questions decided as by the rules")]
 
 
 def _of_the_questions(
