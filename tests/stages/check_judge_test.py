@@ -99,13 +99,15 @@ def test_a_judge_of_another_name_is_checked_again(tmp_path):
 def test_no_two_questions_show_the_same_message(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
     questions = Questions(PairDataset(tmp_path / "dataset"), "msg")
-    chosen = choose(questions, 10_000, 0)
+    chosen = choose(questions, 10_000, 0, lambda question: False)
     shown = [text for question in chosen for text in question if text]
     assert len(shown) == len(set(shown))
     assert len(chosen) > 5
     asked = {frozenset(questions.text(number)) for number in range(len(questions))}
     assert {frozenset(question) for question in chosen} <= asked
-    assert choose(questions, 3, 0) == chosen[:3]
+    assert choose(questions, 3, 0, lambda question: False) == chosen[:3]
+    wanted = chosen[-1]
+    assert choose(questions, 2, 0, lambda question: question == wanted)[0] == wanted
 
 
 def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin_is_advised():

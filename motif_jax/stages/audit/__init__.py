@@ -41,7 +41,9 @@ class AuditSection:
         "", PATH, "workdir or checkpoints of a reward learnt with another seed; inversions count only if both have them"
     )
     second_judge: str = value(
-        "", Text(longest=4000), "a second opinion on captions: rules, or model:NAME, a model in this process that rates"
+        "",
+        Text(longest=4000, piece=255, between="/"),
+        "a second opinion on captions: rules, or model:NAME, a model in this process that rates",
     )
 
 

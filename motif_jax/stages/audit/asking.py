@@ -16,6 +16,7 @@ from motif_jax.annotation.asking import Answered, AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, is_by_rules, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
+from motif_jax.config.table import shown
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.files import write_json
@@ -92,7 +93,7 @@ def second_section(config: ConfigDict) -> AnnotateSection:
     first, named = config.annotate, config.audit.second_judge
     kind, _, model = named.partition(":")
     if named != RULES and (kind + ":" != MODEL or not model):
-        raise UserError(f"the second judge is rules or model:NAME, not {named!r} ({SECOND})")
+        raise UserError(f"the second judge is rules or model:NAME, not {shown(named)} ({SECOND})")
     judge = {"backend": "lexicon"} if named == RULES else {"backend": "model", "model": model, "mode": "rate"}
     same = {name: first[name] for name in ("goal", "lexicon", "system_role")}
     return AnnotateSection(**judge, **same)
@@ -105,7 +106,7 @@ def check_second(config: ConfigDict) -> None:
     first, second = config.annotate, second_section(config)
     alike = [(one.backend, one.model, one.mode) for one in (first, second)]
     if alike[0] == alike[1] or (named == RULES and is_by_rules(first)):
-        raise UserError(f"the judge {first.backend!r} is the second judge, {named!r}: name another ({SECOND})")
+        raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
     try:
         check_section(second, texts_of(config.env, second.lexicon))
     except UserError as error:

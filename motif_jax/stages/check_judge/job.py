@@ -31,8 +31,14 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
     section, limits = config.annotate, config.check_judge
     backend = make_backend(config)
     assert isinstance(backend, CaptionBackend)
-    asked = choose(Questions(PairDataset(workdir / "dataset"), section.captions), limits.questions, config.seed)
-    rules = _by_rules(backend, asked)
+    rules = _rules(backend)
+
+    def by_rules(question: Question) -> float:
+        """P(second is better), NaN without rules for the goal."""
+        return float(rules.answer(question).yes or 0.0) if rules else float("nan")
+
+    questions = Questions(PairDataset(workdir / "dataset"), section.captions)
+    asked = choose(questions, limits.questions, config.seed, lambda question: by_rules(question) in (0.0, 1.0))
     counts, started = AskingCounts(STAGE_NAME), time.monotonic()
     print_line(f"{STAGE_NAME}: {len(asked):,} questions of which no two show the same message")
     with contextlib.closing(open_judge(backend, section.cache_dir, counts, open_backend)) as asking:
@@ -46,7 +52,7 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         asking.ask([*asked, *(question.turned for question in asked if ordered)], take)
         judge = asking.annotator
     answers = [
-        Answer(one.first, str(one.second), found[one], 1 - found[one.turned] if ordered else found[one], rules[one])
+        Answer(one.first, str(one.second), found[one], 1 - found[one.turned] if ordered else found[one], by_rules(one))
         for one in asked
     ]
     figures = measure(answers, backend.tie_margin, ordered)
@@ -67,13 +73,12 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         raise UserError(f"this judge is not good enough: {problem}; to go on all the same: {FLAG}.anyway=True")
 
 
-def _by_rules(backend: CaptionBackend, asked: list[Question]) -> dict[Question, float]:
-    """P(second is better) by the rules of the game, NaN if it has none for this goal."""
+def _rules(backend: CaptionBackend) -> Lexicon | None:
+    """The rules of the game, if it has some for this goal."""
     try:
-        lexicon = Lexicon(backend.texts, backend.section.goal)
+        return Lexicon(backend.texts, backend.section.goal)
     except UserError:
-        return dict.fromkeys(asked, float("nan"))
-    return {question: float(answer.yes or 0.0) for question, answer in lexicon.answers(asked)}
+        return None
 
 
 def lines(trial: Trial) -> list[str]:

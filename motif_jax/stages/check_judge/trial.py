@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,15 +61,20 @@ def share(right: np.ndarray) -> Share:
     return Share(float(right.mean()), *share_interval(float(right.mean()), count), count)
 
 
-def choose(questions: Questions, most: int, seed: int) -> list[Question]:
-    """Draws questions of which no two show the same message; that of a moment without one may be shown again."""
+def choose(questions: Questions, most: int, seed: int, known: Callable[[Question], bool]) -> list[Question]:
+    """Draws questions of which no two show the same message; that of a moment without one may be shown again.
+
+    `known`: whether the rules decide a question. Half of those that are drawn are such, as far as there are enough.
+    """
+    drawn = np.random.default_rng([seed, 49]).permutation(len(questions)).tolist()
+    asked = [Question(*questions.text(number)) for number in drawn]
     chosen: list[Question] = []
     seen: set[str] = set()
-    for number in np.random.default_rng([seed, 49]).permutation(len(questions)).tolist():
-        captions = questions.text(number)
-        if len(chosen) < most and not seen & (shown := {one for one in captions if one}):
-            seen |= shown
-            chosen.append(Question(*captions))
+    for which, limit in (([one for one in asked if known(one)], most // 2), (asked, most)):
+        for question in which:
+            if len(chosen) < limit and not seen & (shown := {str(one) for one in question if one}):
+                seen |= shown
+                chosen.append(question)
     return chosen
 
 
