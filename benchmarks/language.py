@@ -21,6 +21,7 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from benchmarks.device import is_accelerated, matrix_product
+from benchmarks.judging import BEGIN, TEXTS, Judging
 from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.config.file import find_config, load
@@ -53,14 +54,17 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     seconds, rows = config.benchmark.seconds, Rows()
     training = Playing(config)
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
-        scoring = Scoring(Path(folder))
+        scoring, judging = Scoring(Path(folder)), Judging(Path(folder) / "judge")
         runs: dict[str, Callable[[], float]] = {
             "matrix_product": partial(matrix_product, "float32"),
             "packed": partial(scoring.rate, scoring.packed, seconds),
             "rows": partial(scoring.rate, scoring.one_per_name, seconds),
+            "judge": partial(scoring.rate, judging.shared, seconds),
+            "judge.whole": partial(scoring.rate, judging.whole, seconds),
         }
         if importlib.util.find_spec("transformers") and importlib.util.find_spec("torch") and not is_accelerated():
             runs["torch"] = partial(scoring.rate, scoring.in_torch(), seconds)
+            runs["judge.torch"] = partial(scoring.rate, judging.in_torch(), seconds)
         runs["games"] = partial(games_rate, config, seconds)
         runs["end_to_end"] = partial(training.run, STRETCH * seconds)
         rounds = take_turns(runs, config.benchmark.repeats)
@@ -76,6 +80,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         if name in rates:
             rows.add(f"language.score.{name}", rates[name], "states/s")
             rows.compare(f"language.score_over_{name}", rounds["packed"], rounds[name])
+    rows.add("judge.ratings", rates["judge"], "texts/s", beginning=BEGIN, tokens=judging.tokens, texts=TEXTS)
+    for name in ("whole", "torch"):
+        if f"judge.{name}" in rates:
+            rows.add(f"judge.ratings.{name}", rates[f"judge.{name}"], "texts/s")
+            rows.compare(f"judge.ratings_over_{name}", rounds["judge"], rounds[f"judge.{name}"])
     # Keys and values of a token of a prompt in all layers, in float32.
     cache = 2 * scoring.config.layers * scoring.config.kv_heads * scoring.config.head_size * 4
     rows.add("language.cache", cache, "bytes per token", layers=scoring.config.layers)
@@ -145,7 +154,7 @@ class Scoring:
         self._plain = jax.jit(self._score_rows)
 
     def rate(self, run: Callable[[], np.ndarray], seconds: float) -> float:
-        """States per second."""
+        """States, or texts, per second."""
         return rate_of(lambda: len(run()), seconds)
 
     def packed(self) -> np.ndarray:

@@ -15,7 +15,7 @@ from flax import nnx
 from small_dataset import MANY, random_pairs, write_dataset
 
 import benchmarks
-from benchmarks import device, games, language, offline, options, policy, questions
+from benchmarks import device, games, judging, language, offline, options, policy, questions
 from benchmarks.__main__ import arguments
 from motif_jax.stages.annotate import rounds
 from motif_jax.stages.benchmark import PARTS
@@ -114,6 +114,8 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     sizes = {"STRETCH": 1, "WIDTH": 32, "LAYERS": 1, "HEADS": 2, "PROMPT": 40, "STATES": 4, "GAMES": 4}
     for name, value in sizes.items():
         monkeypatch.setattr(language, name, value)
+    for name, value in {"WIDTH": 32, "LAYERS": 1, "HEADS": 2, "BEGIN": 20}.items():
+        monkeypatch.setattr(judging, name, value)
     monkeypatch.setattr(device, "MATRIX", 256)
     config = get_config("glam_quickstart.py", "goto_local,unread")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
@@ -124,7 +126,8 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     rows = {row.name: row for row in language.measure(config, tmp_path)}
     wanted = {
         "language.matrix_product", "language.score", "language.score.rows", "language.score_over_rows", "babyai.step",
-        "policy.end_to_end.language", "policy.share_of_limit.language", "language.cache",
+        "policy.end_to_end.language", "policy.share_of_limit.language", "language.cache", "judge.ratings",
+        "judge.ratings_over_whole",
     }  # fmt: skip
     assert rows.keys() >= wanted
     assert all(math.isfinite(row.value) for row in rows.values())
@@ -133,6 +136,9 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     assert 7 * rows["language.cache"].value == sum(array.nbytes for array in jax.tree.leaves(caches))
     for other in (scoring.one_per_name, *([scoring.in_torch()] if "language.score.torch" in rows else [])):
         np.testing.assert_allclose(scoring.packed(), other(), atol=1e-4)
+    judge = judging.Judging(tmp_path / "judge")
+    for other in (judge.whole, *([judge.in_torch()] if "judge.ratings.torch" in rows else [])):
+        np.testing.assert_allclose(judge.shared(), other(), atol=1e-4)
 
 
 @pytest.mark.slow
