@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend, is_by_rules
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
 from motif_jax.audit.examine import Evidence, Labels, Wholes
 from motif_jax.audit.figures import Figures
@@ -80,7 +81,7 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], sec
         labels=labelled,
         wholes=_wholes(config, texts, agent, chance),
         judge=judge,
-        soft=config.annotate.mode == "score" or config.annotate.samples > 1,
+        soft=config.annotate.mode in ("score", RATE) or config.annotate.samples > 1,
     )
 
 
@@ -235,6 +236,8 @@ def _wholes(
     for played in (agent, chance):
         if isinstance(played, str):
             return played
+    if config.annotate.mode == RATE and not is_by_rules(config.annotate):
+        return "a judge that rates single messages is not asked about whole episodes (--config.annotate.mode)"
     assert isinstance(agent, PlayedEpisodes)
     assert isinstance(chance, PlayedEpisodes)
     if agent is chance:
