@@ -5,6 +5,7 @@ import pytest
 from conftest import get_config
 from own_models import write_own
 
+from motif_jax.annotation import backends
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.own_model import LEAST, OwnModel
 from motif_jax.annotation.prompts import make_prompt
@@ -14,6 +15,7 @@ from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.stages import annotate
 from motif_jax.structs import UserError
+from motif_jax.system.shared_lines import slug
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -120,3 +122,16 @@ def test_a_model_that_cannot_be_asked_so_is_refused(tmp_path, name, prompt, said
     write_own(name, tmp_path)
     with pytest.raises(UserError, match=said):
         make_backend(annotate.STAGE.view(config_of(model=str(tmp_path), prompt=prompt))).open()
+
+
+@pytest.mark.parametrize(("mode", "prompt", "small", "label"), [
+    ("rate", "auto", True, "model_msg_defaultgoal_rate"),
+    ("score", "auto", True, "model_msg_defaultgoal_examples_score"),
+    ("score", "auto", False, "model_msg_defaultgoal_default_score"),
+    ("score", "reworded", True, "model_msg_defaultgoal_reworded_score"),
+])  # fmt: skip
+def test_small_models_get_examples_unless_a_prompt_is_named(tmp_path, monkeypatch, mode, prompt, small, label):
+    write_own("qwen3", tmp_path / "model")
+    monkeypatch.setattr(backends, "SMALL", 10**9 if small else 10)
+    section = annotate.STAGE.view(config_of(model=str(tmp_path / "model"), mode=mode, prompt=prompt)).annotate
+    assert backends.Model.label(section).removeprefix(slug(str(tmp_path)) + "_") == label
