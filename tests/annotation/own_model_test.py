@@ -1,5 +1,7 @@
 """A judge in this process: verdicts of a language model, scored or written; what it cannot do is said first."""
 
+import functools
+
 import numpy as np
 import pytest
 from conftest import get_config
@@ -104,11 +106,16 @@ ASKED = [Question(first, second) for first in FIRST for second in SECOND]
 AGAIN = "\n[asked again] "
 
 
-def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
+@functools.cache
+def few_words(positions):
     """A model with few words, so that some of its random texts have a verdict."""
     tokeniser = WordTokeniser.from_texts(WORDS)
     config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=positions)
-    language = Language(make_language_model(config, seed=1), tokeniser)
+    return Language(make_language_model(config, seed=1), tokeniser)
+
+
+def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
+    language = few_words(positions)
     template = make_prompt(texts(), "reason", "gold", "default", file, one=one)
     return OwnReasons(language, template, STOPS, Sampling(temperature, 1.0, -1, 24), seed, "tiny"), language, template
 
