@@ -242,7 +242,6 @@ def test_the_format_of_conversations_can_be_named(tmp_path):
     assert isinstance(judge, OwnReasons)
     assert judge._chat is CHATML
     assert backend.metadata() == make_backend(annotate.STAGE.view(config_of(**values))).metadata() | {"chat": "chatml"}
-    with pytest.raises(UserError, match="chat_format"):
-        config_of(chat_format="unheard of", **values) and annotate.STAGE.view(
-            config_of(chat_format="unheard of", **values)
-        )
+    for strange in ("jinja", ""):
+        with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
+            annotate.STAGE.view(config_of(chat_format=strange, **values))
