@@ -35,12 +35,14 @@ from motif_jax.annotation.vllm_engine import check_vllm
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.texts import Texts
+from motif_jax.language.chat import FORMATS
 from motif_jax.language.config import locate_model, model_bytes
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 from motif_jax.system.shared_lines import slug
 
 FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
+CHAT_FLAG, AUTO = "--config.annotate.chat_format", "auto"  # auto: the model's own format
 SMALL = 4e9  # bytes of a model that needs examples: a billion parameters or two
 TAKEN = {  # names of other facts of shards and caches
     "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
@@ -227,12 +229,14 @@ class Prompted(CaptionBackend):
 
 
 class Model(Prompted):
-    """`model`: a language model in this process, by our own scoring; see own_model.py."""
+    """`model`: a language model in this process; see own_model.py, and own_reasons.py for mode reason."""
 
     in_process = uses_jax = continues = True
 
     def metadata(self) -> dict[str, Any]:
-        return super().metadata() | ({} if self.rates else {"orders": "log-odds"})
+        section = self.section
+        orders = {"orders": "log-odds"} if section.mode == "score" else {}
+        return super().metadata() | orders | ({} if section.chat_format == AUTO else {"chat": section.chat_format})
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
@@ -243,11 +247,6 @@ class Model(Prompted):
         return super().prompt_of(section)
 
     def check(self) -> None:
-        if self.section.mode == "reason":
-            raise UserError(
-                "a model in this process is asked in mode score or rate, where no analysis is written "
-                "(--config.annotate.mode=rate); for analyses use a server"
-            )
         if not self.section.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
         super().check()
@@ -255,28 +254,31 @@ class Model(Prompted):
 
     @property
     def both_orders(self) -> float:
-        return 0.0  # each answer is of both
+        return super().both_orders if self.section.mode == "reason" else 0.0  # in mode score each answer is of both
 
     def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
         from motif_jax.annotation.own_model import OwnModel
+        from motif_jax.annotation.own_reasons import OwnReasons
         from motif_jax.language.loaded import load_language
 
         try:
             language = load_language(self.section.model)
         except UserError as error:
             raise UserError(f"{error} ({MODEL_FLAG})") from error
-        chat = None if template.ending else language.chat_format
-        if language.config.is_encoder_decoder or not (chat or template.ending):
-            what = (
-                "is an encoder-decoder"
-                if language.config.is_encoder_decoder
-                else "has no known format of conversations"
-            )
+        if language.config.is_encoder_decoder:
+            raise UserError(f"{self.section.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
+        named, name = FORMATS.get(self.section.chat_format), locate_model(self.section.model).name
+        chat = None if template.ending else named or language.chat_format
+        if not (chat or template.ending):
             raise UserError(
-                f"{self.section.model!r} {what}: choose another model, or a text to continue ({MODEL_FLAG}, "
-                "--config.annotate.prompt=examples)"
+                f"{self.section.model!r} has no known format of conversations: name one ({CHAT_FLAG}="
+                f"{', '.join(FORMATS)}), or choose a text to continue (--config.annotate.mode=score, "
+                f".prompt=examples), or another model ({MODEL_FLAG})"
             )
-        return OwnModel(language, template, chat, locate_model(self.section.model).name)
+        if sampling is None:
+            return OwnModel(language, template, chat, name)
+        assert chat, "a text to continue has no mode reason"
+        return OwnReasons(language, template, chat, sampling, self.seed, name)
 
 
 class Vllm(Prompted):

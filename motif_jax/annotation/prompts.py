@@ -137,6 +137,11 @@ def make_prompt(
     fields, answers, examples = _read(path)
     if mode == "rate" and "rate" not in fields:
         mode = "score"  # the same question
+    if mode == "reason" and fields.get("ending"):
+        raise UserError(
+            f"prompt file {str(path)!r} has an `ending`, so it is a text to continue, in which no analysis is written "
+            "(--config.annotate.mode=rate or score, --config.annotate.prompt, .prompt_file)"
+        )
     needed = ["captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])]
     for name in needed:
         if not fields.get(name):

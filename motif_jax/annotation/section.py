@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from motif_jax.annotation.prompts import MODES, VERSIONS
 from motif_jax.config.table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Text, Whole, value
+from motif_jax.language.chat import FORMATS
 from motif_jax.preferences.questions import KINDS
 
 ROOM = "motif_jax.annotation.backends"
@@ -72,6 +73,12 @@ class Annotate:
     system_role: bool = value(
         True, Flag(), "False for models whose chat template does not have a system role", decides=True
     )
+    chat_format: str = value(
+        "auto",
+        Text(("auto", *FORMATS)),
+        "backend model: format of its conversations; auto: recognised by the marks in its chat template",
+        decides=True,
+    )
     captions: str = value(
         "msg", Text(KINDS), "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger", decides=True
     )
@@ -114,7 +121,7 @@ class SamplingSection:
 
     temperature: float = value(0.1, Number(0, 1000), "temperature", decides=True)
     top_p: float = value(0.95, Number(0, 1, above=True), "probability mass to draw tokens from", decides=True)
-    top_k: int = value(50, Whole(-1), "number of tokens to draw from; vllm only; -1: all", decides=True)
+    top_k: int = value(50, Whole(-1), "number of tokens to draw from; vllm and model only; -1: all", decides=True)
     max_tokens: int = value(
         1024,
         Whole(1, 10_000_000),

@@ -73,6 +73,11 @@ class ChatFormat(NamedTuple):
         """The tokens of a conversation; marks in the contents of messages are plain characters."""
         return tokeniser.encode_pieces(self.pieces(messages, answer))
 
+    def end(self, tokeniser: Tokeniser) -> list[int]:
+        """The mark after the assistant's messages; [] if the tokeniser has none."""
+        mark = tokeniser.encode_pieces([self.around[ASSISTANT][1].strip()])
+        return mark if len(mark) == 1 else []
+
 
 def _same(before: str, after: str) -> dict[str, tuple[str, str]]:
     """The texts around messages, where {} is the role."""

@@ -60,13 +60,13 @@ class Language:
         self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self.graph, params), *inputs).log_probs)
 
     def score(
-        self, contexts: Sequence[str], choices: Sequence[str] | Sequence[Sequence[str]], special_tokens: bool = False,
-        marks: bool = False,
+        self, contexts: Sequence[str] | Sequence[list[int]], choices: Sequence[str] | Sequence[Sequence[str]],
+        special_tokens: bool = False, marks: bool = False,
     ) -> np.ndarray:  # fmt: skip
         """Log-probabilities of choices: sums over their tokens, not normalised by length.
 
         Args:
-          contexts: B texts.
+          contexts: B texts, or their tokens.
           choices: C texts for all contexts, or one list per context. Contexts and choices are tokenised separately.
           special_tokens: put the tokeniser's special tokens around contexts.
           marks: read names such as <|im_end|> in contexts as the tokens that they name. Use it only for contexts
@@ -128,18 +128,43 @@ class Language:
         rows = self._texts.encode(contexts, special, marks)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
         self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams, length_penalty)
-        may = self._may_generate(allowed)
-        stops = no_limits(self.config.vocabulary, 0, self.config.ends).stops
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
+        written = self.generate_tokens(
+            rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
+            length_penalty=length_penalty, allowed=allowed, starts=starts, shift=shift, shift_arguments=shift_arguments,
+        )  # fmt: skip
+        return [self.tokeniser.decode(tokens) for tokens in written]
+
+    def generate_tokens(
+        self, rows: Sequence[list[int]], max_tokens: int, keys: jax.Array, sampling: TokenSampling, *,
+        ends: Sequence[int] = (), beams: int = 1, length_penalty: float = 0.0, allowed: Iterable[int] | None = None,
+        starts: Sequence[Sequence[int]] | None = None, shift: AddToLogits | None = None, shift_arguments: Any = (),
+    ) -> list[list[int]]:  # fmt: skip
+        """Continues texts that are given as tokens, such as conversations; values are not checked as in `generate`.
+
+        Args:
+          rows: the tokens of B texts.
+          keys: random keys, one per text. [B]
+          sampling: numbers for all texts.
+          ends: tokens that end a continuation, beside those of the model.
+          starts: tokens with which the continuations begin, one list per text.
+
+        Returns:
+          The tokens of the continuations, without those that ended them.
+        """
+        may = self._may_generate(allowed)
+        ends = (*self.config.ends, *ends)
+        stops = no_limits(self.config.vocabulary, 0, ends).stops
         run = self._program(max_tokens, beams, shift)
-        found: list[str] = [""] * len(rows)
+        sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
+        starts = [[]] * len(rows) if starts is None else starts
+        found: list[list[int]] = [[]] * len(rows)
         for chunk in self._texts.chunks(rows, max_tokens):
             forced = np.full((len(chunk), max_tokens), FREE, np.int32)
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
             filled = jnp.asarray(self._texts.fill(forced, len(chunk)))
             limits = TokenLimits(may, stops, filled, jnp.int32(max(self.config.pad, 0)))
-            sampling = TokenSampling(jnp.float32(temperature), jnp.int32(top_k), jnp.float32(top_p))
             chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
             padded = self._texts.pad([rows[row] for row in chunk])
             answer = run(
@@ -147,8 +172,7 @@ class Language:
             )
             for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
                 said = tokens[:length].tolist()
-                said = said[:-1] if said and said[-1] in self.config.ends else said
-                found[row] = self.tokeniser.decode(said)
+                found[row] = said[:-1] if said and said[-1] in ends else said
         return found
 
     def save(self, directory: str | Path) -> None:

@@ -24,9 +24,17 @@ class TextBatches(NamedTuple):
     mesh: Mesh
     batch_size: int  # maximum number of rows
 
-    def encode(self, contexts: Sequence[str], special_tokens: bool, marks: bool = False) -> list[list[int]]:
-        """The tokens of contexts, see `Tokeniser.encode`; raises UserError for a context without tokens."""
-        rows = [self.tokeniser.encode(context, special_tokens, marks) for context in contexts]
+    def encode(
+        self, contexts: Sequence[str] | Sequence[list[int]], special_tokens: bool, marks: bool = False
+    ) -> list[list[int]]:
+        """The tokens of contexts, see `Tokeniser.encode`; raises UserError for a context without tokens.
+
+        Contexts that are tokens already stay as they are.
+        """
+        rows = [
+            self.tokeniser.encode(context, special_tokens, marks) if isinstance(context, str) else context
+            for context in contexts
+        ]
         for number, row in enumerate(rows):
             if not row:
                 raise UserError(f"context {number} has no tokens, but a language model needs at least one")

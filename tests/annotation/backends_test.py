@@ -138,9 +138,9 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
     changed = {
         "model": "other", "mode": "score" if mode == "reason" else "reason", "goal": "gold", "prompt": "reworded",
         "prompt_file": str(tmp_path / "own.toml"), "lexicon": str(tmp_path / "rules.toml"), "samples": 3,
-        "rules_temperature": 3.0, "system_role": False, "sampling.temperature": 0.7, "sampling.top_p": 0.5,
-        "sampling.top_k": 7, "sampling.max_tokens": 77, "vllm.dtype": "half", "vllm.quantization": "fp8",
-        "vllm.extra": '{"a": 1}', "server.extra": '{"a": 1}', "server.prefill": True,
+        "rules_temperature": 3.0, "system_role": False, "chat_format": "llama3", "sampling.temperature": 0.7,
+        "sampling.top_p": 0.5, "sampling.top_k": 7, "sampling.max_tokens": 77, "vllm.dtype": "half",
+        "vllm.quantization": "fp8", "vllm.extra": '{"a": 1}', "server.extra": '{"a": 1}', "server.prefill": True,
     }  # fmt: skip
     deciding = {name for name, value in TABLES["annotate"].items() if value.decides} - LABELLING
     assert changed.keys() == deciding
@@ -154,7 +154,7 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
         section = name.partition(".")[0]
         without_effect = {
             "vllm": backend != "vllm", "server": backend not in ("server", "judge"), "lexicon": not before.by_rules,
-            "sampling": mode == "score", "rules_temperature": True,
+            "sampling": mode == "score", "rules_temperature": True, "chat_format": backend != "model",
         }.get(section, False)  # fmt: skip
         if backend == "lexicon":
             without_effect = name not in OF_RULES

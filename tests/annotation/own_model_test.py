@@ -1,4 +1,6 @@
-"""A judge in this process: verdicts of a language model, in both orders; what it cannot do is said first."""
+"""A judge in this process: verdicts of a language model, scored or written; what it cannot do is said first."""
+
+import functools
 
 import numpy as np
 import pytest
@@ -6,10 +8,13 @@ from conftest import get_config
 from own_models import write_own
 
 from motif_jax.annotation import backends
-from motif_jax.annotation.annotator import PAUSE, Question
+from motif_jax.annotation.annotator import PAUSE, Question, Sampling
+from motif_jax.annotation.asking import Sampled
 from motif_jax.annotation.own_model import LEAST, OwnModel
+from motif_jax.annotation.own_reasons import OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import texts_of
+from motif_jax.language.chat import CHATML, ChatFormat
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
@@ -91,6 +96,111 @@ def test_a_tokeniser_without_digits_is_refused():
         OwnModel(language, make_prompt(texts(), "score", "gold", "examples"), None, "tiny")
 
 
+# ---- mode reason
+
+WORDS = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
+STOPS = ChatFormat("stops", {"system": ("", ""), "user": ("", ""), "assistant": ("", "stop")}, ())
+FIRST, SECOND = (
+    ("a", "You", "find", "gold", "a a", "b b", ". .", "find find", ""),
+    ("b", ".", "a b", "b a", "gold gold"),
+)
+ASKED = [Question(first, second) for first in FIRST for second in SECOND]
+AGAIN = "\n[asked again] "
+
+
+@functools.cache
+def few_words(positions):
+    """A model with few words, so that some of its random texts have a verdict."""
+    tokeniser = WordTokeniser.from_texts(WORDS)
+    config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=positions)
+    return Language(make_language_model(config, seed=1), tokeniser)
+
+
+def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
+    language = few_words(positions)
+    template = make_prompt(texts(), "reason", "gold", "default", file, one=one)
+    return OwnReasons(language, template, STOPS, Sampling(temperature, 1.0, -1, 24), seed, "tiny"), language, template
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_an_analysis_is_written_and_a_missing_verdict_is_the_most_probable_one(one, monkeypatch):
+    judge, language, template = make_reasons(one=one)
+    texts, generate = [], language.generate_tokens
+
+    def spy(*args, **options):
+        texts.extend(found := generate(*args, **options))
+        return found
+
+    monkeypatch.setattr(language, "generate_tokens", spy)
+    asked = [*map(Question, FIRST)] if one else ASKED
+    found = dict(judge.answers([*asked[:2], PAUSE, *asked[2:]]))
+    assert [*found] == asked
+    kinds = set()
+    for (question, answer), text in zip(found.items(), texts, strict=True):
+        analysis, _, verdict = answer.said.partition(AGAIN)
+        assert analysis == language.tokeniser.decode(text)
+        assert "stop" not in analysis.split()  # it ends the assistant's messages of this format
+        talk = template.messages(question)
+        row, written = STOPS.encode(language.tokeniser, talk), min(24, len(text) + 1)  # with the end
+        kinds.add(bool(verdict))
+        if not verdict:
+            assert answer.yes == template.read(analysis) is not None
+            assert (answer.prompt_tokens, answer.output_tokens) == (len(row), written)
+            continue
+        assert template.read(analysis) is None
+        again = STOPS.encode(language.tokeniser, template.again(talk, analysis))
+        best = language.score([again], template.verdicts)[0].argmax()
+        assert (verdict, answer.yes) == (template.verdicts[best], template.read(verdict))
+        assert answer.yes is not None
+        assert answer.prompt_tokens == len(row) + len(again)
+        assert answer.output_tokens == written + len(language.tokeniser.encode(verdict))
+    assert one or kinds == {True, False}
+
+
+def test_samples_differ_and_are_the_same_in_another_run_in_any_order():
+    def first(seed=0, asked=ASKED, **values):
+        return {question: answer.said for question, answer in make_reasons(seed, **values)[0].answers(asked)}
+
+    found = first()
+    assert first(asked=[*ASKED[::-1][:4], PAUSE, *ASKED[::-1][4:]]) == found
+    assert first(1) != found
+    assert first(1, temperature=0.0) == first(0, temperature=0.0)
+    twice = [answer.said for _, answer in make_reasons()[0].answers([one for one in ASKED for _ in range(2)])]
+    assert twice[::2] == [*found.values()]
+    same = [one for one, other in zip(twice[::2], twice[1::2], strict=True) if one == other]
+    assert len(same) < len(ASKED) / 4  # which are of a word or two
+    means = [dict(Sampled(make_reasons()[0], 4).answers(ASKED)) for _ in range(2)]
+    assert means[0] == means[1]
+    assert any(answer.yes not in (0, 0.5, 1) for answer in means[0].values())
+
+
+def test_a_prompt_with_patterns_for_its_verdict_is_answered_in_words_again(tmp_path):
+    file = tmp_path / "own.toml"
+    lines = ["reason = 'a {goal}'", "captions = '{first} or {second}'", "retry = 'b'", "answers.first = 'gold {1,9}b'",
+             "answers.second = 'gold {1,9}a'"]  # fmt: skip
+    file.write_text("\n".join(lines))
+    found = [dict(make_reasons(file=str(file))[0].answers(ASKED)) for _ in range(2)]
+    assert found[0] == found[1]
+    again = [answer.said.partition(AGAIN)[2] for answer in found[0].values() if AGAIN in answer.said]
+    assert len({*again}) > 1  # which are not of a list
+
+
+def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_is_opened():
+    with pytest.raises(UserError, match=r"and its answer up to 24, but the model 'tiny' reads at most 99 .*max_tokens"):
+        make_reasons(positions=99)
+    judge, language, template = make_reasons()
+    shortest = len(STOPS.encode(language.tokeniser, template.messages(Question("", ""))))
+    judge = make_reasons(positions=shortest + 24 + 2)[0]
+    found = [answer for _, answer in judge.answers([Question("a", "b")] * 9)]  # too short to be asked again
+    assert any(answer.yes is None for answer in found)
+    assert not any(AGAIN in answer.said for answer in found)
+    with pytest.raises(UserError, match=r"--config.annotate.sampling.max_tokens, --config.annotate.model"):
+        list(judge.answers([Question("a a a", "b")]))
+
+
+# ---- values that cannot work
+
+
 def config_of(**values):
     config = get_config("quickstart.py")
     config.annotate.update({"backend": "model", "mode": "score", "prompt": "examples"} | values)
@@ -98,7 +208,7 @@ def config_of(**values):
 
 
 @pytest.mark.parametrize(("values", "said"), [
-    ({"mode": "reason"}, "is asked in mode score"),
+    ({"mode": "reason"}, "it is a text to continue, in which no analysis is written .*mode=rate or score"),
     ({"model": ""}, "name a directory, a GGUF file, or smollm2"),
     ({"model": "/nothing.gguf"}, "there is no file '/nothing.gguf'"),
     ({"model": "/nothing"}, "there is no directory '/nothing'"),
@@ -112,7 +222,7 @@ def test_what_cannot_work_is_refused_before_anything_is_loaded(values, said):
 @pytest.mark.parametrize(
     ("name", "prompt", "said"),
     [
-        ("qwen3", "default", "has no known format of conversations"),
+        ("qwen3", "default", "has no known format of conversations: name one .--config.annotate.chat_format=chatml, "),
         ("t5", "examples", "is an encoder-decoder"),
     ],
 )
@@ -122,6 +232,21 @@ def test_a_model_that_cannot_be_asked_so_is_refused(tmp_path, name, prompt, said
     write_own(name, tmp_path)
     with pytest.raises(UserError, match=said):
         make_backend(annotate.STAGE.view(config_of(model=str(tmp_path), prompt=prompt))).open()
+
+
+def test_the_format_of_conversations_can_be_named(tmp_path):
+    from motif_jax.stages.annotate.setup import make_backend
+
+    write_own("qwen3", tmp_path)
+    values = {"model": str(tmp_path), "mode": "reason", "prompt": "default"}
+    backend = make_backend(annotate.STAGE.view(config_of(chat_format="chatml", **values)))
+    judge = backend.open()
+    assert isinstance(judge, OwnReasons)
+    assert judge._chat is CHATML
+    assert backend.metadata() == make_backend(annotate.STAGE.view(config_of(**values))).metadata() | {"chat": "chatml"}
+    for strange in ("jinja", ""):
+        with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
+            annotate.STAGE.view(config_of(chat_format=strange, **values))
 
 
 @pytest.mark.parametrize(("mode", "prompt", "small", "label"), [

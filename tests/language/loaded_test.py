@@ -66,6 +66,7 @@ def test_choices_are_scored_whatever_the_batch(name, models):
     np.testing.assert_allclose(other[2, :3], found[2, 3:], rtol=1e-5)
     assert np.isneginf(other).sum(1).tolist() == [0, 4, 3, 5]
     assert models[name].score([], ACTIONS).shape == (0, 6)
+    assert (models[name].score([*map(TOKENISER.encode, CONTEXTS)], ACTIONS) == found).all()  # contexts as tokens
 
 
 def test_texts_are_generated_and_limits_hold(models):
