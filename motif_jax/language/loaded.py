@@ -18,12 +18,14 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from motif_jax.devices.mesh import make_mesh, place, replicate, shard
+from motif_jax.files import write_whole
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.config import LanguageConfig, locate_model
 from motif_jax.language.generation import FREE, Generated, TokenLimits, TokenSampling, generate, no_limits
 from motif_jax.language.hub import (
+    TEMPLATE,
     check_size,
     read_chat_format,
     read_language_model,
@@ -176,10 +178,12 @@ class Language:
         return found
 
     def save(self, directory: str | Path) -> None:
-        """Writes model and tokeniser to a new directory, for `load_language` and transformers."""
+        """Writes model, tokeniser and format of conversations to a new directory, for `load_language` and others."""
         directory = Path(directory)
         model = nnx.merge(self.graph, jax.tree.map(np.asarray, self.params))
         write_tokeniser(directory, self.tokeniser)
+        if chat := self.chat_format:
+            write_whole(directory / TEMPLATE, lambda file: file.write(chat.template.encode()))
         write_language_model(directory, merge_low_rank(model))
 
     # ---- generation

@@ -1,7 +1,8 @@
-"""The real vLLM, with a tiny model: `bash launch/test.sh --with-vllm` installs it and runs these."""
+"""The real vLLM, with SmolLM2: `bash launch/test.sh --with-vllm` installs both and runs these."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -15,17 +16,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_chat_model
 from conftest import ROOT, get_config
-from nethack_texts import NETHACK
-from small_dataset import random_pairs, write_dataset
+from scipy.special import expit, logit
+from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.prompts import make_prompt
+from motif_jax.language.config import SMOLLM2, locate_model
+from motif_jax.language.loaded import load_language
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import annotate
+from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_lines
 
@@ -41,14 +43,18 @@ SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+KV_CACHE = 256 << 20  # bytes; SmolLM2 needs 45 KiB per token
 ENGINE = {
     "enforce_eager": True,
     "max_num_seqs": 64,
     "block_size": 32,  # so that prefixes of some hundred tokens are found again
     "max_num_batched_tokens": 16384,
-    "kv_cache_memory_bytes": 128 << 20,
+    "kv_cache_memory_bytes": KV_CACHE,
     "distributed_executor_backend": "uni",
 }
+THINGS = ("grid bug", "hill orc", "gnome lord", "floating eye", "soldier ant")
+SENTENCES = ("You kill the {}!", "The {} bites!", "You miss the {}.", "You see here a {} corpse.", "You hear a {}.")
+CAPTIONS = [*EVENTS, *(sentence.format(thing) for sentence in SENTENCES for thing in THINGS)]  # 35: 595 questions
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,7 +64,14 @@ def settings():
 
 @pytest.fixture(scope="session")
 def model(settings, tmp_path_factory) -> Path:
-    return tiny_chat_model.make(tmp_path_factory.mktemp("models") / "tiny-chat")
+    """SmolLM2 in the Hugging Face layout, which vLLM reads."""
+    try:
+        locate_model(SMOLLM2)
+    except UserError as error:
+        pytest.skip(str(error))
+    directory = tmp_path_factory.mktemp("models") / "small"
+    load_language(SMOLLM2, num_devices=1).save(directory)
+    return directory
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +82,9 @@ def server(model, tmp_path_factory):
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log.txt"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", "float32"]
-    command += ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--api-key", "open-sesame"]
+    command += ["--served-model-name", "small", "--host", "127.0.0.1", "--port", str(port), "--api-key", "open-sesame"]
     command += ["--max-model-len", "4096", "--enforce-eager", "--block-size", "32"]
-    command += ["--kv-cache-memory-bytes", str(128 << 20)]
+    command += ["--kv-cache-memory-bytes", str(KV_CACHE)]
     with open(log, "w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT)
     try:
@@ -89,10 +102,10 @@ def server(model, tmp_path_factory):
 
 
 def make_config(tmp_path: Path, **values):
-    """For the tiny model, on a CPU, with these values."""
+    """For SmolLM2 on a CPU, with these values."""
     config = get_config()
     config.annotate.update(cache_dir=str(tmp_path / "answers"), goal="gold")
-    config.annotate.sampling.max_tokens = 48
+    config.annotate.sampling.max_tokens = 16
     config.annotate.vllm.update(dtype="float32", extra=json.dumps(ENGINE))
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
     annotate.check(annotate.STAGE.view(config))
@@ -113,36 +126,30 @@ def probabilities(dataset: PairDataset, name: str) -> np.ndarray:
     return np.load(annotation_folder(dataset.path, name) / "prob.npy")
 
 
-def by_transformers(model: Path, dataset: PairDataset) -> np.ndarray:
-    """P(second is better) of every pair, by one plain forward pass per pair and order. [N]"""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    prompt = make_prompt(NETHACK, "score", "gold", "default")
-
-    def ask(first: str, second: str) -> float:
-        messages = [*prompt.messages(Question(first, second)), {"role": "assistant", "content": "("}]
-        text = tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
-        with torch.no_grad():
-            logits = network(**tokenizer(text, return_tensors="pt", add_special_tokens=False)).logits[0, -1].double()
-        p = torch.softmax(logits, -1)
-        found = [sum(float(p[tokenizer.encode(f"({space}{digit}")[1]]) for space in ("", " ")) for digit in "120"]
-        return (found[1] + found[2] / 2) / sum(found)
-
-    questions = Questions(dataset, "msg")
-    label = np.array([(ask(a, b) + 1 - ask(b, a)) / 2 for a, b in map(questions.text, range(len(questions)))])
-    pairs = np.where(questions.turned, 1 - label[questions.of_pair], label[questions.of_pair])
-    return np.where(questions.of_pair < 0, 0.5, pairs)
+def test_labels_are_those_of_the_judge_in_this_process(model, tmp_path, monkeypatch):
+    questions = [Question(*pair) for pair in itertools.islice(itertools.combinations(CAPTIONS, 2), 500)]
+    values = {"model": str(model), "mode": "score", "prompt": "default"}
+    configs = [make_config(tmp_path, backend=backend, **values) for backend in ("model", "vllm")]
+    ours, theirs = (make_backend(annotate.STAGE.view(config)).open() for config in configs)
+    kept, read = [], ours._next
+    monkeypatch.setattr(ours, "_next", lambda rows: kept.append(read(rows)) or kept[-1])
+    labels = np.array([answer.yes for _, answer in ours.answers(questions)])
+    first, second, neither = np.concatenate([np.exp(found).reshape(2, -1, 3) for found in kept], 1).transpose(2, 0, 1)
+    z = np.log(second + neither / 2) - np.log(first + neither / 2)  # of each order. [2, 500]
+    asked = [*questions, *(question.turned for question in questions)]
+    their_z = logit([answer.yes for _, answer in theirs.answers(asked)]).reshape(2, -1)
+    their_labels = expit((their_z[0] - their_z[1]) / 2)
+    np.testing.assert_allclose(their_z, z, atol=3e-4)  # measured: 3e-5
+    np.testing.assert_allclose(their_labels, labels, atol=1e-4)  # measured: 6e-6
+    assert np.mean((their_labels > 0.5) == (labels > 0.5)) > 0.99  # measured: all
+    assert np.ptp(labels) > 0.01
 
 
-def test_scores_are_those_of_transformers_in_process_and_behind_a_server(model, server, tmp_path, monkeypatch):
+def test_a_server_gives_the_same_scores_as_the_engine_in_this_process(model, server, tmp_path, monkeypatch):
     dataset, name = run(tmp_path, backend="vllm", model=str(model), mode="score", tie_margin=0.001)
-    assert name == "tiny-chat_msg_gold_default_score"
-    expected = by_transformers(model, dataset)
+    assert name == "small_msg_gold_default_score"
+    expected = probabilities(dataset, name)
     assert np.ptp(expected) > 0.01
-    np.testing.assert_allclose(probabilities(dataset, name), expected, atol=1e-4)
     codes = dataset.preference(name)
     assert set(np.unique(codes)) == {0, 1, 2}
     record = json.loads((annotation_folder(dataset.path, name) / "merged.json").read_text())
@@ -153,7 +160,7 @@ def test_scores_are_those_of_transformers_in_process_and_behind_a_server(model, 
 
     monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
     values = {"mode": "score", "tie_margin": 0.001, "server__url": server, "server__prefill": True}
-    dataset, served = run(tmp_path, backend="server", model="tiny", custom_name="served", **values)
+    dataset, served = run(tmp_path, backend="server", model="small", custom_name="served", **values)
     # The server shows only the 20 likeliest tokens, so rare spellings of a verdict are missing.
     np.testing.assert_allclose(probabilities(dataset, served), expected, atol=5e-3)
 
@@ -172,7 +179,7 @@ def test_the_server_is_asked_with_its_key(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
     dataset, name = run(tmp_path, **values)  # the only model it has
     assert not (dataset.preference(name) == Preference.UNKNOWN).any()
-    with pytest.raises(UserError, match=r"has no model 'huge': it has tiny \(--config.annotate.model\)"):
+    with pytest.raises(UserError, match=r"has no model 'huge': it has small \(--config.annotate.model\)"):
         run(tmp_path, model="huge", **values)
     monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-barley")
     with pytest.raises(UserError, match=r"the key was refused .*key_variable"):
@@ -187,7 +194,7 @@ def test_what_a_model_cannot_do_is_one_sentence(model, tmp_path):
     # One question that is longer than the context leaves its own pairs unknown, and nothing else.
     (tmp_path / "long").mkdir()
     write_dataset(tmp_path / "long/dataset", [("You die...", "Q#z" * 80), *random_pairs(20)])
-    config = make_config(tmp_path / "long", backend="vllm", model=str(model), vllm__max_model_len=740, mode="score")
+    config = make_config(tmp_path / "long", backend="vllm", model=str(model), vllm__max_model_len=360, mode="score")
     annotate.run(annotate.STAGE.view(config), tmp_path / "long")
     codes = PairDataset(tmp_path / "long/dataset").preference(annotate.label_name(config.annotate))
     assert (codes == Preference.UNKNOWN).tolist() == [True] + [False] * 20
@@ -207,21 +214,21 @@ def test_an_agent_trains_while_the_server_is_asked_about_what_it_meets(kind, mod
     monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
     config = get_config("oni_quickstart.py", f"reward_free,{kind}")
     config.env.max_episode_steps = 60
-    config.annotate.update(backend="server", model="tiny", cache_dir=str(tmp_path / "answers"))
-    config.annotate.server.url = server
-    config.annotate.sampling.max_tokens = 48
-    config.policy.online.labels_per_1000_steps = 50.0
+    config.annotate.update(backend="server", model="small", cache_dir=str(tmp_path / "answers"))
+    config.annotate.mode = "score"  # one token per answer, and few in flight: some come before the training ends
+    config.annotate.server.update(url=server, prefill=True, in_flight=8)
+    config.policy.online.labels_per_1000_steps = 10.0
     config.policy.online.lessons_early = 1
     config.policy.update(
         num_workers=1, games_per_worker=8, rollout_length=8, batch_size=64, warmup_steps=0, tensorboard=False,
-        train_for_seconds=0.0, train_for_env_steps=6400, save_every_s=1e6,
+        train_for_seconds=0.0, train_for_env_steps=32_000, save_every_s=1e6,
     )  # fmt: skip
     train_policy.check(config)
     train_policy.run(config, tmp_path / "run")
     last = list(read_lines(tmp_path / "run/policy/metrics.jsonl"))[-1]
     opinions = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))
-    assert last["env_steps"] == 6400
+    assert last["env_steps"] == 32_000
     assert last["reward/online_failures"] == last["reward/online_strangers"] == 0
-    assert {row["by"] for row in opinions} == {"tiny"}
+    assert {row["by"] for row in opinions} == {"small"}
     assert last["reward/online_labels"] > 0
     assert 0 < len(opinions) <= 320

@@ -69,10 +69,14 @@ def test_a_conversation_is_the_text_and_the_tokens_of_transformers(case, tmp_pat
     known, tokeniser = read_chat_format(file), read_gguf_tokeniser(file)
     assert known.name == name
     assert known.system == ("Be nice." if "with" in case else "")
+    assert recognise_chat(known.template) == known
     for messages in ([USER], [SYSTEM, USER], TALK):
         for answer in (True, False):
-            wanted = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer)
-            assert known.text(messages, answer) == wanted
+            for template in (TEMPLATES[case], known.template):
+                wanted = theirs.apply_chat_template(
+                    messages, chat_template=template, tokenize=False, add_generation_prompt=answer
+                )
+                assert known.text(messages, answer) == wanted
             tokens = theirs(wanted, add_special_tokens=False)["input_ids"]
             assert known.encode(tokeniser, messages, answer) == tokens
 
@@ -112,7 +116,10 @@ def test_a_model_knows_its_format(tmp_path):
         settings.write_text(json.dumps({"chat_template": strange}))
         assert read_chat_format(tmp_path) is None
     (tmp_path / "chat_template.jinja").write_text(TEMPLATES["llama3"])
-    assert motif_jax.load_language(tmp_path, num_devices=1).chat_format.name == "llama3"
+    model = motif_jax.load_language(tmp_path, num_devices=1)
+    assert model.chat_format.name == "llama3"
+    model.save(tmp_path / "saved")
+    assert read_chat_format(tmp_path / "saved") == model.chat_format
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
     with pytest.raises(UserError, match="cannot read '.*chat_template.jinja': 'utf-8' codec"):
         read_chat_format(tmp_path)
