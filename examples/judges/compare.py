@@ -17,7 +17,7 @@ import numpy as np
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode
 from motif_jax.envs.texts import texts_of
-from motif_jax.episodes.playback import messages_of, read_tracks
+from motif_jax.episodes.playback import moments_of, read_tracks
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.rewards.learnt import load_reward
@@ -46,7 +46,7 @@ def of_labels(workdir, config):
 def learnt_return(folder, config, reward, threshold):
     """Mean return of a player's episodes under a learnt reward, as an agent is paid it."""
     rows, tracks, power = rows_of(folder), read_tracks(folder / "tracks.npz"), config["policy"]["count_exponent"]
-    episodes = [messages[1:] for messages in messages_of(config["env"], config["seed"], rows, tracks)]
+    episodes = [moment.messages[1:] for moment in moments_of(config["env"], config["seed"], rows, tracks)]
     captions = sorted(set(itertools.chain(*episodes)))
     values = reward([decode(np.frombuffer(message, np.uint8)) for message in captions]).normalised
     paid = {message: max(z, 0.0) if z > threshold else 0.0 for message, z in zip(captions, values, strict=True)}
@@ -104,8 +104,14 @@ def interval(values, rng):
     return values.mean(), *np.quantile(means, (0.025, 0.975))
 
 
+def colour_of(name):
+    """Blue: rules, and errors at random; orange: errors that stick to messages; green: language models."""
+    kind = name.rstrip("0123456789")
+    return {"rules": "#1f5fbf", "q": "#1f5fbf", "c": "#c2571a"}.get(kind, "#1a8a4a")
+
+
 def draw(points):
-    """Agreement against score as SVG: dots with the interval over seeds."""
+    """Agreement against return as SVG: dots with the interval over seeds."""
     grey = 'fill="#666"'
     top = 1.1 * max(high for _, (_, _, high) in points.values())
 
@@ -119,24 +125,25 @@ def draw(points):
     for tick in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
         x, y = place(tick, 0)
         parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle" fill="#666">{tick:.0%}</text>')
-    for tick in range(0, int(top) + 1, 20):
+    for tick in range(0, int(top) + 1, 5):
         x, y = place(0.45, tick)
         parts.append(f'<path d="M{x} {y}h560" stroke="#eee"/>')
         parts.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end" {grey}>{tick}</text>')
     parts.append(
         '<text x="340" y="340" text-anchor="middle">agreement with the rules, of the questions that both decide</text>'
     )
-    parts.append('<text x="60" y="18">score of the agent</text>')
+    parts.append('<text x="60" y="18">return of the agent, by the reward learnt from the rules</text>')
     for name, (x, (mean, low, high)) in points.items():
         if name == "random play":
             (left, y), (_, above), (_, below) = place(0.45, mean), place(0, high), place(0, low)
+            parts.append(f'<path d="M{left} {y}h560" stroke="#999" stroke-dasharray="4 3"/>')
             parts.append(
                 f'<rect x="{left}" y="{above}" width="560" height="{below - above}" fill="#ddd" opacity="0.6"/>'
             )
-            parts.append(f'<text x="{left + 556}" y="{y + 4}" text-anchor="end" fill="#666">random play</text>')
+            parts.append(f'<text x="{left + 556}" y="{y - 5}" text-anchor="end" fill="#666">random play</text>')
             continue
         (at, y), (_, above), (_, below) = place(x, mean), place(x, high), place(x, low)
-        colour = "#1f5fbf" if name.startswith(("rules", "q")) else "#c2571a" if name.startswith("c") else "#1a8a4a"
+        colour = colour_of(name)
         parts.append(f'<path d="M{at} {above}V{below}" stroke="{colour}" stroke-width="2"/>')
         parts.append(f'<circle cx="{at}" cy="{y}" r="4" fill="{colour}"/><text x="{at + 7}" y="{y + 4}">{name}</text>')
     return "\n".join([*parts, "</svg>\n"])
@@ -148,9 +155,15 @@ def main(home, picture):
     print("| judge | seeds | " + " | ".join(FIGURES) + " |\n| --- |" + " ---: |" * (len(FIGURES) + 1))
     for name, seeds in found.items():
         known = {figure: interval([row[figure] for row in seeds.values()], rng) for figure in FIGURES}
-        points[name] = known["agreement"][0], known["score"]
+        points[name] = known["agreement"][0], known["return"]
         cells = [
-            "–" if np.isnan(mean) else f"{mean:.0%}" if key in FIGURES[:2] else f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+            "–"
+            if np.isnan(mean)
+            else f"{mean:.0%}"
+            if key in FIGURES[:2]
+            else f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+            if len(seeds) > 1
+            else f"{mean:.1f}"
             for key, (mean, low, high) in known.items()
         ]
         print(f"| {name} | {len(seeds)} | " + " | ".join(cells) + " |")
