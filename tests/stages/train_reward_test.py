@@ -115,7 +115,7 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
 @pytest.mark.journey
 def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
     page = (trained / "reward/reward.html").read_text()
-    for words in ("Highest rewards", "Lowest rewards", "Calibration", "accuracy, validation", "You kill the newt!"):
+    for words in ("Highest rewards", "Lowest rewards", "Calibration", "agreement, validation", "You kill the newt!"):
         assert words in page
     assert page.index("You kill the newt!") < page.index("Lowest rewards")
 
