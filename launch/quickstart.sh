@@ -88,6 +88,7 @@ for argument in "$@"; do
       if [[ $argument != --judge=?* ]]; then fail "say which language model, as --judge=smollm2 or --judge=model.gguf"; fi
       if [ "$judge" ]; then fail "--judge was given twice"; fi
       judge=${argument#--judge=}
+      if [ "$judge" != / ]; then judge=${judge%/}; fi
       if [ -e "$began/$judge" ]; then judge=$began/$judge; fi
       if [ "$judge" != smollm2 ] && [ ! -e "$judge" ]; then
         fail "there is no directory and no file '$judge' (--judge); smollm2 is installed where it is missing"
@@ -135,6 +136,7 @@ if [ "$judge" ]; then
   if [ -z "${WORKDIR:-}" ]; then
     name=${judge##*/}
     home=$home-${name%.gguf}
+    if [ "$judge" != smollm2 ]; then home=$home-$(cksum <<<"$judge" | cut -d ' ' -f 1); fi # many files have the same name
   fi
   judged=(--config.annotate.backend=model "--config.annotate.model=$judge" --config.annotate.mode=rate)
   stages=collect,check_judge,annotate,train_reward,train_policy,evaluate,report
@@ -253,6 +255,8 @@ config="$config $(printf %q "$(goal_flag "$goal")")"
 for flag in ${judged[@]+"${judged[@]}"}; do
   if [[ $flag != --stage=* ]]; then config="$config $(printf %q "$flag")"; fi
 done
+other=
+if [ "$example" != quickstart ]; then other=" ${example%_quickstart}"; fi
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
 longer=--config.policy.train_for_seconds=3600
@@ -263,5 +267,5 @@ Watch it play:
 Three things to try:
   $again --goal=$elsewhere    # steer it elsewhere; the report then compares the two
   $again --goal=$(printf %q "$goal") $longer    # train it for longer: it goes on where it was
-  bash launch/quickstart.sh ${again##*quickstart.sh}--judge=smollm2    # or a GGUF file of yours: a language model is the judge
+  bash launch/quickstart.sh$other --judge=smollm2    # or a GGUF file of yours: a language model is the judge
 EOF

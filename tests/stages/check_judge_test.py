@@ -7,7 +7,7 @@ import pytest
 from conftest import get_config
 from small_dataset import MANY, random_pairs, write_dataset
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer
+from motif_jax.annotation.annotator import Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.preferences.questions import Questions
@@ -59,7 +59,8 @@ def run(tmp_path, judge, **values):
     try:
         stage.run(view, tmp_path)
     finally:
-        found = json.loads((tmp_path / "check_judge/trial.json").read_text())
+        file = tmp_path / "check_judge/trial.json"
+        found = json.loads(file.read_text()) if file.exists() else None
     return found, stage.is_complete(view, tmp_path)
 
 
@@ -94,6 +95,40 @@ def test_a_judge_of_another_name_is_checked_again(tmp_path):
     config = get_config("quickstart.py")
     config.annotate.update(backend=f"{HERE}:Told", model="wrong", cache_dir="")
     assert not check_judge.is_complete(find_stage("check_judge").view(config), tmp_path)
+
+
+@pytest.mark.parametrize(("values", "complete"), [
+    ({}, True),
+    ({"annotate__tie_margin": 0.2}, False),
+    ({"annotate__captions": "msg_minbl"}, False),
+    ({"check_judge__agreement": 1.0, "check_judge__decided": 1.0}, True),  # all are decided, and as by the rules
+    ({"check_judge__questions": 20}, False),
+])  # fmt: skip
+def test_a_trial_is_made_again_where_it_depends_on_what_has_changed(tmp_path, values, complete):
+    run(tmp_path, "right")
+    config = get_config("quickstart.py")
+    config.annotate.update(backend=f"{HERE}:Told", model="right", both_orders=1.0, cache_dir="")
+    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
+    assert check_judge.is_complete(find_stage("check_judge").view(config), tmp_path) == complete
+
+
+def test_limits_are_those_of_now_and_few_answers_prove_nothing(tmp_path):
+    run(tmp_path, "wrong", check_judge__anyway=True)
+    config = get_config("quickstart.py")
+    config.annotate.update(backend=f"{HERE}:Told", model="wrong", both_orders=1.0, cache_dir="")
+    assert not check_judge.is_complete(find_stage("check_judge").view(config), tmp_path)
+    few = measure([Answer("a", "b", 0.0, 0.0, 1.0)] * 9, 0.1, ordered=False)
+    assert problem_of(few, CheckJudge(), 0.1) == ""
+
+
+def test_a_judge_that_cannot_go_on_is_one_sentence(tmp_path, monkeypatch):
+    def answers(self, questions):
+        raise Incomplete("the server is gone (--config.annotate.server.url)")
+        yield
+
+    monkeypatch.setattr(Told, "answers", answers)
+    with pytest.raises(UserError, match="the server is gone .*; the same command asks again"):
+        run(tmp_path, "right")
 
 
 def test_no_two_questions_show_the_same_message(tmp_path):

@@ -7,6 +7,7 @@ loses at most one batch of labels, whose answers are in the cache.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -133,14 +134,24 @@ class AnnotationJob:
         """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
-        tried = np.random.default_rng(self._low).permutation(self._wanted)[:TRIED]
-        self._asked.ask_both(tried + self._low)
-        asking.ask(self._stream(tried), self._take)
-        self._save()
-        both = self._asked.both_answers()
+        tried = np.random.default_rng(self._low).permutation(self._wanted)[:TRIED] + self._low
+        shown = [Question(*self._questions.text(number)) for number in tried.tolist()]
+        found: dict[Question, float | None] = {}
+        self._asked.ask_both(tried)
+        try:
+            asking.ask(
+                itertools.chain(shown, (question.turned for question in shown)),
+                lambda answered: found.update({answered.question: answered.answer.yes}),
+            )
+        finally:  # also if the judge stops
+            own, other = (to_numbers(found.get(one) for one in order) for order in (shown, [q.turned for q in shown]))
+            self._asked.take(np.concatenate([tried, tried]), np.repeat([False, True], len(tried)), np.r_[own, other])
+            self._put[tried - self._low] = True
+        both = np.stack([own, 1 - other], 1)
+        both = both[~np.isnan(both).any(1)]
         turned = measure_bias(both, self._backend.tie_margin)["turned"] if len(both) else 0.0
         if turned > RARELY:
-            self._asked.ask_both(self._wanted + self._low)
+            self._asked.ask_both(self._low + np.arange(len(self._put)))
             print_line(
                 f"annotate: {turned:.0%} of {len(both):,} pairs get the other caption when their order is turned: all "
                 "questions are asked in both orders"

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
 from motif_jax.envs.texts import texts_of
+from motif_jax.preferences.store import PairDataset
 from motif_jax.run import SECTIONS, Run
 from motif_jax.stages import Stage, later
 from motif_jax.stages.annotate.setup import check_section, make_backend
 from motif_jax.stages.check_judge.section import READS, STAGE_NAME, TABLES, CheckJudgeConfig
-from motif_jax.stages.check_judge.trial import Trial
+from motif_jax.stages.check_judge.trial import Trial, facts_of, problem_of
 from motif_jax.structs import UserError
 
 
@@ -36,7 +37,11 @@ def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
     trial = Run(workdir).stage(STAGE_NAME, STAGE_NAME).read("trial", Trial)
     backend = make_backend(config)
     assert isinstance(backend, CaptionBackend)
-    return trial is not None and trial.facts == backend.facts() and (config.check_judge.anyway or not trial.problem)
+    if trial is None or not (workdir / "dataset").is_dir():
+        return False
+    if trial.facts != facts_of(backend, config, PairDataset(workdir / "dataset")):
+        return False
+    return config.check_judge.anyway or not problem_of(vars(trial), config.check_judge, backend.tie_margin)
 
 
 STAGE = Stage(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.annotation.lexicon import Lexicon
@@ -20,7 +20,7 @@ from motif_jax.run import Run
 from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.stages.check_judge.page import write_page
 from motif_jax.stages.check_judge.section import FLAG, STAGE_NAME, CheckJudgeConfig
-from motif_jax.stages.check_judge.trial import Answer, Trial, choose, measure, percent, problem_of, share
+from motif_jax.stages.check_judge.trial import Answer, Trial, choose, facts_of, measure, percent, problem_of, share
 from motif_jax.structs import UserError
 
 
@@ -37,19 +37,25 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         """P(second is better), NaN without rules for the goal."""
         return float(rules.answer(question).yes or 0.0) if rules else float("nan")
 
-    questions = Questions(PairDataset(workdir / "dataset"), section.captions)
+    dataset = PairDataset(workdir / "dataset")
+    questions = Questions(dataset, section.captions)
     asked = choose(questions, limits.questions, config.seed, lambda question: by_rules(question) in (0.0, 1.0))
     counts, started = AskingCounts(STAGE_NAME), time.monotonic()
     print_line(f"{STAGE_NAME}: {len(asked):,} questions of which no two show the same message")
-    with contextlib.closing(open_judge(backend, section.cache_dir, counts, open_backend)) as asking:
+    ordered = backend.both_orders > 0
+    # A model in this process that compares pairs counts its reversals, those of cached answers are not known.
+    cache_dir = None if section.mode == "score" and not ordered else section.cache_dir
+    with contextlib.closing(open_judge(backend, cache_dir, counts, open_backend)) as asking:
         found: dict[Question, float] = {}
 
         def take(answered: Any) -> None:
             yes = answered.answer.yes
             found[answered.question] = float("nan") if yes is None else yes
 
-        ordered = backend.both_orders > 0
-        asking.ask([*asked, *(question.turned for question in asked if ordered)], take)
+        try:
+            asking.ask([*asked, *(question.turned for question in asked if ordered)], take)
+        except Incomplete as stopped:
+            raise UserError(f"{stopped}; the same command asks again") from None
         judge = asking.annotator
     answers = [
         Answer(one.first, str(one.second), found[one], 1 - found[one.turned] if ordered else found[one], by_rules(one))
@@ -60,7 +66,7 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         figures["reversals"] = share(np.arange(pairs) < judge.reversed)  # type: ignore[attr-defined]
     problem = problem_of(figures, limits, backend.tie_margin)
     seconds = round(time.monotonic() - started, 1)
-    trial = Trial(backend.facts(), judge.model, seconds, answers, problem=problem, **figures)
+    trial = Trial(facts_of(backend, config, dataset), judge.model, seconds, answers, problem=problem, **figures)
 
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)

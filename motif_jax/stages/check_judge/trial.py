@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
-from motif_jax.stages.check_judge.section import FLAG, CheckJudge
+from motif_jax.stages.check_judge.section import FLAG, CheckJudge, CheckJudgeConfig
 
+FEWEST = 10  # questions that the rules decide as well, before agreement is told from chance
 MARGINS = (0.0, 0.1, 0.2, 0.3, 0.4)  # of ties, to choose from
 
 
@@ -51,6 +54,12 @@ class Trial:
     agreement: Share | None  # with the rules, where both decide; None without rules for this goal
     margins: list[tuple[float, Share, Share]]  # the last two with other margins of ties
     problem: str  # why it should not go on; "" if nothing speaks against it
+
+
+def facts_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
+    """What the trial depends on, beside its limits."""
+    more = {"captions": config.annotate.captions, "dataset": fingerprint(dataset), "of": config.check_judge.questions}
+    return backend.facts() | backend.labelling() | more
 
 
 def share(right: np.ndarray) -> Share:
@@ -118,12 +127,14 @@ def problem_of(found: Mapping[str, Any], limits: CheckJudge, margin: float) -> s
             f"it decides only {decided.value:.0%} of the questions, the others are ties (--config.annotate.tie_margin, "
             f"which is {margin:g}, or another .model)"
         )
-    if agreement and not agreement.low > 0.5:
+    if not agreement or agreement.of < FEWEST:
+        return ""
+    if not agreement.low > 0.5:
         return (
             f"it agrees with the rules no more than chance, {percent(agreement)} ({wider}--config.annotate.mode=rate, "
             ".prompt_file, or a larger .model)"
         )
-    if agreement and agreement.value < limits.agreement:
+    if agreement.value < limits.agreement:
         return (
             f"it agrees with the rules in {percent(agreement)} of the questions, and {limits.agreement:.0%} are needed "
             f"({wider}--config.annotate.mode=rate, .prompt_file, or a larger .model; {FLAG}.agreement)"
