@@ -10,9 +10,10 @@ from small_dataset import MANY, random_pairs, write_dataset
 from motif_jax.annotation.annotator import Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.experiment import defaults
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import check_judge, find_stage
+from motif_jax.stages import check_judge, find_stage, report
 from motif_jax.stages.check_judge.section import CheckJudge
 from motif_jax.stages.check_judge.trial import Answer, Trial, choose, measure, problem_of
 from motif_jax.structs import UserError
@@ -73,7 +74,10 @@ def test_a_judge_that_agrees_with_the_rules_may_go_on_and_has_a_page(tmp_path, c
     page = (tmp_path / "check_judge/index.html").read_text()
     assert "Nothing speaks against this judge" in page
     assert "are decided as by the rules" in page
-    assert json.loads((tmp_path / "sections/check_judge.json").read_text())["sections"][0]["title"] == "The judge"
+    report.run(defaults(), tmp_path)
+    shown = (tmp_path / "report/index.html").read_text()
+    assert '<section><h2 id="the-judge">The judge</h2>' in shown
+    assert "Nothing speaks against this judge" in shown
 
 
 @pytest.mark.parametrize(("judge", "said"), [

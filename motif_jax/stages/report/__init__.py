@@ -51,6 +51,7 @@ from motif_jax.system.files import read_json, write_json
 FLAG = "--config.report.runs"
 # Parts that stages write.
 LEARNING, PREFERENCES, WRITTEN = "Learning from transcripts", "Preferences", "The written reward"
+JUDGE = "The judge"
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("Evaluation", of_evaluation(found), "evaluate"),
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
         ("The audit", of_audit(audit) if audit else [], "audit"),
-        ("The judge", of_judge(found, judged) if judged else [], ""),
+        (JUDGE, [*by_stages.get(JUDGE, []), *(of_judge(found, judged) if judged else [])], ""),
         (WRITTEN, by_stages.get(WRITTEN, []), "write_reward"),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         (
