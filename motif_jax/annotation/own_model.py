@@ -1,9 +1,9 @@
 """Backend `model`: a language model in this process, by our own scoring, from a directory or a GGUF file.
 
 The model is shown a question up to the bracket of its verdict, "(", and the probabilities of the next token are read:
-1, 2 or 0 (neither); or, in mode rate, the two words of the prompt, after its examples in one order and in the other,
-whose log-odds are averaged. A pair is shown in both orders. With z the log-odds
-that the second caption is better, and z' those of the turned question, which shows it first,
+1, 2 or 0 (neither). In mode rate they are the two words of the prompt, after its examples in one order and in the
+other, and the log-odds are averaged. A pair is shown in both orders. With z the log-odds that the second caption is
+better, and z' those of the turned question, which shows it first,
 
     P(second is better) = sigmoid((z - z') / 2)
 

@@ -41,7 +41,7 @@ def check_figures(figures: Figures) -> Check:
 
 
 def chance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The p-value of our episodes being so much lower, if both are alike; 1 if their mean is not lower."""
+    """The one-sided p-value that our episodes are lower (Mann and Whitney); 1 if their mean is not lower."""
     if not ours.mean() < theirs.mean():
         return 1.0
     _, place, times = np.unique(np.concatenate([ours, theirs]), return_inverse=True, return_counts=True)

@@ -185,10 +185,9 @@ class AnnotationJob:
                 "same command asks them again"
             )
 
-    def _stream(self, wanted: np.ndarray | None = None) -> Iterator[Question]:
+    def _stream(self) -> Iterator[Question]:
         """The open questions; in each batch first those in their own order, then the turned ones."""
-        wanted = self._wanted if wanted is None else wanted
-        for block in batched(self._asked.missing(wanted), self._section.batch_size):
+        for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
             for number, turned in sorted(block, key=lambda spot: spot[1]):
                 question = Question(*self._questions.text(number))
                 question = question.turned if turned else question

@@ -1,10 +1,10 @@
-"""Says what a judge is worth, before its labels cost anything: it asks some questions of the dataset twice.
+"""Says what a judge is worth, before its labels cost anything: it asks some questions of the dataset.
 
     python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/mine --stage=collect,check_judge \\
         --config.annotate.backend=model --config.annotate.model=smollm2 --config.annotate.mode=rate
 
-The page is `workdir/check_judge/index.html`. A judge that docs/judges.md would not train an agent with stops the stages
-that come after it.
+The page is `workdir/check_judge/index.html`. A judge that is not good enough (docs/judges.md)
+stops the stages that come after it.
 """
 
 from __future__ import annotations
