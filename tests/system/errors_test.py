@@ -35,7 +35,7 @@ TOY = (
     "--config.visualize.policy=random", "--config.visualize.episode=3", "--config.benchmark.parts=('env',)",
 )  # fmt: skip
 # What is left on the disk; 16 for others.
-ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "audit": 8, "benchmark": 8}
+ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "check_judge": 12, "audit": 8, "benchmark": 8}
 
 
 def run(stage, workdir, *arguments, limit="", **variables):
@@ -48,7 +48,7 @@ def run(stage, workdir, *arguments, limit="", **variables):
 
 def prepare(stage, workdir):
     """What the stage reads."""
-    if stage in ("annotate", "train_reward"):
+    if stage in ("annotate", "check_judge", "train_reward"):
         write_dataset(workdir / "dataset", random_pairs(40))
     if stage == "train_reward":
         annotate.run(annotate.STAGE.view(get_config("quickstart.py")), workdir)
