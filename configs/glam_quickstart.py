@@ -63,7 +63,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
         config.train_language.max_length = 320  # prompts with many things, and two questions
         config.train_language.batch_size = 32
         config.train_language.learning_rate_end = 0.25  # high to the end, where lessons come
-        config.language.layers = 6  # chosen in trials with four seeds (docs/reading.md)
+        config.language.layers = 6  # chosen in trials with four seeds (docs/results/reading.md)
 
     # ---- playing
     policy = config.policy
@@ -93,7 +93,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
         policy.num_epochs = 1
         policy.num_minibatches = 4
     if EXERCISES in words:
-        # Chosen in trials with one seed (docs/reading.md).
+        # Chosen in trials with one seed (docs/results/reading.md).
         policy.learning_rate = 2e-4
         policy.num_minibatches = 16
         policy.exploration_coefficient = 0.05

@@ -24,7 +24,7 @@ GOALS = "gold", "stairs", "explore", "progress"
 
 
 def get_config(argument: str = "gold") -> ConfigDict:
-    """The whole experiment; docs/motif.md has the results."""
+    """The whole experiment; docs/results/motif.md has the results."""
     if argument not in GOALS:
         raise UserError(f"unknown goal {argument!r}: choose from {', '.join(GOALS)} (--config)")
     config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()

@@ -4,7 +4,7 @@
 
 The transcripts are games of a player that mostly repeats its words. Its clone does the same, and the values correct it.
 The run takes seven to ten minutes on two cores. Over five seeds, the mean return of the clone was -3.8, and with values
--2.3 sampled, -1.7 greedy (docs/ilql.md).
+-2.3 sampled, -1.7 greedy (docs/results/ilql.md).
 """
 
 import runpy

@@ -21,7 +21,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.env.max_episode_steps = 1000  # short games, for more of them
     config.reward.learning_rate = 5e-4  # few pairs, so few updates: larger steps
     config.reward.num_epochs = 6
-    config.reward.labels = "hard"  # agents learn more slowly from degrees (docs/motif.md, "Eating")
+    config.reward.labels = "hard"  # agents learn more slowly from degrees (docs/results/motif.md, "Eating")
     config.policy.network = "small"  # for CPUs
     # 64 games, which wait for the learner: with 128 games that do not wait, samples were ten updates old instead of one
     # or two, and training was not faster.
