@@ -36,14 +36,17 @@ class TrainValues:
     start: str = value(
         "policy",
         Text(("policy", "new_trunk", "new")),
-        "values begin as the policy, or as a new network; new: the policy is new, too",
+        "initial value network: the policy, or a new trunk; new: the policy is new, too",
         decides=True,
     )
     replies: int = value(
         4, Whole(1, 1000), "replies sampled in place of each text of the agent", decides=True, only_for=REPLIES
     )
     games: int = value(
-        0, Whole(0, 10**6), "games per evaluation, whose return chooses the checkpoint; 0: the last one", decides=True
+        0,
+        Whole(0, 10**6),
+        "games per evaluation, whose mean return selects the checkpoint; 0: keep the last",
+        decides=True,
     )
     games_beta: float = value(4.0, Number(0), "factor of Q - V in these games", decides=True, only_for=GAMES)
 
