@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def result_tables() -> dict[str, str]:
 
 def _as_csv(lines: list[str]) -> str:
     header, _, *rows = ([_plain(cell) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines)
-    for above, row in zip(rows, rows[1:], strict=False):
+    for above, row in itertools.pairwise(rows):
         row[0] = row[0] or above[0]  # an empty first cell repeats the one above
     columns = []
     for name, cells in zip(header, zip(*rows, strict=True), strict=True):

@@ -261,7 +261,7 @@ def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any])
             raise UserError(f"cannot read {str(file)!r} ({error}): {TRY}") from error
         if array.shape != (num_rows,) or array.dtype != dtype:
             raise UserError(
-                f"{str(file)!r} holds {array.shape} {array.dtype}, where ({num_rows},) {np.dtype(dtype)} is due: {TRY}"
+                f"{str(file)!r} holds {array.shape} {array.dtype}, expected ({num_rows},) {np.dtype(dtype)}: {TRY}"
             )
         if checksum(array) not in known:
             raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {TRY}")

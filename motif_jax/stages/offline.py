@@ -199,7 +199,7 @@ def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, sto
                     save()
                     raise Stopped(
                         f"stopped by {stop.asked or 'a signal to another host'} after {done.steps:,} updates, which "
-                        "are saved; give the same command again to go on"
+                        "are saved; run the same command again to resume"
                     )
                 if metrics and done.steps == first:
                     print_line(f"{stage.name}: compiling the first update")

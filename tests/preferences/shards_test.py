@@ -124,7 +124,7 @@ def damage_cases():
     yield (
         f"{stem}.npy",
         lambda file: np.save(file, np.zeros(5, np.int8)),
-        r"holds \(5,\) int8, where \(4,\) int8 is due",
+        r"holds \(5,\) int8, expected \(4,\) int8",
     )
     yield f"{stem}.npy", lambda file: np.save(file, np.zeros(4, np.int64)), "holds .* int64"
     yield f"{stem}.npy", lambda file: np.save(file, np.array([{}] * 4), allow_pickle=True), "cannot read"

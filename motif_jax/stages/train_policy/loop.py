@@ -207,7 +207,7 @@ def learn(
     if vote == Vote.STOP:
         raise Stopped(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
-            "saved; give the same command again to go on"
+            "saved; run the same command again to resume"
         )
     if failures:
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")

@@ -37,7 +37,7 @@ from motif_jax.system.files import json_line, write_json
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, drop_rows_after, resident_mib
 
-UNPAID = 1_000_000  # steps after which it is said that a controller was not paid
+UNPAID = 1_000_000  # steps without a reward, after which a message says so
 RECENT = 100  # episodes that the progress line averages
 EXTREMES = {"min": min, "max": max}
 Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and its return by reward source
@@ -169,8 +169,7 @@ class Log:
         if self._record.unpaid is not None and self._record.unpaid >= UNPAID:
             self._record.unpaid = None  # said once
             print_line(
-                f"train_policy: the controller was not paid in {UNPAID:,} steps, so it learns nothing "
-                "(--config.policy.controller)"
+                f"train_policy: the controller received no reward in {UNPAID:,} steps (--config.policy.controller)"
             )
         if time.monotonic() - self._written > self._every_s and self._record.updates:
             self._write(done)

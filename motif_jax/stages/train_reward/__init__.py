@@ -120,9 +120,7 @@ def check(config: ConfigDict) -> None:
     section = config.reward
     labels.parse_annotators(section.annotators)
     if section.message == "none" and not (section.blstats or section.crop or section.glyphs):
-        raise UserError(
-            "a reward that reads nothing learns nothing (--config.reward.message, .blstats, .crop, .glyphs)"
-        )
+        raise UserError("the reward needs at least one input (--config.reward.message, .blstats, .crop, .glyphs)")
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
