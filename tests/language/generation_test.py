@@ -10,8 +10,8 @@ import pytest
 from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
-from motif_jax.language.beam import search
 from motif_jax.language import generation
+from motif_jax.language.beam import search
 from motif_jax.language.generation import (
     FREE,
     PACK_LENGTH,
