@@ -6,9 +6,11 @@ The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does n
 optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
 exercises in reading with the manual, for rooms in which the goal must be read, as in `goto_local,exercises` (six
 layers, 106,000 parameters, and 40 minutes more on one core); `demonstrations` for the bot's recorded games instead of
-the manual; or a baseline: `symbolic`, a network that sees the grid, or `drrn`, Q-learning on prompts. It takes five
-minutes on two cores. In the small room of the default, episodes are short: fifty thousand steps are five thousand
-episodes.
+the manual; or a baseline: `symbolic`, a network that sees the grid, or `drrn`, Q-learning on prompts. In the small
+room of the default, episodes are short: fifty thousand steps are five thousand episodes.
+
+Time: five minutes on two cores. Expected over five seeds: a return of 0.75 [0.70, 0.79], `unread` 0.60, random play
+0.20 (docs/glam.md).
 """
 
 import runpy
