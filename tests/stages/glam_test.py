@@ -134,6 +134,53 @@ def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_wa
 
 
 @pytest.mark.slow
+def test_controls_compare_what_a_policy_does_with_other_missions_and_without_training_in_one_table(
+    trained, tmp_path, capsys
+):
+    config = config_of(tmp_path)
+    config.evaluate.update({
+        "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
+        "replays": "",
+    })  # fmt: skip
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    assert evaluate.is_complete(config, tmp_path)
+    name = trained.name
+    rows = read_json(tmp_path / "evaluate/controls.json")["rows"]
+    assert [(row["protocol"], row["player"]) for row in rows] == [
+        ("task", f"{name}-64"), ("task", "random"), ("task", f"{name}-0"),
+        *((protocol, f"{name}-64") for protocol in ("mission=shuffled", "rewording=invented_words",
+                                                    "rewording=synonyms", "level=MixedTestLocal")),
+        ("level=MixedTestLocal", "random"), ("language=french+actions=french", f"{name}-64"),
+    ]  # fmt: skip
+    assert {row["success"]["mean"] for row in rows} <= {0.0, 1.0}
+    lines = [line.split()[:4] for line in capsys.readouterr().out.splitlines()]
+    assert ["shuffled", "missions", "mission=shuffled", f"{name}-64"] in lines
+
+
+def test_controls_play_a_language_model_that_another_program_trained(directory, tmp_path):
+    model = write_gguf(tmp_path / "theirs.gguf")
+    for number, player in enumerate((model, directory)):
+        config = config_of(tmp_path, max_tokens=240)
+        config.evaluate.update({
+            "policy": str(player), "controls": "grounding", "variations": "", "beside": "", "episodes": 1,
+            "replays": "",
+        })  # fmt: skip
+        evaluate.check(config)
+        config.evaluate.controls = "grounding" if number else ""  # all games once
+        evaluate.run(config, tmp_path)
+        assert evaluate.is_complete(config, tmp_path)
+        assert read_json(tmp_path / f"evaluate/{player.stem}/summary.json")["parameters"]
+    assert {row["player"] for row in read_json(tmp_path / "evaluate/controls.json")["rows"]} == {directory.stem}
+    config.evaluate.policy = "/nowhere.gguf"
+    with pytest.raises(UserError, match=r"there is no file '/nowhere.gguf'.*--config.evaluate.policy"):
+        evaluate.check(config)
+    config.env.world = "toy"
+    with pytest.raises(UserError, match=r"only the world 'babyai' has variations.*\.controls"):
+        evaluate.check(config)
+
+
+@pytest.mark.slow
 def test_replays_have_the_probabilities_of_all_actions(trained):
     folder = trained / "evaluate/policy-64"
     replay = load_replay(file_of(folder, next(iter(read_json(folder / "summary.json")["replays"].values()))), "--flag")
