@@ -175,7 +175,7 @@ def test_controls_play_a_language_model_that_another_program_trained(directory, 
     config.evaluate.policy = "/nowhere.gguf"
     with pytest.raises(UserError, match=r"there is no file '/nowhere.gguf'.*--config.evaluate.policy"):
         evaluate.check(config)
-    config.env.world = "toy"
+    config.update({"evaluate": {"policy": "random", "protocol": "balrog_babyai"}})
     with pytest.raises(UserError, match=r"only the world 'babyai' has variations.*\.controls"):
         evaluate.check(config)
 
