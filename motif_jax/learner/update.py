@@ -82,8 +82,8 @@ def warmed(rate: jax.Array, optimizer_state: Any, settings: Settings) -> jax.Arr
     """
     if not settings.learning_rate_warmup:
         return rate
-    done = optax.tree.get(optimizer_state, "count")
-    return rate * jnp.minimum((done + 1) / settings.learning_rate_warmup, 1.0)
+    _, adam = optimizer_state
+    return rate * jnp.minimum((adam.count + 1) / settings.learning_rate_warmup, 1.0)
 
 
 def descend(
