@@ -154,7 +154,7 @@ def test_a_first_batch_without_reward_hardly_moves_a_policy_whose_learning_rate_
     logits, _ = jax.jit(unroll)(params, (), rollouts.observations, rollouts.first, rollouts.core[0])
     rollouts = rollouts._replace(logits=np.asarray(logits[:-1]), value=nothing, reward=nothing, moments={"m": nothing})
     settings = replace(PPO, num_epochs=5, num_minibatches=2, exploration_coefficient=0.01)
-    state, kl, rate = {}, {}, {}
+    state, kl = {}, {}
     for warmup in (0, 40):  # an update has 10 steps
         one = replace(settings, learning_rate_warmup=warmup)
         state[warmup], metrics = train(one, rollouts, init_state(params, one)._replace(version=jnp.int32(VERSION)))

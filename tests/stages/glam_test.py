@@ -1,5 +1,7 @@
 """A language model plays BabyAI-Text and learns by PPO: training, evaluation, replays, the report."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -238,6 +240,50 @@ def test_a_policy_begins_with_the_parameters_of_a_gguf_file(tmp_path):
     options, model = make_language_policy(config, evaluate.make_world(config.env), tmp_path)
     assert sum_of_arrays(model.params["language"]) == sum_of_arrays(nnx.state(make_model("llama"), nnx.Param))
     assert options["language"]["tokeniser"] == read_gguf_tokeniser(tmp_path / "m.gguf").text
+
+
+def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monkeypatch):
+    config = config_of(tmp_path, model=str(directory), max_tokens=200, hidden=64)
+    world = evaluate.make_world(config.env)
+
+    def told(**language):
+        config.policy.language.update(language)
+        make_language_policy(config, world, tmp_path)
+        return re.match(r"train_policy learns (\S+) parameters: weights .* free$", capsys.readouterr().out)[1]
+
+    assert (told(), told(lora_rank=2)) == ("7,593", "4,865")  # additions and the head of the values
+    monkeypatch.setattr("motif_jax.language.memory.available_mib", lambda: 0)
+    monkeypatch.setattr("motif_jax.stages.train_policy.language._read", None)  # before it is read
+    with pytest.raises(
+        UserError, match=r"train_policy learns .* needs .* KiB of memory, but only 0 bytes are free \(--"
+    ):
+        told()
+
+
+def test_the_first_batch_says_what_a_step_costs(tmp_path, capsys, monkeypatch):
+    config = config_of(tmp_path)
+    monkeypatch.setattr("motif_jax.stages.train_policy.loop.PATIENCE_S", 0.001)
+    config.policy.train_for_env_steps = 32
+    train_policy.run(config, tmp_path)
+    found = capsys.readouterr()
+    assert re.search(r"choosing an action takes \S+ s, and learning .* s for a batch of 32 steps, and \S+ s for all 32",
+                     found.out)  # fmt: skip
+    assert re.search(r"train_policy: \d+ of 32 steps", found.err.split("32 of 32")[0])
+
+
+@pytest.mark.parametrize("words", ["", ",random", ",grpo", ",gigpo", ",demonstrations"])
+@pytest.mark.slow
+def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_path):
+    config = get_config("glam.py", f"goto_local,smollm2{words},rehearsal")
+    config.evaluate.update({"controls": "", "episodes": 1})
+    for name in config.stages:
+        stage = {"collect": collect, "train_language": train_language, "train_policy": train_policy,
+                 "evaluate": evaluate, "report": report}[name].STAGE  # fmt: skip
+        stage.check(stage.view(config))
+        stage.run(stage.view(config), tmp_path)
+    summary = read_json(tmp_path / "policy/summary.json")
+    assert summary["updates"] == 2
+    assert list(read_lines(tmp_path / "policy/metrics.jsonl"))[-1]["train/finite"] == 1
 
 
 def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):

@@ -112,7 +112,7 @@ def make_untrained(config: ConfigDict, workdir: Path, contender: Contender) -> L
     """`make_playing` for a language model that has not played yet."""
     config = config.copy_and_resolve_references()
     config.policy.language.update({"model": contender.path, "weights": PRETRAINED, "head": SCORE, "lora_rank": 0})
-    _, model = make_language_policy(config, make_world(config.env), workdir)
+    _, model = make_language_policy(config, make_world(config.env), workdir, learns=False)
     sources = sources_of_workdir(config, workdir)
     facts = {"parameters": sum_of(model), "formula": config.policy.language.formula} | about(sources)
     return LoadedPlayer(contender.name, "", model, contender.greedy, sources, facts)
