@@ -152,6 +152,8 @@ def pretrained(config: ConfigDict, words: list[str]) -> None:
         policy.language.lora_rank = 16
         policy.language.lora_names = "q,k,v,o,gate,up,down"
         policy.learning_rate = 3e-4  # higher, for few new parameters; not tuned
+        config.language.lora_rank = policy.language.lora_rank  # also where games are cloned
+        config.language.lora_names = policy.language.lora_names
     for algorithm in GROUPS:
         if algorithm in words:
             policy.algorithm = algorithm
@@ -168,8 +170,10 @@ def pretrained(config: ConfigDict, words: list[str]) -> None:
         config.language.model = "smollm2"
         config.language.dtype = "bfloat16"
         cloning = config.train_language
-        cloning.learning_rate = 3e-5
+        cloning.learning_rate = policy.learning_rate
         cloning.batch_size = 32
+        cloning.num_parts = 4  # of a batch, and
+        cloning.chunk = 1024  # tokens with logits at a time: about 8 GiB beside the parameters
         cloning.max_length = 512  # about four moments
         cloning.warmup_steps = 20
         policy.language.model = "trained"
@@ -182,11 +186,12 @@ def tiny(config: ConfigDict) -> None:
     config.evaluate.update({"episodes": 2, "num_workers": 0, "games_per_worker": 2})
     config.collect.transcripts = 20
     config.language.update({"model": "", "dtype": "float32", "family": "llama", "width": 16, "heads": 2})
+    config.language.lora_rank = 0  # a new network has no use for it
     config.train_language.batch_size = 4
     policy = config.policy
     if policy.language.model != "trained":
         policy.language.model = ""
-    policy.language.update({"width": 16, "heads": 2, "hidden": 16, "lora_rank": 0})  # a new network has no use for it
+    policy.language.update({"width": 16, "heads": 2, "hidden": 16, "lora_rank": 0})
     policy.dtype = "float32"
     policy.games_per_worker = 8
     policy.rollout_length = min(policy.rollout_length, policy.max_episode_steps or 8)
