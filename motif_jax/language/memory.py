@@ -23,18 +23,21 @@ def activation_bytes(config: LanguageConfig, rows: int, length: int, itemsize: i
     return rows * length * layers * of_token
 
 
-def tell_memory(what: str, learnt: Any, frozen: Any, activations: int, flags: str) -> None:
+def bytes_of(tree: Any) -> int:
+    """Bytes of all arrays of a tree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def tell_memory(what: str, learnt: Any, weights: int, learning: int, activations: int, flags: str) -> None:
     """Prints what a training takes of the memory; raises UserError if not even its parameters fit.
 
     Args:
       what: the subject of the sentence.
-      learnt, frozen: parameters, or their shapes.
-      activations: bytes.
+      learnt: parameters, or their shapes.
+      weights, learning, activations: bytes of all parameters; of gradients, optimizer and copies; of activations.
       flags: those that reduce the memory.
     """
-    sizes = [sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) for tree in (learnt, frozen)]
     count = sum(leaf.size for leaf in jax.tree.leaves(learnt))
-    weights, learning = sum(sizes), 4 * sizes[0]  # gradients, Adam's two moments, and a copy that acts or is saved
     device = jax.local_devices()[0]
     memory = describe_memory(device)
     there = memory.free if memory else available_mib() * 2**20
@@ -44,7 +47,7 @@ def tell_memory(what: str, learnt: Any, frozen: Any, activations: int, flags: st
             f"{in_words(there)} are free ({flags})"
         )
     print_line(
-        f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients, optimizer and a copy "
+        f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients and optimizer "
         f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(there)} that are free"
         + (f": too little, if this estimate is right ({flags})" if weights + learning + activations > there else "")
     )

@@ -19,9 +19,11 @@ from motif_jax.language.config import FOLDER, MODEL, LanguageConfig
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
-from motif_jax.language.memory import activation_bytes, tell_memory
+from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
 from motif_jax.language.model import make_language_model
-from motif_jax.offline.offline_settings import OfflineSection
+from motif_jax.offline.offline_settings import OfflineSection, settings_of
+from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.update import init_state
 from motif_jax.policies.programs import as_functions
 from motif_jax.run import StageRun
 from motif_jax.stages.offline import LanguageParts, Outcome, TrainingJob, make_job, open_session, report_learning
@@ -45,18 +47,19 @@ def make_parts(
     training: OfflineSection,
     seed: int,
     flag: str = FLAG,
-    stage: str = "train_language",
+    stage: str = STAGE,
+    recipe: Recipe = recipe_of("bc"),  # noqa: B008
 ) -> LanguageParts:
     """Reads the model that the section `language` names, or makes a new one for these transcripts.
 
-    `training`: the section `stage`. `flag`: the value of the config that names the model.
+    `training`: the section `stage`, and `recipe` the one in it. `flag`: the value of the config that names the model.
     """
     compute, max_length = jnp.dtype(section.dtype), training.max_length
     types = Types(compute, compute if section.lora_rank else jnp.dtype(jnp.float32))
     if section.model:
         directory = Path(section.model)
         try:
-            _tell(section, training, read_config(directory), types, stage)
+            _tell(section, training, read_config(directory), types, stage, recipe)
             graph, params, config = read_language_model(directory, types)
             tokeniser: Tokeniser = read_model_tokeniser(directory, config)
         except UserError as error:
@@ -81,14 +84,21 @@ def make_parts(
     return parts._replace(additions=_additions(section, params, seed), factor=section.lora_alpha / section.lora_rank)
 
 
-def _tell(section: LanguageSection, training: OfflineSection, config: LanguageConfig, types: Types, stage: str) -> None:
-    params = nnx.state(nnx.eval_shape(lambda: make_language_model(config, types)), nnx.Param)
-    learnt = jax.eval_shape(lambda: _additions(section, params, 0)) if section.lora_rank else params
+def _tell(
+    section: LanguageSection, training: OfflineSection, config: LanguageConfig, types: Types, stage: str, recipe: Recipe
+) -> None:
+    graph, params = nnx.split(nnx.eval_shape(lambda: make_language_model(config, types)))
+    start = jax.eval_shape(lambda: _additions(section, params, 0)) if section.lora_rank else params
+    settings, key, language = settings_of(training, 1), jax.random.key(0), as_functions(graph, config)
+    state = jax.eval_shape(lambda start: init_state(key, language, recipe, settings, start, start), start)
+    given = 0 if recipe.policy and not section.lora_rank else bytes_of(params)
+    weights = bytes_of((state.learnt, state.target)) + given
+    learning = bytes_of((state.learnt, state.optimizer)) + (2 * bytes_of(params) if section.lora_rank else 0)
     rows = training.batch_size // training.num_parts
     logits = (training.chunk or rows * training.max_length) * config.vocabulary * 8  # float32, and their gradients
     activations = activation_bytes(config, rows, training.max_length, types.compute.itemsize, remat=False) + logits
     flags = f"--config.{stage}.num_parts, .batch_size, .max_length, .chunk, --config.language.lora_rank"
-    tell_memory(stage, learnt, params if section.lora_rank else (), activations, flags)
+    tell_memory(stage, state.learnt, weights, learning, activations, flags)
 
 
 def _additions(section: LanguageSection, params: Any, seed: int) -> Any:

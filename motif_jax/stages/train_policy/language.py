@@ -13,7 +13,7 @@ from motif_jax.envs.world import World
 from motif_jax.language.config import LanguageConfig, find_trained, from_record, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.hub_config import make_config
-from motif_jax.language.memory import activation_bytes, tell_memory
+from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
 from motif_jax.language.model import make_language_model
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
@@ -67,8 +67,10 @@ def _tell(config: ConfigDict, options: dict[str, Any], tokeniser: Tokeniser, wor
     rows = section.batch_size // section.num_minibatches
     rows = min(rows, own["chunk"] or rows)
     width = types_of(options).compute.itemsize
+    learnt = fields["params"]
     tell_memory(
-        "train_policy", fields["params"], fields["frozen"],
+        "train_policy", learnt, 2 * bytes_of(learnt) + bytes_of(fields["frozen"]),  # a copy acts
+        3 * bytes_of(learnt),  # with Adam's two moments
         activation_bytes(from_record(own["config"]), rows, -(-longest // BUCKET) * BUCKET, width, own["remat"]),
         f"--config.policy.num_minibatches, {FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip

@@ -122,7 +122,7 @@ def find_policy(config: ValuesConfig, workdir: Path, transcripts: Transcripts) -
     section, language, flag = config.train_values, config.language, "--config.language.model"
     if section.start != "new":
         language, flag = replace(language, model=section.policy or str(find_trained(workdir, FLAG))), FLAG
-    return make_parts(language, transcripts, section, config.seed, flag, STAGE)
+    return make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe_of(section.recipe))
 
 
 def make_values_job(config: ValuesConfig, session: Session, parts: LanguageParts, renderer: Renderer) -> TrainingJob:
