@@ -191,6 +191,7 @@ def tiny(config: ConfigDict) -> None:
     policy = config.policy
     if policy.language.model != "trained":
         policy.language.model = ""
+    policy.language.max_tokens = 400  # with the longest name of an action, at most max_length of the clone
     policy.language.update({"width": 16, "heads": 2, "hidden": 16, "lora_rank": 0})
     policy.dtype = "float32"
     policy.games_per_worker = 8

@@ -28,26 +28,28 @@ def bytes_of(tree: Any) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def tell_memory(what: str, learnt: Any, weights: int, learning: int, activations: int, flags: str) -> None:
+def tell_memory(what: str, learnt: Any, weights: int, learning: int, activations: int, copies: int, flags: str) -> None:
     """Prints what a training takes of the memory; raises UserError if not even its parameters fit.
 
     Args:
       what: the subject of the sentence.
       learnt: parameters, or their shapes.
-      weights, learning, activations: bytes of all parameters; of gradients, optimizer and copies; of activations.
+      weights, learning, activations: bytes of all parameters; of gradients and optimizer; of activations.
+      copies: bytes of what the host keeps or writes, which count where it has no device with memory of its own.
       flags: those that reduce the memory.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(learnt))
     device = jax.local_devices()[0]
     memory = describe_memory(device)
     there = memory.free if memory else available_mib() * 2**20
+    learning += 0 if memory else copies
     if weights + learning > there:
         raise UserError(
             f"{what} learns {count:,} parameters, which needs {in_words(weights + learning)} of memory, but only "
             f"{in_words(there)} are free ({flags})"
         )
     print_line(
-        f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients and optimizer "
+        f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients, optimizer and copies "
         f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(there)} that are free"
         + (f": too little, if this estimate is right ({flags})" if weights + learning + activations > there else "")
     )

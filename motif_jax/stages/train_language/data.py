@@ -178,10 +178,11 @@ def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Ite
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
-    if are_moments(transcripts) or made.get("format") == MANUAL:
+    prompts = are_moments(transcripts) or made.get("format") == MANUAL
+    if prompts:
         check_prompts(template)
     check_words(tokeniser, template)
-    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount)
+    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts)
 
 
 def check_prompts(template: str) -> None:

@@ -98,7 +98,8 @@ def _tell(
     logits = (training.chunk or rows * training.max_length) * config.vocabulary * 8  # float32, and their gradients
     activations = activation_bytes(config, rows, training.max_length, types.compute.itemsize, remat=False) + logits
     flags = f"--config.{stage}.num_parts, .batch_size, .max_length, .chunk, --config.language.lora_rank"
-    tell_memory(stage, state.learnt, weights, learning, activations, flags)
+    copies = bytes_of(params) + 2 * bytes_of(state)  # the model, the first state, and a checkpoint
+    tell_memory(stage, state.learnt, weights, learning, activations, copies, flags)
 
 
 def _additions(section: LanguageSection, params: Any, seed: int) -> Any:

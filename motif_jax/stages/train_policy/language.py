@@ -72,6 +72,7 @@ def _tell(config: ConfigDict, options: dict[str, Any], tokeniser: Tokeniser, wor
         "train_policy", learnt, 2 * bytes_of(learnt) + bytes_of(fields["frozen"]),  # a copy acts
         3 * bytes_of(learnt),  # with Adam's two moments
         activation_bytes(from_record(own["config"]), rows, -(-longest // BUCKET) * BUCKET, width, own["remat"]),
+        3 * bytes_of(learnt) + bytes_of(fields["frozen"]),  # a checkpoint
         f"--config.policy.num_minibatches, {FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip
 
