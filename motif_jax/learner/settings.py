@@ -29,6 +29,9 @@ class Settings:
     anneal_learning_rate_to: float = value(
         1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear decay", decides=True
     )
+    learning_rate_warmup: int = value(
+        0, Whole(0, 10**9), "optimizer steps in which it rises from 0, for pretrained networks", decides=True
+    )
     adam_eps: float = value(1e-6, Number(0, 1, above=True), "Adam's epsilon", decides=True)
     max_gradient_norm: float = value(
         4.0, Number(0, above=True, infinite=True), "gradient clipping: maximum global norm", decides=True

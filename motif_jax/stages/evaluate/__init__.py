@@ -37,7 +37,7 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.console import print_line
-from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
+from motif_jax.envs.protocols import CHANGED, CONTROLS, TASK, by_protocol, check_protocol
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, make_world, title
@@ -67,6 +67,7 @@ from motif_jax.stages.evaluate.replays import (
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
+    print_controls,
     print_sweep,
     print_table,
     read_json,
@@ -87,7 +88,12 @@ from motif_jax.system.machine import usable_cores
 class Evaluate:
     """Evaluation of policies and scripted players."""
 
-    policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
+    policy: str = value(
+        "",
+        PATH,
+        "WORKDIR[@STEP] of a policy, or random or explorer; or a language model: directory, GGUF file, or smollm2; "
+        "empty: of this workdir",
+    )
     beside: str = value(
         "random", PATHS, "other players of the same games, comma-separated: a scripted one, WORKDIR, @STEP"
     )
@@ -100,6 +106,12 @@ class Evaluate:
         "",
         Text(longest=4000),
         "variations of babyai to evaluate as well: rewording=synonyms;level=GoToFrench+actions=french",
+    )
+    controls: str = value(
+        "",
+        Text(tuple(CONTROLS)),
+        "controls of babyai to evaluate as well, in one table with zero-shot and random play; grounding: does it read "
+        "its mission?",
     )
     episodes: int = value(100, Whole(1, 1_000_000), "episodes, played to their end; they are not used in training")
     replays: str = value(
@@ -172,8 +184,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
     from motif_jax.stages.evaluate.writers import check_writers
 
     loaded: dict[Any, Any] = {}  # policies that several decodings share
+    played: dict[str, list[str]] = {}  # names of players by the protocol of their games
     for asked in with_variations(config):
         contenders = find_contenders(asked, workdir)
+        played[asked.evaluate.protocol] = [contender.name for contender, _ in contenders]
         due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
@@ -181,7 +195,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
         if contenders[-1][0].decoding:
             print_sweep(workdir / "evaluate", [contender.name for contender, _ in contenders])
             continue
-        print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
+        if not config.evaluate.controls:
+            print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
+    if config.evaluate.controls:
+        print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
 
 
 def evaluate(

@@ -132,6 +132,8 @@ def learn(
             with saved_on_error(keeper, state, done):  # a worker's error, for example
                 batch = source.get(PATIENCE_S)
             if batch is None and not stop.asked:
+                if log and takes_turns(section) and done["updates"] == before["updates"]:
+                    log.playing(done, pool.num_games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
             vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
             own_games = pool.next_episode - me * EPISODES_PER_HOST

@@ -108,6 +108,11 @@ def check(config: ValuesConfig) -> None:
         )
     if section.start == "new" and section.policy:
         raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
+    if config.language.lora_rank and (recipe.policy or section.start != "policy"):
+        raise UserError(
+            f"low-rank additions learn values that begin as a given policy, and not {section.recipe!r} with start "
+            f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, --config.train_values.recipe, .start)"
+        )
     flag = "--config.train_values.policy" if section.policy else "--config.language.model"
     check_template(config.language, config.transcripts.template, flag, section.policy, writes=True)
     if section.games:
