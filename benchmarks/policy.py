@@ -132,7 +132,7 @@ class Training:
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
             turns = takes_turns(self._config.policy)
-            placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan)
+            placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan, learner=parts.learner)
             source = (Rounds if turns else FreeRunning)(pool, player, parts.rollouts, placed)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None

@@ -111,7 +111,7 @@ def learn(
             probes.ask(mine, done)
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         audited, grouped = audited_source(config, parts.sources), make_grouped(config, parts.mesh)
-        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped)
+        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
         source: Source
         if isinstance(player, EpisodePlayer):
             source = Rounds(pool, player, parts.rollouts, placed, player.begin)
