@@ -21,6 +21,7 @@ import numpy as np
 
 STEP = 32  # sizes are multiples of this
 FEW = 8  # texts of a call; fewer have no beginning in common, because what they share differs from call to call
+SOME = 2.25  # texts of average length in a row; more make attention slower
 NOWHERE = 2**30  # a slot that does not exist, for rows that fill up a call
 
 
@@ -48,7 +49,7 @@ class Packed(NamedTuple):
     slots: jax.Array  # of each text's last token and nodes, among all slots. [N, 1 + K]
 
 
-def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int) -> tuple[np.ndarray, Places]:
+def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int, digits: int = 2) -> tuple[np.ndarray, Places]:
     """Decides where texts lie, on the host.
 
     Args:
@@ -56,6 +57,7 @@ def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int) -> tup
       calls: the number of the call in which each text is read, from 0 on. [...]
       nodes: of each text's tree.
       padding: no token.
+      digits: the number of rows is rounded up to so many binary digits; fewer for fewer compiled programs.
 
     Returns:
       The tokens with another L, and their places.
@@ -65,7 +67,8 @@ def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int) -> tup
     texts = int(np.bincount(calls.reshape(-1)).max())
     common, room = _beginning(flat, int(lengths.min()), texts)
     needs = lengths - common + nodes
-    size = _up(int(max(needs.max(), room)), 2, STEP)
+    # With room for some texts of average length in a row, few slots stay empty, and few sizes occur.
+    size = _up(int(max(needs.max(), room, min(needs.sum() + room, SOME * needs.mean()))), 2, STEP)
     starts, most = np.empty(len(flat), np.int32), 1
     order = np.lexsort((-needs, calls.reshape(-1)))  # by call; long texts first, because short ones fill the gaps
     for of_call in np.split(order, np.flatnonzero(np.diff(calls.reshape(-1)[order])) + 1):
@@ -81,7 +84,7 @@ def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int) -> tup
     resized = np.full((len(flat), width), padding, np.int32)
     resized[:, : flat.shape[1]] = flat[:, :width]
     same = np.full(shape, common, np.int32)
-    return resized.reshape(*shape, width), Places(starts.reshape(shape), same, texts, _up(most, 3, 1), size, room)
+    return resized.reshape(*shape, width), Places(starts.reshape(shape), same, texts, _up(most, digits, 1), size, room)
 
 
 def _beginning(rows: np.ndarray, shortest: int, texts: int) -> tuple[int, int]:

@@ -206,14 +206,14 @@ def language_policy_fields(
         logits, values = read(params, frozen, rows, own["chunk"])
         return logits.reshape(*shape, -1), values.reshape(shape)
 
-    def packed(observations: Mapping[str, Any], calls: np.ndarray) -> dict[str, Any]:
-        tokens, places = pack(observations["tokens"], calls, nodes, PADDING)
+    def packed(observations: Mapping[str, Any], calls: np.ndarray, digits: int = 3) -> dict[str, Any]:
+        tokens, places = pack(observations["tokens"], calls, nodes, PADDING, digits)
         return {"tokens": tokens, PLACES: places}
 
     def encode(observations: Mapping[str, Any]) -> dict[str, Any]:
         found = prompts(observations)
         is_call = found["tokens"].ndim == 2 and not config.is_encoder_decoder  # a batch for the learner has many calls
-        return packed(found, np.zeros(len(found["tokens"]), np.intp)) if is_call else found
+        return packed(found, np.zeros(len(found["tokens"]), np.intp), digits=2) if is_call else found
 
     return {
         "params": params, "frozen": rest[0], "prepare": lambda params, frozen: (), "step": step, "unroll": unroll,

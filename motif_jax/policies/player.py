@@ -129,8 +129,10 @@ class PolicyPlayer:
         if size > count:
             first[count:] = True
             games = _pad(games, size, self._num_games)
+        with self.timers("encode"):
+            inputs = self._encode(observations)
         self._cores, before, actions, logits, values, *choices = self._step(
-            leaves, self._cores, self._key, np.int32(self._calls), self._encode(observations), first, games
+            leaves, self._cores, self._key, np.int32(self._calls), inputs, first, games
         )
         self._calls += 1
         with self.timers("wait_for_device"):

@@ -156,7 +156,8 @@ def learn(
 
             # publish the new policy; games wait for it only if they take turns with the learner
             mine = local_copy(state.params)
-            player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
+            with source.timers("update"):
+                player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
 
             # count
             done["env_steps"] += batch.steps + int(others[:, 2].sum())
