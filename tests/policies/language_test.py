@@ -269,7 +269,7 @@ def test_texts_fill_each_other_s_gaps():
     lengths = np.arange(40, 76, 4)
     tokens = np.where(np.arange(96) < lengths[:, None], np.arange(96) + 100 * (np.arange(96) > 31), PADDING)
     tokens[:, 32] = np.arange(9)
-    resized, places = pack(tokens, np.zeros(9, int), 2, PADDING)
+    resized, places = pack(tokens, np.zeros(9, int), 2, PADDING, digits=3)
     assert (places.rows, places.size, places.room, places.common.tolist()) == (5, 64, 32, [32] * 9)
     slots = [
         slot for start, length in zip(places.start, lengths, strict=True) for slot in range(start, start + length - 30)
