@@ -111,9 +111,9 @@ class Compiled(list[float]):
     def __init__(self) -> None:
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
-    def _hear(self, event: str, seconds: float, **_: Any) -> None:
+    def _hear(self, event: str, duration_secs: float, **_: str | int) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            self.append(seconds)
+            self.append(duration_secs)
 
 
 class Playing(Training):
@@ -162,7 +162,11 @@ class Playing(Training):
         section, product = self._config.policy, rates["product"] * 1e9
         needed, executed, padded = self.flop_per_prompt()
         limit = product / (executed * (1 + 3 * section.num_epochs))
-        sizes = {"MFLOP": round(executed / 1e6, 1), "needed": round(needed / 1e6, 1), "padded": round(padded / 1e6, 1)}
+        sizes: dict[str, Any] = {
+            "MFLOP": round(executed / 1e6, 1),
+            "needed": round(needed / 1e6, 1),
+            "padded": round(padded / 1e6, 1),
+        }
         for name, passes in (("act", 1), ("learn", 3 * section.num_epochs)):
             share = f"{100 * rates[name] * executed * passes / product:.0f} % of a matrix product"
             rows.add(f"policy.{name}.language", rates[name], "steps/s", **sizes, passes=passes, limit=share)

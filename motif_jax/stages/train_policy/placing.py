@@ -51,7 +51,8 @@ def make_place(
 
     `audited`: the online reward, if its pay is audited. `learner`: whose minibatches are packed.
     """
-    packs = learner is not None and learner.algorithm == "ppo" and jax.process_count() == 1  # hosts need equal shapes
+    if learner is not None and (learner.algorithm != "ppo" or jax.process_count() > 1):  # hosts need equal shapes
+        learner = None
 
     def place(arrays: Arrays) -> Placed:
         moments = sources.moments(arrays)
@@ -66,8 +67,9 @@ def make_place(
         }
         seen = {key: arrays[key] for key in model.reads}
         observations = model.encode(seen)
-        if packs and model.pack:
-            calls = calls_of(*played.shape, mesh.shape[DATA], learner, model.chunk)
+        if learner is not None and model.pack:
+            steps, games = played.shape
+            calls = calls_of(steps, games, mesh.shape[DATA], learner, model.chunk)
             observations = model.pack(observations, calls)
         rows |= {"observations": observations, "moments": moments}
         if plan:
