@@ -2,7 +2,8 @@
 
 Scores are of six names behind prompts of 200 tokens, for a decoder that is large enough to keep a core busy: packed as
 the policy packs them, one row per name, and one row per name in transformers with the same weights, where PyTorch is
-installed. Games and training are those of the config if its policy is a new language model, else of CONFIG.
+installed. Games and training are those of the config if its policy is a language model, else of CONFIG. Its prompts are
+read in shared rows, as the policy does it, and in turn with a padded row each.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.judging import BEGIN, TEXTS, Judging
 from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.config.file import find_config, load
+from motif_jax.devices.mesh import shard
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import step_specs
 from motif_jax.envs.worlds import make_world
@@ -35,7 +37,9 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import make_tree, score
 from motif_jax.networks.kinds import LANGUAGE
-from motif_jax.policies.prompts import encode_names
+from motif_jax.policies.language_policy import PLACES
+from motif_jax.policies.prompts import BUCKET, PADDING, encode_names
+from motif_jax.policies.text_sections import TRAINED
 from motif_jax.tokens import tokeniser_from_text
 
 CONFIG = "glam_quickstart", "goto_small,unread"
@@ -47,12 +51,15 @@ GAMES = 32
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `language.*`, `babyai.step` and `policy.*.language`."""
-    if (config.policy.network, config.policy.language.model) != (LANGUAGE, ""):
+    if config.policy.network != LANGUAGE or config.policy.language.model == TRAINED:
         values = config.benchmark
         config = load(find_config(CONFIG[0]), CONFIG[1], tables())
         config.benchmark = values
     seconds, rows = config.benchmark.seconds, Rows()
+    compiled = Compiled()
     training = Playing(config)
+    training.run(0.0)  # compiles, and leaves a batch
+    rows.add("policy.compile.language", sum(compiled), "s", programs=len(compiled))
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         scoring, judging = Scoring(Path(folder)), Judging(Path(folder) / "judge")
         runs: dict[str, Callable[[], float]] = {
@@ -65,6 +72,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         if importlib.util.find_spec("transformers") and importlib.util.find_spec("torch") and not is_accelerated():
             runs["torch"] = partial(scoring.rate, scoring.in_torch(), seconds)
             runs["judge.torch"] = partial(scoring.rate, judging.in_torch(), seconds)
+        runs["act"], runs["learn"] = partial(training.read, seconds), partial(training.learn, seconds)
+        if training.is_packed:
+            runs["act.padded"] = partial(training.read, seconds, padded=True)
+            runs["learn.padded"] = partial(training.learn_padded, seconds)
+        runs["product"] = partial(matrix_product, config.policy.dtype)
         runs["games"] = partial(games_rate, config, seconds)
         runs["end_to_end"] = partial(training.run, STRETCH * seconds)
         rounds = take_turns(runs, config.benchmark.repeats)
@@ -89,33 +101,109 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     cache = 2 * scoring.config.layers * scoring.config.kv_heads * scoring.config.head_size * 4
     rows.add("language.cache", cache, "bytes per token", layers=scoring.config.layers)
     rows.add("babyai.step", rates["games"], "steps/s", level=config.env.babyai.level, games=GAMES)
-    flop, rate = training.flop_per_frame(), rates["end_to_end"]
-    limit = product * 1e9 / flop
-    rows.add("policy.end_to_end.language", rate, "frames/s", 2, **training.sizes(), MFLOP=round(flop / 1e6))
-    rows.add("policy.share_of_limit.language", 100 * rate / limit, "%", 1, limit=f"{limit:,.0f} frames/s")
+    training.add_rows(rows, rounds, rates)
     return rows
 
 
+class Compiled(list[float]):
+    """Seconds of each program that is compiled, or found in the cache on disk, from now on."""
+
+    def __init__(self) -> None:
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, duration_secs: float, **_: str | int) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            self.append(duration_secs)
+
+
 class Playing(Training):
-    """A new language model that learns by playing."""
+    """A language model that learns by playing."""
 
     def __init__(self, config: ConfigDict):
         """Builds it as train_policy does."""
         super().__init__(config, LANGUAGE, rewarded=False)
+        model = self._model
 
-    def flop_per_frame(self) -> float:
-        """Operations of matrix products: of acting once, and of learning, where going back costs twice going forward.
+        def step(params: Any, frozen: Any, seen: Any) -> tuple[jax.Array, jax.Array]:
+            first, core = jnp.ones(len(seen["tokens"]), bool), jnp.zeros((len(seen["tokens"]), 0))
+            return model.step(params, frozen, seen, first, core, ())[:2]
 
-        Padding is counted, as far as the last batch had it.
+        self._read = jax.jit(step)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether prompts share rows; those of encoders do not."""
+        return self._model.pack is not None
+
+    def read(self, seconds: float, *, padded: bool = False) -> float:
+        """Prompts per second in acting, in calls for all games: packing and reading, without tokenising."""
+        tokens = self._padded()["tokens"][0]
+        calls = np.zeros(len(tokens), np.intp)
+
+        def act() -> int:
+            seen = {"tokens": tokens} if padded or not self._model.pack else self._model.pack({"tokens": tokens}, calls)
+            jax.block_until_ready(self._read(self._model.params, self._frozen, seen))
+            return len(tokens)
+
+        return rate_of(act, seconds)
+
+    def learn_padded(self, seconds: float) -> float:
+        """As `learn`, with a row for each prompt."""
+        batch = self._batch
+        rollouts = shard(batch.arrays.rollouts._replace(observations=self._padded()), self._mesh, axis=1)
+        self._batch = batch._replace(arrays=batch.arrays._replace(rollouts=rollouts))
+        try:
+            return self.learn(seconds)
+        finally:
+            self._batch = batch
+
+    def add_rows(self, rows: Rows, rounds: dict[str, list[float]], rates: dict[str, float]) -> None:
+        """Adds the rows of acting, learning, and both: rates, and operations per prompt as executed and as needed."""
+        section, product = self._config.policy, rates["product"] * 1e9
+        needed, executed, padded = self.flop_per_prompt()
+        limit = product / (executed * (1 + 3 * section.num_epochs))
+        sizes: dict[str, Any] = {
+            "MFLOP": round(executed / 1e6, 1),
+            "needed": round(needed / 1e6, 1),
+            "padded": round(padded / 1e6, 1),
+        }
+        for name, passes in (("act", 1), ("learn", 3 * section.num_epochs)):
+            share = f"{100 * rates[name] * executed * passes / product:.0f} % of a matrix product"
+            rows.add(f"policy.{name}.language", rates[name], "steps/s", **sizes, passes=passes, limit=share)
+            if self.is_packed:
+                rows.add(f"policy.{name}.language.padded", rates[f"{name}.padded"], "steps/s")
+                rows.compare(f"policy.{name}_over_padded.language", rounds[name], rounds[f"{name}.padded"])
+        for activity, seconds_per_step in self.spent.items():
+            rows.add(f"policy.time.{activity}.language", 100 * seconds_per_step * self.rate, "%")
+        rate = rates["end_to_end"]
+        rows.add("policy.end_to_end.language", rate, "frames/s", 2, **self.sizes())
+        rows.add("policy.share_of_limit.language", 100 * rate / limit, "%", 1, limit=f"{limit:,.0f} frames/s")
+
+    def flop_per_prompt(self) -> tuple[float, float, float]:
+        """Operations of reading a prompt once, in the last batch: needed, as executed, and with a padded row each.
+
+        Needed are those for the prompt alone, without padding, although its beginning need not be read again.
         """
-        own, section = self._parts.options[LANGUAGE], self._config.policy
-        names = encode_names(tokeniser_from_text(own["tokeniser"]), own["actions"])
-        length = self._batch.arrays.rollouts.observations["tokens"].shape[-1]
-        once = flop_per_prompt(from_record(own["config"]), length, make_tree([names]).nodes.shape[1])
-        return once * (1 + 3 * section.num_epochs)
+        own = self._parts.options[LANGUAGE]
+        config = from_record(own["config"])
+        nodes = make_tree([encode_names(tokeniser_from_text(own["tokeniser"]), own["actions"])]).nodes.shape[1]
+        tokens = self._padded()["tokens"]
+        needed = flop_per_prompt(config, (tokens != PADDING).sum(-1).mean(), nodes)
+        padded = flop_per_prompt(config, tokens.shape[-1], nodes)
+        if not self.is_packed:
+            return needed, padded, padded
+        places = self._batch.arrays.rollouts.observations[PLACES]
+        slots = places.rows * places.size / places.texts
+        return needed, flop_of(config, slots, places.size + places.room, 1 + nodes), padded
+
+    def _padded(self) -> dict[str, np.ndarray]:
+        """The prompts of the last batch, as wide as the longest one requires. [T + 1, B, L]"""
+        tokens = np.asarray(self._batch.arrays.rollouts.observations["tokens"])
+        longest = int((tokens != PADDING).sum(-1).max())
+        return {"tokens": tokens[..., : -(-longest // BUCKET) * BUCKET]}
 
 
-def flop_per_prompt(config: LanguageConfig, length: int, nodes: int) -> float:
+def flop_per_prompt(config: LanguageConfig, length: float, nodes: int) -> float:
     """Operations of a decoder's forward pass over a prompt and the nodes of a tree behind it: of matrix products only.
 
     Args:
@@ -123,12 +211,16 @@ def flop_per_prompt(config: LanguageConfig, length: int, nodes: int) -> float:
       length: tokens of the prompt.
       nodes: of the tree of names.
     """
-    tokens, inner = length + nodes, config.heads * config.head_size
+    return flop_of(config, length + nodes, length + nodes, 1 + nodes)
+
+
+def flop_of(config: LanguageConfig, tokens: float, keys: float, predictions: int) -> float:
+    """Operations of a decoder's matrix products: for tokens with so many keys each, and for predicted tokens."""
+    inner = config.heads * config.head_size
     attention = config.width * (2 * inner + 2 * config.kv_heads * config.head_size)
     mlp = (3 if config.gated else 2) * config.width * config.mlp_size
-    looking = 2 * tokens * inner  # of one token: products with keys, then sums of values
-    whole = config.layers * tokens * (attention + mlp + looking) + (1 + nodes) * config.width * config.vocabulary
-    return 2.0 * whole
+    looking = 2 * keys * inner  # of one token: products with keys, then sums of values
+    return 2.0 * (config.layers * tokens * (attention + mlp + looking) + predictions * config.width * config.vocabulary)
 
 
 class Scoring:

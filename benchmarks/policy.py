@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from benchmarks.device import count_flops, find_cpu, gpu_busy, is_accelerated, matrix_product
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from benchmarks.sources import TERMS, run_program, untrained_sources
-from motif_jax.actors.acting import FreeRunning, Rounds
+from motif_jax.actors.acting import Source
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import describe_memory, needed_bytes, place
@@ -32,7 +32,7 @@ from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.section import takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
@@ -132,8 +132,8 @@ class Training:
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
             turns = takes_turns(self._config.policy)
-            placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan)
-            source = (Rounds if turns else FreeRunning)(pool, player, parts.rollouts, placed)
+            placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan, learner=parts.learner)
+            source = make_source(self._config, parts, pool, player, placed)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
                 before: dict[str, float] = {}
@@ -144,8 +144,8 @@ class Training:
                     self._batch = batch
                     with trace.step(number):
                         self._state, metrics = parts.update(self._state, self._frozen, batch.arrays.rollouts)
-                    player.swap(player.prepare(local_copy(self._state.params), number), wait=turns)
                     with source.timers("update"):  # as in training, of the update before: the device goes on meanwhile
+                        player.swap(player.prepare(local_copy(self._state.params), number), wait=turns)
                         jax.block_until_ready(pending)
                     pending = metrics
                     number += 1
@@ -254,7 +254,7 @@ class Training:
         return observations, np.asarray(rollouts.first)[0, chosen]
 
 
-def time_spent(pool: ActorPool, source: FreeRunning | Rounds) -> dict[str, float]:
+def time_spent(pool: ActorPool, source: Source) -> dict[str, float]:
     """Seconds of each activity so far; `workers_wait` is the mean of all workers."""
     return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
 

@@ -63,6 +63,17 @@ def answer(pool: ActorPool, requests: list[Request], policy: BatchedPolicy) -> N
     """Answers all requests with one call of the policy."""
     if not requests:
         return
+    seen = gather(pool, requests, policy)
+    with pool.timers("policy"):
+        actions, outputs = policy(*seen)
+    with pool.timers("scatter"):
+        pool.act(requests, actions, outputs)
+
+
+def gather(
+    pool: ActorPool, requests: list[Request], policy: BatchedPolicy
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """The arguments of a call of the policy."""
     layout = pool.layout
     with pool.timers("gather"):
         groups = [request.worker * layout.groups + request.group for request in requests]
@@ -70,11 +81,7 @@ def answer(pool: ActorPool, requests: list[Request], policy: BatchedPolicy) -> N
         places = find_places([(request.slot, request.step) for request in requests])
         room = policy.room(len(games))
         observations = {key: pool.rows.read(key, places, room) for key in policy.reads}
-        first = pool.rows.read("first", places, room)
-    with pool.timers("policy"):
-        actions, outputs = policy(observations, first, games)
-    with pool.timers("scatter"):
-        pool.act(requests, actions, outputs)
+        return observations, pool.rows.read("first", places, room), games
 
 
 class FreeRunning:
@@ -182,6 +189,80 @@ class Rounds:
 
     def close(self) -> None:
         """Does nothing, as no thread was started."""
+
+
+class StartedPolicy(BatchedPolicy, Protocol):
+    """A policy whose calls do not wait for the device."""
+
+    def start(
+        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
+    ) -> Callable[[], tuple[np.ndarray, dict[str, Any]]]:
+        """Starts a call, and returns the function that waits for its results."""
+
+
+class Overlapping(Rounds):
+    """Rounds of a slow policy: the device works for one group of each worker, while games of the others play.
+
+    Groups are answered in turn, each with a call of its own, so a run can be repeated exactly. A group that has filled
+    its share of a batch waits for the learner.
+    """
+
+    def __init__(
+        self,
+        pool: ActorPool,
+        policy: StartedPolicy,
+        rollouts: int,
+        place: Callable[[Arrays], Any] = lambda arrays: arrays,
+    ):
+        """See `Rounds`; `rollouts` is a multiple of the number of groups in the pool."""
+        super().__init__(pool, policy, rollouts, place)
+        self._starting, self._share = policy, rollouts // (pool.layout.num_workers * pool.layout.groups)
+        self._turn = 0  # the group of each worker whose call comes next
+        self._started: collections.deque[tuple[list[Request], Callable[[], Any]]] = collections.deque()
+
+    def get(self, timeout_s: float) -> RolloutBatch | None:
+        """See `Rounds.get`."""
+        deadline = time.monotonic() + timeout_s
+        while len(self._fulls) < self._rollouts:
+            while any(requests[0].group == self._turn for requests, _ in self._started):
+                self._finish()
+            while not self._has_come():
+                if time.monotonic() > deadline:
+                    return None
+                requests, fulls = self._pool.poll(0.2)
+                self._requests |= {(request.worker, request.group): request for request in requests}
+                self._fulls += fulls
+            asking = [group for group in sorted(self._requests) if group[1] == self._turn and not self._is_done(group)]
+            if asking:
+                self._start([self._requests.pop(group) for group in asking])
+            self._turn = (self._turn + 1) % self._pool.layout.groups
+        seen: collections.Counter[tuple[int, int]] = collections.Counter()
+        order = []
+        for full in self._fulls:  # the first rollouts of all groups, then the second ones
+            seen[full.worker, full.group] += 1
+            order.append((seen[full.worker, full.group], full))
+        self._fulls, self._turn = [], 0
+        return make_batch(self._pool, [full for _, full in sorted(order)], self._place, self.timers)
+
+    def _is_done(self, group: tuple[int, int]) -> bool:
+        return sum((full.worker, full.group) == group for full in self._fulls) >= self._share
+
+    def _has_come(self) -> bool:
+        """Whether all groups whose turn it is have asked, or need not be answered before the next batch."""
+        groups = [(worker, self._turn) for worker in range(self._pool.layout.num_workers)]
+        return all(group in self._requests or self._is_done(group) for group in groups)
+
+    def _start(self, requests: list[Request]) -> None:
+        seen = gather(self._pool, requests, self._starting)
+        with self._pool.timers("policy"):
+            self._started.append((requests, self._starting.start(*seen)))
+
+    def _finish(self) -> None:
+        requests, finish = self._started.popleft()
+        with self._pool.timers("policy"):
+            actions, outputs = finish()
+        with self._pool.timers("scatter"):
+            self._pool.act(requests, actions, outputs)
 
 
 Source = FreeRunning | Rounds  # where the learner's batches come from

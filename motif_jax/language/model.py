@@ -21,6 +21,7 @@ from flax import nnx
 
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.layers import FLOAT32, Linear, Sight, Types
+from motif_jax.language.packing import Places, lay
 from motif_jax.language.stack import Cache, Memory, Stack
 
 
@@ -120,14 +121,23 @@ class Decoder(LanguageModel):
         """
         return self._look(tokens, causal_mask(segments), added)
 
-    def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
+    def read_tree(
+        self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array, places: Places | None = None
+    ) -> jax.Array:
         """Hidden states at the end of contexts, and at the nodes of a tree of continuations. [B, 1 + K, width]
 
         Args:
           tokens, segments: contexts of one segment each. [B, L]
           nodes: tokens of the tree. [B or 1, K]
           above: ancestors of each node, itself included. [B or 1, K, K] bool
+          places: where contexts that are padded on the right share rows, all with the same tree; the result is the
+            same. None: each context has a row.
         """
+        if places is not None:
+            packed = lay(tokens, (segments > 0).sum(1), nodes, above, places)
+            sight = sight_of(packed.mask)
+            hidden = self.stack(self.embed(packed.tokens, sight.positions), sight, shared=places.room)
+            return hidden.reshape(-1, hidden.shape[-1])[packed.slots]
         (num_rows, length), num_nodes = tokens.shape, nodes.shape[1]
         nodes = jnp.broadcast_to(nodes, (num_rows, num_nodes))
         above = jnp.broadcast_to(above, (num_rows, num_nodes, num_nodes))

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.language.model import Decoder, EncoderDecoder
+from motif_jax.language.packing import Places
 
 
 class ChoiceTree(NamedTuple):
@@ -85,13 +86,23 @@ def _up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-def score(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, tree: ChoiceTree) -> Scores:
+def score(
+    model: Decoder | EncoderDecoder,
+    tokens: jax.Array,
+    segments: jax.Array,
+    tree: ChoiceTree,
+    places: Places | None = None,
+) -> Scores:
     """Scores choices.
 
     Args:
+      model: the language model.
       tokens, segments: contexts of one segment each; see `model.py`. [B, L]
+      tree: the choices.
+      places: of contexts that share rows, for a decoder; see `Decoder.read_tree`.
     """
-    hidden = model.read_tree(tokens, segments, jnp.asarray(tree.nodes), jnp.asarray(tree.above))
+    packed = () if places is None else (places,)
+    hidden = model.read_tree(tokens, segments, jnp.asarray(tree.nodes), jnp.asarray(tree.above), *packed)
     logits = model.logits(hidden)  # [B, 1 + K, vocabulary]
     total = jax.nn.logsumexp(logits, -1)
     rows = jnp.arange(len(tokens))[:, None, None]

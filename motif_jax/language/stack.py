@@ -68,19 +68,27 @@ class Block(nnx.Module):
 
     def __call__(
         self, x: jax.Array, sight: Sight, bias: jax.Array | None, turn: jax.Array | None,
-        slot: Slot | None, memory: Memory | None,
+        slot: Slot | None, memory: Memory | None, shared: int = 0,
     ) -> tuple[jax.Array, KeysValues]:  # fmt: skip
         """See `Stack`; `memory.pairs` belong to this block alone. Returns `slot.pairs`, or the keys and values of x."""
         inner = self.attention_norm(x)
         pairs = pair = self.attention.keys_values(inner, turn)
         if slot is not None:
             pairs, pair = slot.put(pair)
+        if shared:
+            pair = with_shared(pair[0], shared), with_shared(pair[1], shared)
         x = x + self.attention(inner, pair, sight.mask[:, None], bias, turn)
         if self.cross is not None and self.cross_norm is not None:
             assert memory is not None
             pair = self.cross.keys_values(memory.encoded) if memory.pairs is None else memory.pairs
             x = x + self.cross(self.cross_norm(x), pair, memory.mask[:, None, None], None)
         return x + self.mlp(self.mlp_norm(x)), pairs
+
+
+def with_shared(part: jax.Array, count: int) -> jax.Array:
+    """Puts the first `count` slots of the first row before the slots of each row. [B, K, S, H]"""
+    first = jnp.broadcast_to(part[:1, :, :count], (*part.shape[:2], count, part.shape[3]))
+    return jnp.concatenate([first, part], 2)
 
 
 class Stack(nnx.Module):
@@ -116,9 +124,12 @@ class Stack(nnx.Module):
         shape = config.buckets, config.heads
         self.relative = nnx.Param(normal(rngs.params(), shape, types.params)) if relative else None
 
-    def __call__(self, x: jax.Array, sight: Sight, memory: Memory | None = None) -> jax.Array:
-        """Hidden states, after the norm, of embedded tokens that attend to each other. [B, T, width] -> the same"""
-        return self._run(x, sight, memory, None)[0]
+    def __call__(self, x: jax.Array, sight: Sight, memory: Memory | None = None, shared: int = 0) -> jax.Array:
+        """Hidden states, after the norm, of embedded tokens that attend to each other. [B, T, width] -> the same
+
+        `shared`: the mask has that many more slots, at its beginning, which stand for the first ones of the first row.
+        """
+        return self._run(x, sight, memory, None, shared=shared)[0]
 
     def begin(self, x: jax.Array, sight: Sight, room: int) -> tuple[jax.Array, Cache]:
         """As `__call__`; also keeps keys and values, with `room` for those of more tokens."""
@@ -133,7 +144,7 @@ class Stack(nnx.Module):
 
     def _run(
         self, x: jax.Array, sight: Sight, memory: Memory | None, cache: Cache | None, at: jax.Array | int = 0,
-        keep: bool = False,
+        keep: bool = False, shared: int = 0,
     ) -> tuple[jax.Array, Cache]:  # fmt: skip
         """Returns hidden states, and the new cache; without a cache and with `keep`, one of the tokens of x."""
         bias, turn = self._bias(sight), None
@@ -144,7 +155,7 @@ class Stack(nnx.Module):
 
         def run(x: jax.Array, block: tuple, slot: Slot | None) -> tuple[jax.Array, KeysValues]:
             own = None if memory is None else memory._replace(pairs=block[1])
-            made: tuple[jax.Array, KeysValues] = nnx.merge(graph, block[0])(x, sight, bias, turn, slot, own)
+            made: tuple[jax.Array, KeysValues] = nnx.merge(graph, block[0])(x, sight, bias, turn, slot, own, shared)
             return made
 
         if self.unrolled:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from motif_jax.learner import losses
 from motif_jax.learner.settings import Settings
@@ -82,7 +83,7 @@ def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settin
     v_t, discount_t, trace_t = next_values(values, data.reward, *ends, settings.discount, settings.bootstrap)
     made = gae(rollouts.value, v_t, data.reward, discount_t, trace_t, settings.gae_lambda)
     targets = Targets(made, normalised(made.advantages, data.valid, settings))
-    observations = {name: array[:-1] for name, array in rollouts.observations.items()}
+    observations = jax.tree.map(lambda array: array[:-1], rollouts.observations)
     rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1])
     data = data._replace(rollouts=rollouts, targets=targets)
     return data if memory else _as_columns(data)
@@ -138,3 +139,22 @@ def minibatch(data: Samples, index: jax.Array, count: int) -> Samples:
         return jax.lax.dynamic_index_in_dim(split, index, 2, keepdims=False)
 
     return jax.tree.map(take, data)
+
+
+def calls_of(steps: int, games: int, parts: int, settings: Settings, most: int = 0) -> np.ndarray:
+    """The number of the call in which an update of PPO without memory reads each observation. [T + 1, B]
+
+    Args:
+      steps, games: T and B.
+      parts: how many devices divide the games.
+      settings: the learner's.
+      most: observations that are read at a time; 0: all of a minibatch.
+    """
+    own, count = games // parts, settings.num_minibatches
+    most = min(most or steps * own, steps * own // count)
+    columns = np.arange(steps * own).reshape(own, steps).T  # as `_as_columns` numbers them
+    pieces = -(-(steps * own // count) // most)  # of a minibatch
+    numbers = columns % count * pieces + columns // count // most
+    after = count * pieces + np.arange(own) // most  # the last observations, which `with_targets` reads
+    calls = np.concatenate([numbers, after[None]])  # of one device
+    return np.concatenate([calls + part * (calls.max() + 1) for part in range(parts)], 1)

@@ -12,27 +12,31 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from motif_jax.language.adapt import add_low_rank
 from motif_jax.language.config import from_record
 from motif_jax.language.layers import Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
+from motif_jax.language.packing import NOWHERE, Places, pack
 from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
 from motif_jax.policies.prompts import PADDING, Prompts, encode_names
-from motif_jax.policies.text_sections import ACTION, FLAG
+from motif_jax.policies.text_sections import ACTION, FLAG, SCORE
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text
 
 # Below this probability of the most probable action, the formula "product" is uniform. The published code has 1e-45,
 # but most devices round numbers below this one to zero.
 LEAST_PROBABILITY = 1.2e-38
+PLACES = "places"  # beside the tokens, if prompts share rows
 HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
@@ -90,12 +94,15 @@ class LanguagePolicy(nnx.Module):
         self.actor = TanhHead(width, hidden, num_actions, **how) if head == ACTION else None
         self.critic = TanhHead(width, hidden, 1, **how)
 
-    def __call__(self, tokens: jax.Array, tree: ChoiceTree) -> tuple[jax.Array, jax.Array]:
+    def __call__(
+        self, tokens: jax.Array, tree: ChoiceTree, places: Places | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """Reads prompts.
 
         Args:
           tokens: PADDING where there is no token. [N, L] int32
           tree: the names of the actions; unused with the head "action".
+          places: of prompts that share rows; None: each has a row.
 
         Returns:
           Logits [N, A] and values [N], float32.
@@ -103,27 +110,37 @@ class LanguagePolicy(nnx.Module):
         segments = (tokens != PADDING).astype(jnp.int32)
         tokens = jnp.maximum(tokens, 0)
         if self.actor is None:
-            scores = score(self.language, tokens, segments, tree)
+            scores = score(self.language, tokens, segments, tree, places)
             logits, hidden = action_logits(scores, tree, self.formula), scores.hidden
         else:
             nothing = jnp.zeros((1, 0), jnp.int32), jnp.zeros((1, 0, 0), bool)
-            hidden = self.language.read_tree(tokens, segments, *nothing)[:, 0]
+            packed = () if places is None else (places,)
+            hidden = self.language.read_tree(tokens, segments, *nothing, *packed)[:, 0]
             logits = self.actor(hidden)
         return logits, self.critic(hidden)[..., 0]
 
-    def in_chunks(self, tokens: jax.Array, tree: ChoiceTree, size: int) -> tuple[jax.Array, jax.Array]:
+    def in_chunks(
+        self, tokens: jax.Array, tree: ChoiceTree, size: int, places: Places | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """The same, `size` prompts at a time; gradients recompute the hidden states instead of storing them."""
         count = len(tokens)
         if not size or count <= size:
-            return self(tokens, tree)
-        pieces = jnp.pad(tokens, ((0, -count % size), (0, 0)), mode="edge").reshape(-1, size, tokens.shape[1])
+            return self(tokens, tree, places)
         graph, state = nnx.split(self)
+        if places is not None:
+            places = replace(places, start=_fill(places.start, size, NOWHERE), common=_fill(places.common, size, 0))
 
-        def read(piece: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return nnx.merge(graph, state)(piece, tree)
+        def read(piece: tuple[jax.Array, Places | None]) -> tuple[jax.Array, jax.Array]:
+            return nnx.merge(graph, state)(piece[0], tree, piece[1])
 
+        pieces = jax.tree.map(lambda array: array.reshape(-1, size, *array.shape[1:]), (_fill(tokens, size, 0), places))
         logits, values = jax.lax.map(jax.checkpoint(read), pieces)
         return logits.reshape(-1, logits.shape[-1])[:count], values.reshape(-1)[:count]
+
+
+def _fill(array: jax.Array, size: int, value: int) -> jax.Array:
+    """Adds rows until their number is a multiple of `size`."""
+    return jnp.pad(array, [(0, -len(array) % size)] + [(0, 0)] * (array.ndim - 1), constant_values=value)
 
 
 def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
@@ -166,6 +183,7 @@ def language_policy_fields(
         )
     tree = make_tree([names])
     prompts = Prompts(tokeniser, own["max_tokens"])
+    nodes = tree.nodes.shape[1] if own["head"] == SCORE else 0
 
     def make() -> LanguagePolicy:
         return make_network(options, seed or 0, language)
@@ -173,22 +191,34 @@ def language_policy_fields(
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, _is_trained(bool(own["lora_rank"])), ...)
 
-    def read(params: Any, frozen: Any, tokens: jax.Array, chunk: int) -> tuple[jax.Array, jax.Array]:
+    def read(params: Any, frozen: Any, observations: Any, chunk: int) -> tuple[jax.Array, jax.Array]:
+        places = observations.get(PLACES)
+        size = places.texts if places else chunk
         with jax.named_scope("language"):
-            return nnx.merge(graph, params, frozen).in_chunks(tokens, tree, chunk)
+            return nnx.merge(graph, params, frozen).in_chunks(observations["tokens"], tree, size, places)
 
     def step(params: Any, frozen: Any, observations: Any, first: jax.Array, core: jax.Array, _: Any) -> Any:
-        return *read(params, frozen, observations["tokens"], 0), core
+        return *read(params, frozen, observations, 0), core
 
     def unroll(params: Any, frozen: Any, observations: Any, first: jax.Array, core: jax.Array) -> Any:
-        tokens = observations["tokens"]  # [T, B, L]
-        logits, values = read(params, frozen, tokens.reshape(-1, tokens.shape[-1]), own["chunk"])
-        return logits.reshape(*tokens.shape[:2], -1), values.reshape(tokens.shape[:2])
+        shape = first.shape  # [T, B]
+        rows = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), dict(observations))
+        logits, values = read(params, frozen, rows, own["chunk"])
+        return logits.reshape(*shape, -1), values.reshape(shape)
+
+    def packed(observations: Mapping[str, Any], calls: np.ndarray, digits: int = 3) -> dict[str, Any]:
+        tokens, places = pack(observations["tokens"], calls, nodes, PADDING, digits)
+        return {"tokens": tokens, PLACES: places}
+
+    def encode(observations: Mapping[str, Any]) -> dict[str, Any]:
+        found = prompts(observations)
+        is_call = found["tokens"].ndim == 2 and not config.is_encoder_decoder  # a batch for the learner has many calls
+        return packed(found, np.zeros(len(found["tokens"]), np.intp), digits=2) if is_call else found
 
     return {
         "params": params, "frozen": rest[0], "prepare": lambda params, frozen: (), "step": step, "unroll": unroll,
         "reads": (PROMPT,), "core_size": 0, "num_actions": options["num_actions"], "rules": sharding_rules(config),
-        "encode": prompts,
+        "encode": encode, "pack": None if config.is_encoder_decoder else packed, "chunk": own["chunk"],
     }  # fmt: skip
 
 

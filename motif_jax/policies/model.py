@@ -54,6 +54,10 @@ class Model(NamedTuple):
     rules: Rules = ()  # sharding of the parameters, where the default of `mesh.shardings` does not fit
     # on the host: the world's observations -> the inputs of `step` and `unroll`
     encode: Callable[[Observations], Observations] = unchanged
+    # on the host, for a batch of the learner: (encoded observations, the number of the call of `unroll` that reads each
+    # step) -> the same, laid out so that the calls take less work
+    pack: Callable[[Observations, np.ndarray], Observations] | None = None
+    chunk: int = 0  # prompts that `unroll` reads at a time; 0: all
     options: OptionHeads | None = None  # of a policy with options
     space: ActionSpace | None = None  # of actions that are several choices or numbers
 

@@ -20,6 +20,7 @@ from motif_jax.rewards.mixtures import Weights
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 
+Finish = Callable[[], tuple[np.ndarray, dict[str, Any]]]  # waits for a call, and returns actions and outputs
 EXACT = 8  # calls for up to eight groups are not padded; larger ones are padded to a power of two
 
 
@@ -102,24 +103,31 @@ class PolicyPlayer:
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        return self.start(observations, first, games)()
+
+    def start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Finish:
+        """Starts a call on the device, and returns the function that waits for its results."""
         while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
             self._played = self._coming.popleft()
         largest = self._sizes[-1] if self._sizes else len(games)
         if len(games) <= largest:
-            return self._act(observations, first, games)
-        found = []
+            return self._start(observations, first, games)
+        started = []
         for start in range(0, len(games), largest):
             part = slice(start, start + largest)
             some = {key: array[part] for key, array in observations.items()}
-            found.append(self._act(some, first[part], games[part]))
-        names = found[0][1]
-        outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in found]) for name in names}
-        return np.concatenate([actions for actions, _ in found]), outputs
+            started.append(self._start(some, first[part], games[part]))
 
-    def _act(
-        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Acts with one call of the compiled step."""
+        def finish() -> tuple[np.ndarray, dict[str, Any]]:
+            found = [finish() for finish in started]
+            names = found[0][1]
+            outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in found]) for name in names}
+            return np.concatenate([actions for actions, _ in found]), outputs
+
+        return finish
+
+    def _start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Finish:
+        """Starts one call of the compiled step."""
         leaves, version = self._played
         count = len(games)
         size = padded_size(count, self._group_size, self._sizes)
@@ -129,16 +137,22 @@ class PolicyPlayer:
         if size > count:
             first[count:] = True
             games = _pad(games, size, self._num_games)
+        with self.timers("encode"):
+            inputs = self._encode(observations)
         self._cores, before, actions, logits, values, *choices = self._step(
-            leaves, self._cores, self._key, np.int32(self.calls), self._encode(observations), first, games
+            leaves, self._cores, self._key, np.int32(self.calls), inputs, first, games
         )
         self.calls += 1
-        with self.timers("wait_for_device"):
-            chosen = np.asarray(actions)[:count]
-        outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
-        outputs |= {"version": np.full(count, version, np.int32)}
-        outputs |= {name: np.asarray(array)[:count] for name, array in zip(CHOICES, choices, strict=False)}
-        return chosen, outputs | {"core": before}
+
+        def finish() -> tuple[np.ndarray, dict[str, Any]]:
+            with self.timers("wait_for_device"):
+                chosen = np.asarray(actions)[:count]
+            outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
+            outputs |= {"version": np.full(count, version, np.int32)}
+            outputs |= {name: np.asarray(array)[:count] for name, array in zip(CHOICES, choices, strict=False)}
+            return chosen, outputs | {"core": before}
+
+        return finish
 
 
 def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:

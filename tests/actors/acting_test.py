@@ -5,7 +5,7 @@ import itertools
 import pytest
 from conftest import wait_for
 
-from motif_jax.actors.acting import FreeRunning, RandomPolicy, Rounds
+from motif_jax.actors.acting import FreeRunning, Overlapping, RandomPolicy, Rounds
 from motif_jax.actors.pool import ActorPool
 
 pytestmark = pytest.mark.quick
@@ -57,3 +57,37 @@ def test_a_round_has_a_rollout_of_every_group_in_order():
         for batch in itertools.islice(Rounds(pool, RandomPolicy(23), GROUPS), 3):
             assert [full.group for full in batch.fulls] == list(range(GROUPS))
             assert batch.arrays["reward"].shape == (T, 2 * GROUPS)
+
+
+class StartedPolicy(RandomPolicy):
+    """Notes the order in which calls start and finish, by the group of their first game; actions by game and time."""
+
+    def __init__(self, num_actions):
+        super().__init__(num_actions)
+        self.calls = []
+
+    def start(self, observations, first, games):
+        group = int(games[0]) // 2 % GROUPS
+        self.calls.append(("start", group))
+
+        def finish():
+            self.calls.append(("finish", group))
+            return games % 23, {}
+
+        return finish
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("share", [1, 2])
+def test_while_the_device_works_for_a_group_the_games_of_the_others_play(workers, share):
+    policy, rollouts = StartedPolicy(23), GROUPS * max(workers, 1) * share
+    with CountingPool({"task": "toy"}, ("message",), num_workers=workers, games_per_worker=2 * GROUPS, groups=GROUPS,
+                      rollout_length=T, slots_per_group=share + 1) as pool:  # fmt: skip
+        for batch in itertools.islice(Overlapping(pool, policy, rollouts), 2):
+            numbers = [(full.worker, full.group) for full in batch.fulls]
+            assert numbers == [*itertools.product(range(max(workers, 1)), range(GROUPS))] * share
+            assert batch.arrays["action"].tolist() == [[game % 23 for game in batch.arrays["game"][0].tolist()]] * T
+    steps = 2 * T * share
+    starts, finishes = ([group for what, group in policy.calls if what == kind] for kind in ("start", "finish"))
+    assert starts == finishes == list(range(GROUPS)) * steps  # in turn
+    assert policy.calls[: GROUPS + 2] == [*(("start", group) for group in range(GROUPS)), ("finish", 0), ("start", 0)]

@@ -118,7 +118,7 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
         monkeypatch.setattr(judging, name, value)
     monkeypatch.setattr(device, "MATRIX", 256)
     config = get_config("glam_quickstart.py", "goto_local,unread")
-    config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
+    config.policy.update({"num_workers": 0, "games_per_worker": 8, "rollout_length": 8, "batch_size": 64})
     config.policy.update({"num_minibatches": 4, "num_epochs": 1})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
     config.benchmark.update({"seconds": 0.01, "repeats": 1, "parts": ("language",)})
@@ -127,10 +127,13 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     wanted = {
         "language.matrix_product", "language.score", "language.score.rows", "language.score_over_rows", "babyai.step",
         "policy.end_to_end.language", "policy.share_of_limit.language", "language.cache", "judge.ratings",
-        "judge.ratings_over_whole",
+        "judge.ratings_over_whole", "policy.compile.language", "policy.act.language", "policy.learn.language.padded",
+        "policy.act_over_padded.language", "policy.learn_over_padded.language", "policy.time.encode.language",
+        "policy.time.update.language",
     }  # fmt: skip
     assert rows.keys() >= wanted
     assert all(math.isfinite(row.value) for row in rows.values())
+    assert rows["policy.act.language"].sizes["MFLOP"] < rows["policy.act.language"].sizes["padded"]
     scoring = language.Scoring(tmp_path / "model")
     caches = nnx.merge(scoring._graph, scoring._params).stack.empty_cache(1, 7, np.dtype(np.float32))
     assert 7 * rows["language.cache"].value == sum(array.nbytes for array in jax.tree.leaves(caches))

@@ -4,16 +4,20 @@ import functools
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import on_devices
 from flax import nnx
 from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
-from motif_jax.devices.mesh import make_mesh, map_update
+from motif_jax.devices.mesh import make_mesh, map_update, place
 from motif_jax.language.config import from_record, to_record
 from motif_jax.language.model import make_language_model
+from motif_jax.language.packing import pack
 from motif_jax.language.scoring import Scores, make_tree, score
+from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
@@ -25,6 +29,7 @@ from motif_jax.structs import ArraySpec, UserError
 
 NOTHING = np.zeros((len(PROMPTS), 0), np.float32)
 FIRST = np.ones(len(PROMPTS), bool)
+WORD_LIST = " ".join(PROMPTS).replace(",", "").split()
 
 
 @functools.cache
@@ -162,21 +167,129 @@ def test_the_player_plays_it():
 @pytest.mark.parametrize(("family", "algorithm"), [("llama", "ppo"), ("t5", "ppo"), ("llama", "appo")])
 def test_acting_and_an_update_lower_for_gpus_and_tpus(family, algorithm):
     model = make_policy_model(options(family, chunk=4), None)
-    tokens = np.zeros((3, 4, 32), np.int32)
+    settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=4)
+    seen = {"tokens": np.zeros((3, 4, 32), np.int32)}
+    moment = {"tokens": seen["tokens"][0]}
+    if model.pack:
+        moment = model.pack(moment, np.zeros(4, int))
+    if model.pack and algorithm == "ppo":
+        seen = model.pack(seen, calls_of(2, 4, 1, settings, model.chunk))
     rollouts = Rollouts(
-        observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
+        observations=seen, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
         action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 4), np.float32), value=np.zeros((2, 4), np.float32),
         version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
         truncated=np.zeros((2, 4), bool), moments={},
     )  # fmt: skip
-    settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=4)
     update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), settings)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     state = jax.eval_shape(lambda params: init_state(params, settings), model.params)
     step = jax.jit(lambda params, frozen, seen: model.step(params, frozen, seen, None, np.zeros((4, 0)), ()))
     for platform in ("cuda", "tpu"):
         export.export(program, platforms=[platform])(state, model.frozen, rollouts)
-        export.export(step, platforms=[platform])(model.params, model.frozen, {"tokens": tokens[0]})
+        export.export(step, platforms=[platform])(model.params, model.frozen, moment)
+
+
+# ---- rows that prompts share
+
+
+LONG = "go to the red ball, you see a red ball 2 steps left, you see a box, you see"
+SETTINGS = Settings(algorithm="ppo", num_epochs=2, num_minibatches=2, learning_rate=1e-2)
+
+
+def games_of(steps, games, begin=LONG):
+    """Prompts of many lengths that begin alike. [T, B, bytes]"""
+    rng = np.random.default_rng(0)
+    texts = [f"{begin} {' '.join(rng.choice(WORD_LIST, rng.integers(1, 20)))}" for _ in range(steps * games)]
+    return as_prompts(texts, 200)["prompt"].reshape(steps, games, -1)
+
+
+@pytest.mark.parametrize(
+    ("family", "begin", "own"),
+    [("llama", LONG, {}), ("gpt2", "you", {"max_tokens": 50}), ("qwen3", LONG, {"remat": True}),
+     ("llama", "you", {"head": "action"}), ("llama", LONG, {"formula": "raw_logits", "chunk": 5})],
+)  # fmt: skip
+def test_prompts_that_share_rows_are_read_like_prompts_with_a_row_each(family, begin, own):
+    """Logits, values and gradients, in acting and in learning; with and without a beginning that is read once."""
+    model = make_policy_model(options(family, **{"max_tokens": 64, "reference_heads": True} | own), 3)
+    rows = games_of(3, 8, begin)
+    plain = model.encode({"prompt": rows})
+    packed = model.pack(plain, calls_of(2, 8, 1, SETTINGS, own.get("chunk", 0)))
+    assert bool(packed["places"].room) == (begin == LONG and "chunk" not in own)
+    for steps, which in ((slice(0, 2), slice(1, None, 2)), (slice(2, 3), slice(None))):  # a minibatch; what follows it
+
+        def taken(seen, steps=steps, which=which):
+            cut = jax.tree.map(lambda array: np.moveaxis(array[steps], 0, 1), seen)
+            return jax.tree.map(lambda array: array.reshape(1, -1, *array.shape[2:])[:, which], cut)
+
+        found, wanted = (probe(model, taken(seen)) for seen in (packed, plain))
+        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-5), found, wanted)
+    step = functools.partial(jax.jit(model.step), model.params, model.frozen)
+    others = np.ones(8, bool), np.zeros((8, 0)), ()
+    acted, alone = step(model.encode({"prompt": rows[0]}), *others), step({"tokens": plain["tokens"][0]}, *others)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-5), acted, alone)
+
+
+def probe(model, seen):
+    """Logits, values, and gradients of a sum of them."""
+    first = np.ones(seen["tokens"].shape[:2], bool)
+
+    def loss(params):
+        logits, values = model.unroll(params, model.frozen, seen, first, NOTHING)
+        return (jnp.sin(logits).sum() + (values**2).sum()) / first.size, (logits, values)
+
+    return jax.jit(jax.grad(loss, has_aux=True))(model.params)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_an_update_on_packed_prompts_is_the_update_on_padded_ones(devices):
+    on_devices(devices, update_both_ways, devices)
+
+
+def update_both_ways(devices):
+    model = make_policy_model(options(max_tokens=64), 3)
+    plain = model.encode({"prompt": games_of(4, 8)})
+    packed = model.pack(plain, calls_of(3, 8, devices, SETTINGS))
+    rng = np.random.default_rng(1)
+    size = 3, 8
+    rollouts = Rollouts(
+        observations={}, first=np.zeros((4, 8), bool), core=np.zeros((1, 8, 0), np.float32),
+        action=rng.integers(4, size=size).astype(np.int32), logits=np.zeros((*size, 4), np.float32),
+        value=rng.normal(size=size).astype(np.float32), version=np.zeros(size, np.int32),
+        reward=rng.normal(size=size).astype(np.float32), terminated=rng.random(size) < 0.2,
+        truncated=np.zeros(size, bool), moments={},
+    )  # fmt: skip
+    update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), SETTINGS)
+    mesh = make_mesh(devices)
+    program = map_update(update, mesh, 1, num_constants=1)
+    found, wanted = (
+        program(place(init_state(params, SETTINGS), mesh), model.frozen, rollouts._replace(observations=seen))
+        for seen, params in ((packed, jax.tree.map(jnp.copy, model.params)), (plain, model.params))
+    )
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), found, wanted)
+
+
+@pytest.mark.quick
+def test_texts_fill_each_other_s_gaps():
+    """Nine texts of 40 to 72 tokens, of which 32 are common, with two nodes: rows for 178 tokens instead of 648."""
+    lengths = np.arange(40, 76, 4)
+    tokens = np.where(np.arange(96) < lengths[:, None], np.arange(96) + 100 * (np.arange(96) > 31), PADDING)
+    tokens[:, 32] = np.arange(9)
+    resized, places = pack(tokens, np.zeros(9, int), 2, PADDING, digits=3)
+    assert (places.rows, places.size, places.room, places.common.tolist()) == (5, 64, 32, [32] * 9)
+    slots = [
+        slot for start, length in zip(places.start, lengths, strict=True) for slot in range(start, start + length - 30)
+    ]
+    assert len(set(slots)) == len(slots) == (lengths - 30).sum()
+    assert min(slots) == 32  # behind the beginning
+    assert all(start // 64 == (start + length - 31) // 64 for start, length in zip(places.start, lengths, strict=True))
+    np.testing.assert_array_equal(resized, tokens)
+
+
+@pytest.mark.quick
+def test_calls_are_those_of_the_update():
+    assert calls_of(2, 4, 1, SETTINGS).tolist() == [[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]
+    assert calls_of(3, 2, 1, SETTINGS, most=2).tolist() == [[0, 2], [2, 1], [0, 3], [4, 4]]
+    assert calls_of(2, 4, 2, SETTINGS).tolist() == [[0, 0, 3, 3], [1, 1, 4, 4], [2, 2, 5, 5]]
 
 
 # ---- prompts

@@ -90,6 +90,7 @@ def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     assert row["train/finite"] == 1
     assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
     assert row["train/kl_of_last_epoch"] > 0
+    assert {f"time/{name}" for name in ("policy", "encode", "wait_for_device", "place", "update")} <= row.keys()
     step, whole, facts = learner_of(trained)
     assert (step, int(whole["learner"]["version"])) == (64, 2)
     assert facts["model"]["language"]["actions"][0] == "turn left"
@@ -202,6 +203,7 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_path):
     config = config_of(tmp_path)
+    config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
     train_policy.run(config, tmp_path)
     one, before = (learner_of(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0")))

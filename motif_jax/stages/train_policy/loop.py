@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.actors.acting import FreeRunning, Rounds, Source
+from motif_jax.actors.acting import Source
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
 from motif_jax.devices.coordination import host
@@ -28,14 +28,13 @@ from motif_jax.devices.parameters import name_of
 from motif_jax.files import write_whole
 from motif_jax.learner.update import LearnerState
 from motif_jax.networks.kinds import LANGUAGE
-from motif_jax.policies.episode_player import EpisodePlayer
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.groups import make_grouped
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
 from motif_jax.stages.train_policy.start import Keeper, Rescue, start_or_resume, whole_state, write_rescued
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_config, write_json
@@ -111,12 +110,8 @@ def learn(
             probes.ask(mine, done)
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         audited, grouped = audited_source(config, parts.sources), make_grouped(config, parts.mesh)
-        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped)
-        source: Source
-        if isinstance(player, EpisodePlayer):
-            source = Rounds(pool, player, parts.rollouts, placed, player.begin)
-        else:
-            source = (Rounds if takes_turns(section) else FreeRunning)(pool, player, parts.rollouts, placed)
+        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
+        source = make_source(config, parts, pool, player, placed)
         stack.callback(source.close)
         record, trace = Record(pool, source, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
@@ -158,7 +153,8 @@ def learn(
 
             # publish the new policy; games wait for it only if they take turns with the learner
             mine = local_copy(state.params)
-            player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
+            with source.timers("update"):
+                player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
 
             # count
             done["env_steps"] += batch.steps + int(others[:, 2].sum())

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.layout import ENDED
-from motif_jax.devices.mesh import shard
+from motif_jax.devices.mesh import DATA, shard
 from motif_jax.envs.world import waited
+from motif_jax.learner.samples import calls_of
+from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model
@@ -42,11 +45,14 @@ def make_place(
     audited: Captioned | None = None,
     plan: OptionPlan | None = None,
     grouped: Grouped | None = None,
+    learner: Settings | None = None,
 ) -> Callable[[Arrays], Placed]:
     """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
 
-    `audited`: the online reward, if its pay is audited.
+    `audited`: the online reward, if its pay is audited. `learner`: whose minibatches are packed.
     """
+    if learner is not None and (learner.algorithm != "ppo" or jax.process_count() > 1):  # hosts need equal shapes
+        learner = None
 
     def place(arrays: Arrays) -> Placed:
         moments = sources.moments(arrays)
@@ -60,7 +66,12 @@ def make_place(
             key: arrays[key] for key in Rollouts._fields if key in arrays and key not in model.reads
         }
         seen = {key: arrays[key] for key in model.reads}
-        rows |= {"observations": model.encode(seen), "moments": moments}
+        observations = model.encode(seen)
+        if learner is not None and model.pack:
+            steps, games = played.shape
+            calls = calls_of(steps, games, mesh.shape[DATA], learner, model.chunk)
+            observations = model.pack(observations, calls)
+        rows |= {"observations": observations, "moments": moments}
         if plan:
             rows["control"] = {key: arrays[key] for key in CHOICES}
         if grouped:

@@ -13,6 +13,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+from motif_jax.actors.acting import FreeRunning, Overlapping, Rounds, Source
+from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
@@ -175,6 +177,21 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
     )
     player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
     return pool
+
+
+def make_source(
+    config: ConfigDict, parts: Parts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
+) -> Source:
+    """Makes batches for the learner from the games of `pool`."""
+    section = config.policy
+    if isinstance(player, EpisodePlayer):
+        return Rounds(pool, player, parts.rollouts, place, player.begin)
+    if not takes_turns(section):
+        return FreeRunning(pool, player, parts.rollouts, place)
+    alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
+    if section.network == LANGUAGE and section.groups > 1 and alike:
+        return Overlapping(pool, player, parts.rollouts, place)
+    return Rounds(pool, player, parts.rollouts, place)
 
 
 def make_drrn_policy(config: ConfigDict, world: World) -> tuple[dict[str, Any], Model]:
