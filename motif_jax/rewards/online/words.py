@@ -42,8 +42,6 @@ Vectors = Mapping[str, np.ndarray]
 class WordsSource(Captioned):
     """Rewards messages whose words are similar to those of the goal."""
 
-    learns = True
-
     def __init__(self, facts: Facts, vectors: Vectors):
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._vectors = dict(facts), vectors

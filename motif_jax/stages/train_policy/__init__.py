@@ -28,7 +28,6 @@ from motif_jax.stages import EXPERIMENT, Stage, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
-    RESCUED,
     TABLES,
     check_batch,
     check_groups,
@@ -49,7 +48,7 @@ STEP_BYTES = 1024  # least size of a step in a batch
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the policy."""
-    return with_result(workdir / "policy", "summary.json", RESCUED)
+    return with_result(workdir / "policy", "summary.json")
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

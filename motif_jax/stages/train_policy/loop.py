@@ -20,13 +20,11 @@ from ml_collections import ConfigDict
 from motif_jax.actors.acting import FreeRunning, Rounds, Source
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
-from motif_jax.devices.coordination import host
-from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
+from motif_jax.devices.host_arrays import host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
 from motif_jax.files import write_whole
-from motif_jax.learner.update import LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.episode_player import EpisodePlayer
 from motif_jax.rewards.sources import make_sources
@@ -36,7 +34,7 @@ from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
-from motif_jax.stages.train_policy.start import Keeper, Rescue, start_or_resume, whole_state, write_rescued
+from motif_jax.stages.train_policy.start import Keeper, start_or_resume
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_config, write_json
 from motif_jax.system.machine import describe
@@ -88,17 +86,6 @@ def learn(
         write_config(folder, config)
         drop_rows_after(folder / "metrics.jsonl", done["env_steps"])
 
-    def write(state: LearnerState, learning: dict[str, Any], done: dict[str, Any]) -> None:
-        if keeper:
-            keeper.save(state, done, learning)
-            keeper.close()
-        else:
-            whole = whole_state(state, host_copy(frozen))
-            write_rescued(folder, whole, learning, done, parts.sources.facts())
-
-    rescue = Rescue(write) if hosts > 1 else None
-    together.save = rescue.save if rescue else None
-
     # ---- games
     model = parts.model._replace(frozen=jax.device_put(frozen))
     player = make_player(config, model, seed=config.seed + done["updates"] * hosts + me)
@@ -125,7 +112,7 @@ def learn(
         # ---- learn
         before, timed_from, broken = dict(done), done["env_steps"], ""
         start = saved = time.monotonic()
-        saved_steps = done["env_steps"]
+        saved_steps, save_every_s = done["env_steps"], together.save_every_s(section.save_every_s)
         pending: Pending | None = None
         while not broken:
             # wait for a batch; all hosts agree whether to go on
@@ -175,13 +162,11 @@ def learn(
             # log one update late, so as not to wait for the device; save
             if pending:
                 broken = check_metrics(pending, record, folder, source)
-            if rescue:
-                rescue.add(state, parts.sources.learning(), done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.after_update(done, batch)
             now = time.monotonic()
-            due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= section.save_every_s
+            due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if keeper and due and not broken:
                 keeper.save(state, done)
                 saved, saved_steps = time.monotonic(), done["env_steps"]
@@ -247,8 +232,8 @@ def check_metrics(pending: Pending, record: Record, folder: Path, source: Source
     record.update(metrics)
     if metrics["finite"]:
         return ""
-    me, hosts = host()
-    file = folder / (f"broken-batch-{pending.update}" + (f"-host{me}" if hosts > 1 else "") + ".npz")
+    of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
+    file = folder / f"broken-batch-{pending.update}{of_host}.npz"
     leaves, _ = jax.tree_util.tree_flatten_with_path(pending.batch.arrays.rollouts)
     arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
     write_whole(file, lambda out: np.savez(out, **arrays))
