@@ -20,7 +20,6 @@ from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.files import write_config
 from motif_jax.system.jax_start import check_jax_starts, divide_cpu
-from motif_jax.system.own_folders import check_no_links
 
 # Values of earlier versions; with these settings, nothing has changed.
 GONE = {
@@ -61,8 +60,6 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     with Run(workdir).lock(stage.lock(stage.view(config)) for stage in stages):
         for stage in stages:  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)
-            if not stage.is_complete(stage.view(config), workdir):
-                check_no_links(workdir, stage.makes)
         for name, stage in zip(names, stages, strict=True):
             with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
@@ -71,7 +68,6 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                 if stage.is_complete(stage.view(config), workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
-                    check_no_links(workdir, stage.makes)  # again: an earlier stage may have made this one due
                     stage.run(stage.view(config), workdir)
 
 
@@ -87,7 +83,6 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         if stage.is_complete(view, workdir):
             print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
             continue
-        check_no_links(workdir, stage.makes)
         if any(folder.exists() for folder in begun):
             print_line(f"{name}: begun in {str(workdir)!r}, would go on")
         else:

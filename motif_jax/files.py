@@ -15,6 +15,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -88,6 +89,23 @@ def remove_torn(path: Path) -> None:
             with contextlib.suppress(OSError, NoLocks), open(other, "r+b") as file:
                 if try_lock(file):
                     other.unlink()
+
+
+# ---- directories
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a directory and all below it, if it exists; of links, only the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+
+
+def make_anew(folder: Path) -> None:
+    """Makes an empty directory in place of an existing one."""
+    remove_folder(folder)
+    folder.mkdir(parents=True)
 
 
 # ---- JSON

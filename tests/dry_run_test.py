@@ -9,7 +9,7 @@ from conftest import get_config
 
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, shipped_names
-from motif_jax.experiment import dry_run, run, tables
+from motif_jax.experiment import dry_run, tables
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.files import record, write_config, write_json
@@ -68,20 +68,6 @@ def test_a_dry_run_tells_what_is_complete(tmp_path):
     write_json(tmp_path / "values/summary.json", {"epoch": 10**6})
     words = f"complete in {str(tmp_path)!r}, would be skipped"
     assert said(get_config("ilql.py", "wordle"), tmp_path, ["train_values"]) == {"train_values": words}
-
-
-def test_a_dry_run_refuses_links_as_a_run_does(tmp_path):
-    config, found = get_config("quickstart.py", "toy"), 0
-    for name in NAMES:
-        for made in STAGES[name].makes:
-            workdir = tmp_path / name / made.replace("/", "_")
-            (workdir / made).parent.mkdir(parents=True)
-            (workdir / made).symlink_to(tmp_path)
-            for start in (dry_run, run):
-                with pytest.raises(UserError, match="and nothing is written through a link"):
-                    start(config, workdir, [name])
-            found += 1
-    assert found >= 9
 
 
 def test_the_flags_that_only_tell(launch, tmp_path):

@@ -41,7 +41,6 @@ from motif_jax.system.foreign import check_regular_tree
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: for the ranking, and for checkpoints that are never deleted
 EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements
-OWN = r"\d+(\.orbax-checkpoint-tmp[^/]*)?/.*"  # files of the checkpoints in a directory
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 

@@ -89,9 +89,10 @@ def check_known(meeting: Meeting) -> None:
     """Raises UserError if this machine cannot resolve the name of the host."""
     try:
         socket.getaddrinfo(meeting.host, meeting.port)
-    except socket.gaierror as error:
-        if error.errno != socket.EAI_AGAIN:  # EAI_AGAIN: the name server does not answer
-            raise UserError(f"the host {meeting.host!r} is not known here: {error.strerror} ({meeting.flag})") from None
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
+        reason = getattr(error, "strerror", str(error))
+        if getattr(error, "errno", None) != socket.EAI_AGAIN:  # EAI_AGAIN: the name server does not answer
+            raise UserError(f"the host {meeting.host!r} is not known here: {reason} ({meeting.flag})") from None
 
 
 def bind_address(meeting: Meeting) -> str | None:

@@ -25,7 +25,6 @@ from motif_jax.captions import WIDTH, CaptionTable
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_array, read_json, write_array, write_json
 from motif_jax.system.foreign import HOLLOW, is_hollow, leads_out, sha256_of
-from motif_jax.system.own_folders import check_no_links
 
 FLAG = "--config.collect.dataset"
 ANEW = f"remove the dataset and collect it anew, or use another ({FLAG})"
@@ -127,7 +126,6 @@ class PairDataset:
         except (OSError, ValueError):
             pass  # missing or incomplete
         self.check_whole(["data/message"])
-        check_no_links(self.path.parent, [f"{self.path.name}/index"])
         self._check_room()
         table = CaptionTable()
         messages = self.data["message"]

@@ -25,7 +25,6 @@ from motif_jax.console import clean
 from motif_jax.files import write_whole
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import check_head, lines_of, open_regular, read_bytes
-from motif_jax.system.locks import open_in_place
 
 LAYOUT = 1  # version of the files in a workdir; raise it with every change by which older files would be misread
 LAYOUT_KEY = "layout"  # its key in each config.json and in the facts of checkpoints
@@ -176,8 +175,7 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
         array = np.lib.format.open_memmap(path, mode="r")  # "r+" would extend a truncated file with zeros
         if mapped == "r":
             return array
-        with open_in_place(path, "r+b"):  # refuses links, as the file will be written
-            return np.lib.format.open_memmap(path, mode=mapped)
+        return np.lib.format.open_memmap(path, mode=mapped)
     except NO_ARRAY as error:
         raise ValueError((str(error).splitlines() or ["it is not an array"])[0]) from error
 

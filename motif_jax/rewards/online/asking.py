@@ -23,7 +23,6 @@ from motif_jax.rewards.online.online_section import SECTION
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
 from motif_jax.system.files import json_line
-from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import drop_rows_after
 
 SAY_EVERY_S = 60.0
@@ -269,7 +268,7 @@ class OpinionLog:
             lines.append(json_line(row))
         if lines:
             if self._file is None:
-                self._file = open_in_place(self._path, "a")
+                self._file = open(self._path, "a")  # noqa: SIM115  (until close)
             self._file.write("".join(lines))
             self._file.flush()
 

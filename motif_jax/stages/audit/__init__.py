@@ -103,7 +103,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("audit",),
     writes="--config.audit.flips, .triples",
     memory="--config.audit.steps",
 )

@@ -268,7 +268,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("dataset", "dataset.partial", "annotations", "transcripts", "transcripts.partial"),
     writes="--config.collect.num_pairs, .save_screen, .save_glyphs",
     memory="--config.collect.num_workers, .games_per_worker, .rollout_length",
     artefacts=artefacts,

@@ -290,7 +290,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("evaluate",),
     writes="--config.evaluate.replays, .episodes",
     memory="--config.evaluate.num_workers, .games_per_worker",
     artefacts=artefacts,

@@ -189,7 +189,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("report",),
     writes="--config.report.replays",
     memory="--config.report.replays",
     lock=without_lock,

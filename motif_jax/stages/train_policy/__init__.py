@@ -171,7 +171,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("policy",),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
     device_memory=DEVICE_MEMORY,

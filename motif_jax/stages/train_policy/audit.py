@@ -24,7 +24,6 @@ from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.system.files import json_line
-from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import drop_rows_after
 
 FILE = "audit.jsonl"  # in the policy's directory
@@ -153,7 +152,7 @@ class FlightAudit:
             "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
             "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in found.paid],
         }
-        with open_in_place(self._file, "a") as file:
+        with open(self._file, "a") as file:
             file.write(json_line(row))
         self._figures = {"findings": float(len(findings.found)), "neutral": found.neutral}
         for one in [one for one in findings.found if one.check not in self._told][:TOLD]:

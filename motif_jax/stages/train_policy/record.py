@@ -34,7 +34,6 @@ from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.files import json_line, write_json
-from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, drop_rows_after, resident_mib
 
 UNPAID = 1_000_000  # steps after which it is said that a controller was not paid
@@ -243,7 +242,7 @@ class Probes:
         self._prepare, self._step, self._frozen = jax.jit(model.prepare), jax.jit(model.step), model.frozen
         drop_rows_after(folder / PROBES, env_steps or -1)  # a new run writes the row of step 0 again
         write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
-        self._file = open_in_place(folder / PROBES, "a")
+        self._file = open(folder / PROBES, "a")  # noqa: SIM115  (until __exit__)
 
     def __enter__(self) -> Probes:
         return self

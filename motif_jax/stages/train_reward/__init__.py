@@ -143,7 +143,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("reward",),
     writes="--config.reward.message",
     memory="--config.reward.batch_size, .message",
     artefacts=artefacts,
