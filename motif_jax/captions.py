@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.system.files import read_array, write_array
+from motif_jax.system.arrays import read_array, write_array
 
 WIDTH = 256
 WORDS = WIDTH // 8  # a message as 64-bit numbers

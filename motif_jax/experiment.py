@@ -13,12 +13,11 @@ from ml_collections import ConfigDict
 from motif_jax.config.file import default_config
 from motif_jax.config.table import Tables, check_values, flatten, keys
 from motif_jax.console import print_line
-from motif_jax.files import to_plain
+from motif_jax.files import to_plain, write_config
 from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.files import write_config
 from motif_jax.system.jax_start import check_jax_starts, divide_cpu
 
 # Values of earlier versions; with these settings, nothing has changed.

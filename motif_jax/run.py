@@ -26,9 +26,19 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args,
 
 from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean
-from motif_jax.files import LineFile, keep_lines, read_json, read_lines, take, to_plain, write_json
+from motif_jax.files import (
+    LAYOUT,
+    LAYOUT_KEY,
+    LineFile,
+    check_layout,
+    keep_lines,
+    read_json,
+    read_lines,
+    take,
+    to_plain,
+    write_json,
+)
 from motif_jax.structs import UserError
-from motif_jax.system.files import LAYOUT, LAYOUT_KEY, check_layout
 
 if TYPE_CHECKING:
     from motif_jax.devices.checkpoints import Checkpoints

@@ -10,9 +10,9 @@ from conftest import get_config
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, shipped_names
 from motif_jax.experiment import dry_run, tables
+from motif_jax.files import to_plain, write_config, write_json
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
-from motif_jax.system.files import record, write_config, write_json
 
 pytestmark = pytest.mark.quick
 STAGES = {name: find_stage(name) for name in NAMES}
@@ -77,7 +77,7 @@ def test_the_flags_that_only_tell(launch, tmp_path):
     told = launch(QUICKSTART, *values, "--print_config")
     expected = get_config("quickstart.py", "toy")
     expected.seed, expected.policy.learning_rate, expected.seeds = 7, 0.5, "2"
-    assert json.loads(told.stdout) == json.loads(json.dumps(record(expected.to_dict())))
+    assert json.loads(told.stdout) == json.loads(json.dumps(to_plain(expected.to_dict())))
 
     refused = launch(QUICKSTART, "--print_config", "--sweep=policy.discount=0.9,0.99")
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from motif_jax.files import read_json, write_json
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.shards import (
@@ -29,7 +30,7 @@ from motif_jax.preferences.shards import (
 )
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array, read_json, write_array, write_json
+from motif_jax.system.arrays import read_array, write_array
 from motif_jax.system.foreign import sha256_of
 
 AGAIN = "--stage=annotate merges its shards anew"

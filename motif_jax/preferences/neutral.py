@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.captions import CaptionTable, decode
+from motif_jax.files import read_json, write_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_json
 
 RARE = 0.01  # least share of the pairs that should compare a neutral moment with another one
 MOST = 200  # captions to ask about, the most frequent ones

@@ -19,10 +19,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import Held, take
+from motif_jax.files import Held, read_json, take, write_json
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array, read_json, write_array, write_json
+from motif_jax.system.arrays import read_array, write_array
 
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
 FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"

@@ -22,9 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionTable
+from motif_jax.files import read_json, write_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array, read_json, write_array, write_json
-from motif_jax.system.foreign import HOLLOW, is_hollow, leads_out, sha256_of
+from motif_jax.system.arrays import read_array, write_array
+from motif_jax.system.foreign import leads_out, sha256_of
 
 FLAG = "--config.collect.dataset"
 ANEW = f"remove the dataset and collect it anew, or use another ({FLAG})"
@@ -178,13 +179,7 @@ class PairDataset:
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
 
     def _check_room(self) -> None:
-        """Raises UserError if most messages were never written, or if the disk has no room for the index."""
-        file = self.path / "data" / "message.npy"
-        if is_hollow(file):
-            raise UserError(
-                f"{str(file)!r} should have {file.stat().st_size / 2**30:,.1f} GiB, but {HOLLOW}; copy or unpack it "
-                f"again ({FLAG})"
-            )
+        """Raises UserError if the disk has no room for the index."""
         needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
         if needed > free:
             raise UserError(

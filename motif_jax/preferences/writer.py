@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.files import make_anew, remove_folder
+from motif_jax.files import make_anew, read_json, remove_folder, write_json
 from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system.files import read_array, read_json, write_json
+from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import sha256_of
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them

@@ -15,9 +15,8 @@ from typing import Any, Generic, TypeVar
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import List, Tables, Text, Whole, check_values, tables_of, typed, value
-from motif_jax.files import read_json
+from motif_jax.files import checkpoint_steps, read_json
 from motif_jax.run import Lock
-from motif_jax.system.files import checkpoint_steps
 from motif_jax.system.meeting import find_meeting
 
 Config = TypeVar("Config")

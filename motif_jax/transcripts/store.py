@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import make_anew
+from motif_jax.files import make_anew, read_json, write_json
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.files import read_array, read_json, write_array, write_json
-from motif_jax.system.foreign import HOLLOW, is_hollow, leads_out
+from motif_jax.system.arrays import read_array, write_array
+from motif_jax.system.foreign import leads_out
 
 FLAG = "--config.transcripts.path"
 RECORD, VERSION = "transcripts.json", 1
@@ -139,8 +139,6 @@ class Transcripts:
         self._check_place(file)
         try:
             found = read_array(file, mapped="r") if file.stat().st_size else None
-            if is_hollow(file):
-                raise ValueError(HOLLOW)
         except (ValueError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error

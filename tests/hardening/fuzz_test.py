@@ -17,7 +17,7 @@ from motif_jax.captions import CaptionTable, decode, encode
 from motif_jax.preferences.merging import is_merged
 from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset
-from motif_jax.system.files import read_array
+from motif_jax.system.arrays import read_array
 
 # ---- verdicts
 

@@ -12,11 +12,11 @@ from gguf_models import write_gguf
 
 from motif_jax import experiment
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.stages import train_language
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.files import read_json
 from motif_jax.transcripts.store import TranscriptWriter
 
 TINY = {

@@ -11,9 +11,9 @@ from gguf_models import write_gguf
 from offline_test import rows
 
 from motif_jax import experiment
+from motif_jax.files import read_json, write_config
 from motif_jax.stages import evaluate, train_values
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_config
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
 TINY = {

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from talks import random_episode, random_store, wordle_game, write
 
+from motif_jax.files import read_json, write_json
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.files import read_json, write_array, write_json
+from motif_jax.system.arrays import write_array
 from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment
 from motif_jax.transcripts.store import ARRAYS, RECORD, Transcripts, TranscriptWriter
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array
+from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import read_bytes
 
 FLAG = "--config.env.options"

@@ -17,13 +17,12 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.stream import AnsweredItem, Item, Stream
 from motif_jax.console import print_line
+from motif_jax.files import json_line, keep_lines
 from motif_jax.rewards.online.kinds import OnlineKind
 from motif_jax.rewards.online.making import Judges
 from motif_jax.rewards.online.online_section import SECTION
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
-from motif_jax.system.files import json_line
-from motif_jax.system.metrics import drop_rows_after
 
 SAY_EVERY_S = 60.0
 FILE = "opinions.jsonl"  # in the policy's directory
@@ -275,7 +274,7 @@ class OpinionLog:
     def cut_after(self, step: int) -> None:
         """Removes rows after the step of the checkpoint from which training resumes."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        drop_rows_after(self._path, step)
+        keep_lines(self._path, "env_steps", step)
 
     def close(self) -> None:
         if self._file is not None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.files import read_json, write_json
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import ORDER, TRY, Shard
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_json
 
 NETWORKS = 4
 OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}

@@ -16,6 +16,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, parse_options
+from motif_jax.files import read_json
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads, is_own
 from motif_jax.policies.text_sections import check_language
@@ -36,7 +37,6 @@ from motif_jax.stages.train_policy.section import (
     finished,
 )
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 from motif_jax.system.machine import available_mib
 from motif_jax.system.meeting import find_meeting
 

@@ -24,7 +24,7 @@ from motif_jax.devices.host_arrays import host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
-from motif_jax.files import write_whole
+from motif_jax.files import keep_lines, write_config, write_json, write_whole
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.episode_player import EpisodePlayer
 from motif_jax.rewards.sources import make_sources
@@ -36,10 +36,8 @@ from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, start_or_resume
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.files import write_config, write_json
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
-from motif_jax.system.metrics import drop_rows_after
 from motif_jax.system.signals import StopAsked
 
 EPISODES_PER_HOST = 2**40  # so that hosts play different games
@@ -84,7 +82,7 @@ def learn(
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
-        drop_rows_after(folder / "metrics.jsonl", done["env_steps"])
+        keep_lines(folder / "metrics.jsonl", "env_steps", done["env_steps"])
 
     # ---- games
     model = parts.model._replace(frozen=jax.device_put(frozen))

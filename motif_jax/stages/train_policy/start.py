@@ -16,14 +16,13 @@ from motif_jax.devices.host_arrays import from_first_host, host_copy
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.files import take
+from motif_jax.files import take, to_plain
 from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.mixtures import behaviours_of
 from motif_jax.rewards.sources import saved_sources, trusted_classes
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
-from motif_jax.system.files import record
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 
@@ -37,7 +36,7 @@ class Keeper:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = take(folder / ".lock")  # another run, started by mistake, may share the workdir's lock
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
-        self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
+        self._facts: dict[str, Any] = {"model": parts.options, "config": to_plain(config.to_dict())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
 
     @property
@@ -119,7 +118,7 @@ def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[
     except UserError as error:
         raise UserError(f"{error} ({flag})") from None
     has, needed = (options.get("options", {}) for options in (facts["model"], parts.options))
-    if has != record(needed):
+    if has != to_plain(needed):
         raise UserError(
             f"the policy in {str(source)!r} has {_named(has)}, not {_named(needed)} ({flag}, --config.policy.options)"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.files import checkpoint_steps, read_json
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import sum_of
 from motif_jax.preferences.neutral import NEUTRAL
@@ -16,7 +17,7 @@ from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.structs import UserError
-from motif_jax.system.files import checkpoint_steps, read_array, read_json
+from motif_jax.system.arrays import read_array
 
 AUTO = "auto"
 CHOSEN = {"labels": "hard", "anchor": "none"}  # values that may be AUTO, and what they were before they could be
