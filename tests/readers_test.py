@@ -57,8 +57,7 @@ def bomb(file: Path) -> None:
 
 READERS = {
     "arrays.read_array": arrays.read_array,
-    "arrays.read_array, mapped": lambda file: arrays.read_array(file, "r"),
-    "arrays.read_array, to be changed": lambda file: arrays.read_array(file, "r+"),
+    "arrays.read_array, mapped": lambda file: arrays.read_array(file, mapped=True),
     "arrays.read_arrays": lambda file: arrays.read_arrays(file, ["action"]),
     "foreign.read_text": foreign.read_text,
     "replay": lambda file: replay.load_replay(file, "--x"),

@@ -1,4 +1,4 @@
-"""Arrays in NumPy's formats: written whole, checked before memory is allocated, mapped only if they are complete."""
+"""Reading of arrays in NumPy's formats, which are checked before memory is allocated for them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
-
-from motif_jax.files import write_whole
 
 LARGEST_ARRAY = 2**34  # bytes of an array that is not mapped
 MAX_HEAD = 2**16  # bytes of the header of an array in NumPy's format, the limit of the format's first version
@@ -24,29 +22,21 @@ HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
 
-def write_array(path: Path, array: np.ndarray) -> None:
-    """Writes a `.npy` file."""
-    write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
-
-
-def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
+def read_array(path: Path, mapped: bool = False) -> np.ndarray:
     """Reads a `.npy` file, but not archives or pickles.
 
-    `mapped`: "r" maps the file for reading, "r+" also for writing; "" reads all of it. Raises ValueError, with one
-    line, if the file is not an array or is truncated, and OSError if it cannot be read.
+    `mapped`: maps the file for reading, instead of reading all of it. Raises ValueError, with one line, if the file is
+    not an array or is truncated, and OSError if it cannot be read.
     """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             check_head(file, size)
-            if not mapped:
-                if size > LARGEST_ARRAY:
-                    raise ValueError(f"it has more than {LARGEST_ARRAY:,} bytes")
-                return np.lib.format.read_array(file, allow_pickle=False)
-        array = np.lib.format.open_memmap(path, mode="r")  # "r+" would extend a truncated file with zeros
-        if mapped == "r":
-            return array
-        return np.lib.format.open_memmap(path, mode=mapped)
+            if mapped:
+                return np.lib.format.open_memmap(path, mode="r")
+            if size > LARGEST_ARRAY:
+                raise ValueError(f"it has more than {LARGEST_ARRAY:,} bytes")
+            return np.lib.format.read_array(file, allow_pickle=False)
     except NO_ARRAY as error:
         raise ValueError((str(error).splitlines() or ["it is not an array"])[0]) from error
 

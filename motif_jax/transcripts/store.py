@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import make_anew, read_json, write_json
+from motif_jax.files import make_anew, read_json, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.arrays import read_array, write_array
+from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import leads_out
 
 FLAG = "--config.transcripts.path"
@@ -138,7 +138,7 @@ class Transcripts:
         file = self.path / f"{name}.npy"
         self._check_place(file)
         try:
-            found = read_array(file, mapped="r") if file.stat().st_size else None
+            found = read_array(file, mapped=True) if file.stat().st_size else None
         except (ValueError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error

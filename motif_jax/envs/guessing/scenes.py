@@ -75,7 +75,7 @@ class SceneFiles:
         self._features: np.ndarray | None = None
         if features:
             try:
-                self._features = read_array(Path(features), mapped="r")
+                self._features = read_array(Path(features), mapped=True)
                 shape, kind = self._features.shape, self._features.dtype.kind
                 if len(shape) != 2 or shape[0] != len(self._captions) or kind != "f":
                     raise ValueError(f"{kind}{shape} are not {len(self._captions):,} rows of floating-point numbers")

@@ -15,11 +15,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import clean, print_line
-from motif_jax.files import make_anew, write_config, write_json, write_whole
+from motif_jax.files import make_anew, write_array, write_config, write_json, write_whole
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset
 from motif_jax.structs import UserError
-from motif_jax.system.arrays import write_array
 from motif_jax.system.foreign import LIMIT, leads_out, read_bytes
 
 NAMED = 5  # files in the line about those that are not read
