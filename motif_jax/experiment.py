@@ -18,7 +18,7 @@ from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.jax_start import check_jax_starts, divide_cpu
+from motif_jax.system.jax_start import divide_cpu
 
 # Values of earlier versions; with these settings, nothing has changed.
 GONE = {
@@ -89,12 +89,11 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
 
 
 def check_start(config: ConfigDict, workdir: Path, stages: list[Stage[Any]]) -> None:
-    """Raises UserError if JAX is needed and cannot start, or if stages cannot work in this workdir."""
+    """Raises UserError if the stages cannot work in this workdir."""
     if (workdir / CONFIG).exists():
         read_record(workdir / CONFIG)
     if any(stage.loads_jax(stage.view(config)) for stage in stages):
         check_name(workdir)
-        check_jax_starts()
 
 
 def check_artefacts(config: ConfigDict, workdir: Path, stage: Stage[Any]) -> None:
