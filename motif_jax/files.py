@@ -148,8 +148,8 @@ def to_plain(value: Any, infinite: bool = True) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value of `to_plain` as indented JSON."""
-    text = json.dumps(to_plain(value), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    """Writes a value of `to_plain` as indented JSON; numbers that are not finite become null."""
+    text = json.dumps(to_plain(value, infinite=False), indent=2, sort_keys=True, allow_nan=False) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 
 

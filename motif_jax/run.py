@@ -167,7 +167,7 @@ class StageRun:
     def write(self, name: str, value: Any) -> None:
         """Writes a dataclass, or a mapping."""
         if self.writes:
-            write_json(self.path / f"{name}.json", value)
+            write_json(self.path / f"{name}.json", to_plain(value))
 
     def metrics(
         self, counter: str, start: int, tensorboard: bool = False, wandb: str = "", config: Any = None

