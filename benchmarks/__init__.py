@@ -27,11 +27,10 @@ from ml_collections import ConfigDict
 from benchmarks.rows import Row
 from motif_jax.config.table import check_values
 from motif_jax.console import clean, print_line, print_lines
-from motif_jax.files import write_whole
+from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.files import write_json
 from motif_jax.system.machine import processor
 
 PARTS = {

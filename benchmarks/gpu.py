@@ -16,10 +16,10 @@ from benchmarks.device import describe_device, gpu_busy, is_accelerated
 from benchmarks.policy import WARMUP_BATCHES, Training
 from benchmarks.rows import Row, Rows
 from motif_jax.console import print_line
+from motif_jax.files import read_json, read_lines, write_config
 from motif_jax.stages import annotate, collect, train_policy, train_reward
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines, write_config
 
 UPDATES = 5  # of the trace
 STARTING = 0.2  # share of the training that does not count: programs are compiled, the first episodes begin
@@ -142,7 +142,7 @@ def measure_train(config: ConfigDict, workdir: Path) -> list[Row]:
 def add_training(rows: Rows, folder: Path, whole: int, config: ConfigDict) -> None:
     """Rows about a training, from the files that it has written to `folder`; `whole`: its seconds, start included."""
     summary = read_json(folder / "summary.json")
-    seen = list(read_lines(folder / "metrics.jsonl", appended=True))
+    seen = list(read_lines(folder / "metrics.jsonl"))
     later = [row for row in seen if row["seconds"] > STARTING * seen[-1]["seconds"]]
     later = later[1:] or seen[-1:]  # the first of them covers some of the start
     about = {"network": config.policy.network, "dtype": config.policy.dtype, "seconds": round(summary["seconds"])}

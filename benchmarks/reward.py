@@ -37,6 +37,7 @@ from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend, Prompted, opened
 from motif_jax.config.file import find_config
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.files import make_anew, remove_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
@@ -46,14 +47,12 @@ from motif_jax.rewards.preference import TrainState, make_reward_update, zero_su
 from motif_jax.rewards.statistics import compare, summarise_values
 from motif_jax.stages import annotate, collect
 from motif_jax.stages.train_reward.setup import LabelledPairs, load_data
-from motif_jax.system.own_folders import make_anew, remove_made
 
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
 DATASETS = {"random": {"collector": "random"}, "explorer": {}}  # what is learnt from: PAIRS pairs each
 PAIRS = 20_000
 TORCH_BATCHES = 2  # the plain way is timed on fewer
 ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10
-SCRATCH = ".*"  # whatever the stages write there
 BACKENDS: dict[str, dict[str, Any]] = {  # runs of the stage: what replaces the model, and with which captions
     "lexicon": {"backend": "lexicon"},
     "reason": {"backend": "server", "mode": "reason"},
@@ -79,7 +78,7 @@ def measure_annotation(config: ConfigDict, workdir: Path) -> list[Row]:
     rows = Rows()
     folders = {pairs: workdir / f"annotation-{pairs}" for pairs in sorted(config.benchmark.pairs)}
     for pairs, folder in folders.items():
-        make_anew(folder, SCRATCH)
+        make_anew(folder)
         collect_pairs(config, folder, pairs)
         questions = Questions(PairDataset(folder / "dataset"), "msg")
         different = int((questions.of_pair >= 0).sum())
@@ -95,7 +94,7 @@ def measure_annotation(config: ConfigDict, workdir: Path) -> list[Row]:
         command = [sys.executable, "-c", STAGE_ALONE, str(folder), find_config("motif")]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows.add("annotate.memory", int(done.stdout.split()[-1]) / 1024, "MiB", 4, pairs=pairs, backend="lexicon")
-        remove_made(folder, SCRATCH)
+        remove_folder(folder)
     return rows
 
 

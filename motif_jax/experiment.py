@@ -13,14 +13,12 @@ from ml_collections import ConfigDict
 from motif_jax.config.file import default_config
 from motif_jax.config.table import Tables, check_values, flatten, keys
 from motif_jax.console import print_line
-from motif_jax.files import to_plain
+from motif_jax.files import to_plain, write_config
 from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.files import write_config
-from motif_jax.system.jax_start import check_jax_starts, divide_cpu
-from motif_jax.system.own_folders import check_no_links
+from motif_jax.system.jax_start import divide_cpu
 
 # Removed values, which are accepted at these settings, for backwards compatibility.
 GONE = {
@@ -61,8 +59,6 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     with Run(workdir).lock(stage.lock(stage.view(config)) for stage in stages):
         for stage in stages:  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)
-            if not stage.is_complete(stage.view(config), workdir):
-                check_no_links(workdir, stage.makes)
         for name, stage in zip(names, stages, strict=True):
             with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
@@ -71,7 +67,6 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                 if stage.is_complete(stage.view(config), workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
-                    check_no_links(workdir, stage.makes)  # again: an earlier stage may have made this one due
                     stage.run(stage.view(config), workdir)
 
 
@@ -87,7 +82,6 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         if stage.is_complete(view, workdir):
             print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
             continue
-        check_no_links(workdir, stage.makes)
         if any(folder.exists() for folder in begun):
             print_line(f"{name}: begun in {str(workdir)!r}, would go on")
         else:
@@ -95,12 +89,11 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
 
 
 def check_start(config: ConfigDict, workdir: Path, stages: list[Stage[Any]]) -> None:
-    """Raises UserError if JAX is needed and cannot start, or if stages cannot work in this workdir."""
+    """Raises UserError if the stages cannot work in this workdir."""
     if (workdir / CONFIG).exists():
         read_record(workdir / CONFIG)
     if any(stage.loads_jax(stage.view(config)) for stage in stages):
         check_name(workdir)
-        check_jax_starts()
 
 
 def check_artefacts(config: ConfigDict, workdir: Path, stage: Stage[Any]) -> None:

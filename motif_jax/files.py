@@ -15,6 +15,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ from motif_jax.structs import UserError
 
 LONGEST = 255  # bytes of a name, the limit of file systems
 CHECKSUM = "checksum"  # a key of objects that version 0.1 wrote
+LAYOUT = 1  # version of the files in a workdir; raise it with every change by which older files would be misread
+LAYOUT_KEY = "layout"  # its key in each config.json and in the facts of checkpoints
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 HOLDER_BYTES = 300  # fits any host name
 _required = True  # False with --nolocks; global, because all threads and stages take locks
@@ -90,6 +93,23 @@ def remove_torn(path: Path) -> None:
                     other.unlink()
 
 
+# ---- directories
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a directory and all below it, if it exists; of links, only the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+
+
+def make_anew(folder: Path) -> None:
+    """Makes an empty directory in place of an existing one."""
+    remove_folder(folder)
+    folder.mkdir(parents=True)
+
+
 # ---- arrays
 
 
@@ -107,38 +127,53 @@ def map_array(path: Path) -> np.ndarray:
 # ---- JSON
 
 
-def to_plain(value: Any) -> Any:
-    """A value as JSON has it: dataclasses and named tuples as objects; infinite numbers as text, NaN as null."""
+def to_plain(value: Any, infinite: bool = True) -> Any:
+    """A value as JSON has it: dataclasses and named tuples as objects; NaN as null, infinite numbers as text.
+
+    `infinite`: without it, infinite numbers are null as well.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name), infinite) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(name): to_plain(item) for name, item in value.items()}
+        return {str(name): to_plain(item, infinite) for name, item in value.items()}
     if hasattr(value, "_asdict"):
-        return to_plain(value._asdict())
+        return to_plain(value._asdict(), infinite)
     if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
+        return [to_plain(item, infinite) for item in value]
     if isinstance(value, np.ndarray | np.generic):
-        return to_plain(value.tolist())
+        return to_plain(value.tolist(), infinite)
     if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
+        return None if math.isnan(value) or not infinite else str(value)
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value of `to_plain` as indented JSON."""
-    text = json.dumps(to_plain(value), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    """Writes a value of `to_plain` as indented JSON; numbers that are not finite become null."""
+    text = json.dumps(to_plain(value, infinite=False), indent=2, sort_keys=True, allow_nan=False) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads an object."""
-    return _parse(path.read_bytes())
+    return parse_json(path.read_bytes())
 
 
-def _parse(text: bytes) -> dict[str, Any]:
+def parse_json(text: bytes) -> dict[str, Any]:
+    """Parses an object, without the checksum of version 0.1."""
     found: dict[str, Any] = json.loads(text)
     found.pop(CHECKSUM, None)
     return found
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """One line of JSON, newline included; numbers that are not finite become null."""
+    return json.dumps(to_plain(row, infinite=False)) + "\n"
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes one line of JSON per row."""
+    text = "".join(map(json_line, rows))
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 class LineFile:
@@ -176,7 +211,7 @@ def _whole_bytes(file: BinaryIO) -> int:
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a file of JSON lines; a torn last line, whose writer runs or was killed, is left out."""
     with open(path, "rb") as lines:
-        yield from (_parse(line) for line in lines if line.endswith(b"\n"))
+        yield from (parse_json(line) for line in lines if line.endswith(b"\n"))
 
 
 def keep_lines(path: Path, key: str, last: float) -> None:
@@ -184,6 +219,30 @@ def keep_lines(path: Path, key: str, last: float) -> None:
     if path.exists():
         kept = "".join(json.dumps(row) + "\n" for row in read_lines(path) if row[key] <= last)
         write_whole(path, lambda file: file.write(kept.encode()))
+
+
+# ---- a workdir
+
+
+def check_layout(facts: Mapping[str, Any], place: Path) -> None:
+    """Raises UserError if a config.json, or the facts of a checkpoint, have another layout than LAYOUT."""
+    if facts.get(LAYOUT_KEY) != LAYOUT:
+        found = clean(str(facts.get(LAYOUT_KEY, "unknown")), 20)
+        raise UserError(
+            f"the layout of {str(place)!r} is {found}, and this version of motif_jax reads layout {LAYOUT}: use the "
+            "version that made it, or choose another --workdir"
+        )
+
+
+def checkpoint_steps(directory: Path) -> list[int]:
+    """The steps of the complete checkpoints in a directory, ascending; incomplete ones have other names."""
+    names = os.listdir(directory) if os.path.isdir(directory) else ()  # False for a name that is too long
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def write_config(directory: Path, config: Any) -> None:
+    """Writes the resolved `ConfigDict` and the layout to `config.json` in the directory."""
+    write_json(directory / "config.json", to_plain(config.to_dict()) | {LAYOUT_KEY: LAYOUT})
 
 
 # ---- the lock

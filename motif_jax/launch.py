@@ -20,7 +20,7 @@ effect of that switch). Complete stages are skipped, unfinished ones are resumed
 
 from __future__ import annotations
 
-from motif_jax.files import going_without
+from motif_jax.files import going_without, to_plain
 from motif_jax.system import startup
 
 if __name__ == "__main__":
@@ -51,7 +51,6 @@ from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.files import record
 from motif_jax.system.jax_start import keep_compiled_programs
 from motif_jax.system.runs import PlannedRun, arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.system.startup import STOPPED, say
@@ -89,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parse(argv)
         if FLAGS.print_config:
-            print(json.dumps(record(FLAGS.config.to_dict()), indent=2, sort_keys=True))
+            print(json.dumps(to_plain(FLAGS.config.to_dict()), indent=2, sort_keys=True))
             return 0
         if not FLAGS.dry_run:
             keep_compiled_programs(os.environ)

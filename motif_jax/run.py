@@ -26,9 +26,19 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args,
 
 from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean
-from motif_jax.files import LineFile, keep_lines, read_json, read_lines, take, to_plain, write_json
+from motif_jax.files import (
+    LAYOUT,
+    LAYOUT_KEY,
+    LineFile,
+    check_layout,
+    keep_lines,
+    read_json,
+    read_lines,
+    take,
+    to_plain,
+    write_json,
+)
 from motif_jax.structs import UserError
-from motif_jax.system.files import LAYOUT, LAYOUT_KEY, check_layout
 
 if TYPE_CHECKING:
     from motif_jax.devices.checkpoints import Checkpoints
@@ -157,7 +167,7 @@ class StageRun:
     def write(self, name: str, value: Any) -> None:
         """Writes a dataclass, or a mapping."""
         if self.writes:
-            write_json(self.path / f"{name}.json", value)
+            write_json(self.path / f"{name}.json", to_plain(value))
 
     def metrics(
         self, counter: str, start: int, tensorboard: bool = False, wandb: str = "", config: Any = None

@@ -60,7 +60,7 @@ def test_whatever_a_value_is_it_works_or_one_sentence_refuses_it(key, monkeypatc
     for number, stage in enumerate(stage for stage in STAGES.values() if key in keys(stage.reads)):
         wrong = refused[number % len(refused)]
         assert refusal(lambda: stage.check(stage.view(config_with(key, wrong, **others)))), (
-            f"{stage.makes} takes {wrong!r}"
+            f"a stage that reads {key} takes {wrong!r}"
         )
         for value in taken:
             said = refusal(lambda: stage.check(stage.view(config_with(key, value, **others))))

@@ -12,8 +12,8 @@ from conftest import ROOT
 from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world
+from motif_jax.files import read_json, read_lines
 from motif_jax.replays.replay import load_replay
-from motif_jax.system.files import read_json, read_lines
 
 pytest.importorskip("minigrid", reason="needs the extra [minigrid]: bash launch/test.sh installs it")
 FOLDER = ROOT / "examples/minigrid"

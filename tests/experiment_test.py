@@ -15,9 +15,9 @@ from motif_jax import experiment
 from motif_jax.config.file import complete
 from motif_jax.config.table import Number, Value, Whole, keys
 from motif_jax.experiment import GONE, check_same_experiment, tables
+from motif_jax.files import LAYOUT, LAYOUT_KEY, read_json, write_config, write_json
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
-from motif_jax.system.files import LAYOUT, LAYOUT_KEY, read_json, write_config, write_json
 
 STAGES = {name: find_stage(name) for name in NAMES}
 

@@ -13,7 +13,7 @@ import motif_jax
 from motif_jax.config.table import PATH, PATHS
 from motif_jax.episodes.over_seeds import estimate, improvement, seeds_needed
 from motif_jax.experiment import tables
-from motif_jax.files import LONGEST, short_name, write_whole
+from motif_jax.files import LONGEST, read_json, read_lines, short_name, write_json, write_lines, write_whole
 from motif_jax.pages import charts, formats
 from motif_jax.pages.formats import LARGEST, Interval, number
 from motif_jax.stages import report
@@ -21,7 +21,6 @@ from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.evaluate.contenders import find_contender
 from motif_jax.stages.evaluate.summary import intervals, show
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines, write_json, write_lines
 from motif_jax.system.runs import plan
 
 pytestmark = pytest.mark.quick

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from motif_jax.files import LineFile, keep_lines, read_json, read_lines, to_plain, write_json
+from motif_jax.files import LineFile, keep_lines, read_json, read_lines, to_plain, write_json, write_lines
 
 pytestmark = pytest.mark.quick
 
@@ -57,5 +57,12 @@ def test_json_has_plain_values_only(tmp_path):
     read = [{"step": 1, "loss": "inf"}, {"step": 2, "loss": "-inf"}]
     plain = {"a": 0.5, "rows": read, "nan": None, "at": str(tmp_path), "3": None}
     assert to_plain(value) == plain
-    write_json(tmp_path / "x.json", value)
+    write_json(tmp_path / "x.json", plain)
     assert read_json(tmp_path / "x.json") == plain == json.loads((tmp_path / "x.json").read_text())
+
+
+def test_lines_have_null_where_a_number_is_not_finite(tmp_path):
+    write_lines(tmp_path / "x.jsonl", [{"a": math.nan, "b": [np.float32("inf"), 1.5], "c": np.int64(3)}, {"a": 1}])
+    lines = (tmp_path / "x.jsonl").read_text().splitlines()
+    assert [json.loads(line, parse_constant=pytest.fail)["a"] for line in lines] == [None, 1]
+    assert [*read_lines(tmp_path / "x.jsonl")] == [{"a": None, "b": [None, 1.5], "c": 3}, {"a": 1}]

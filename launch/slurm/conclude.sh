@@ -27,7 +27,7 @@ conclude() {
   shift
   case $status in
     0) ;;
-    75 | 137) # srun tells the highest status: 137 if the lost task was killed. One that is killed each time must end, too.
+    134 | 137) # a task was killed, or JAX aborted it as another was lost. A job that loses one each time must end, too.
       [[ ${SLURM_RESTART_COUNT:-0} == [0-4] ]] || exit "$status"
       requeue "a task was lost"
       exit 0

@@ -29,7 +29,6 @@ from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.files import NoLocks, try_lock
 from motif_jax.structs import UserCodeError, UserError
-from motif_jax.system.locks import open_in_place
 
 Message = tuple[int, int, int]  # Op, group, slot
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -84,7 +83,7 @@ def _remove_if_stale(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         return
-    with open_in_place(folder / MARKER, "r+b") as marker:
+    with open(folder / MARKER, "r+b") as marker:
         expected = _marker_of(folder)
         if marker.read(len(expected) + 1) == expected and try_lock(marker):
             shutil.rmtree(folder, ignore_errors=True)

@@ -20,7 +20,7 @@ from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, b
 from motif_jax.annotation.parsing import OPENING, VERDICTS, to_answer
 from motif_jax.annotation.prompts import Message, QuestionTemplate
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import open_regular, read_text
+from motif_jax.system.foreign import read_text
 
 FLAG = "--config.annotate.model"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
@@ -175,7 +175,7 @@ def identity(model: str) -> str:
     for file in sorted([*beside, *weight_files(directory)]):
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
-        with open_regular(file) as data:
+        with open(file, "rb") as data:
             for place in (0, size // 2, max(size - SAMPLED_BYTES, 0)):
                 data.seek(place)
                 digest.update(data.read(SAMPLED_BYTES))

@@ -33,15 +33,13 @@ from motif_jax.console import clean
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
 from motif_jax.devices.releases import find_release, is_release, read_release
+from motif_jax.files import LAYOUT, LAYOUT_KEY, check_layout, checkpoint_steps
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
-from motif_jax.system.files import LAYOUT, LAYOUT_KEY, check_layout, checkpoint_steps
-from motif_jax.system.foreign import check_regular_tree
 
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: for the ranking, and for checkpoints that are never deleted
 EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements
-OWN = r"\d+(\.orbax-checkpoint-tmp[^/]*)?/.*"  # files of the checkpoints in a directory
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 
@@ -55,10 +53,6 @@ class Checkpoints:
             self.directory.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UserError(f"{str(self.directory)!r} is a file, not a directory: move it away") from error
-        try:
-            check_regular_tree(self.directory)
-        except OSError as error:
-            raise UserError(f"cannot read {str(error.filename)!r} among checkpoints: {error.strerror}") from error
         for logger in ("absl", "asyncio"):  # asyncio logs errors of orbax's tasks
             logging.getLogger(logger).addFilter(_is_not_from_orbax)
         options = ocp.CheckpointManagerOptions(create=False)

@@ -9,9 +9,6 @@ The exchange uses JAX's collective operations, which all hosts must call in the 
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,10 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
-
-from motif_jax.devices.coordination import host, wait_for_every_host
-from motif_jax.devices.parameters import leaves_by_path, sum_of_arrays
 
 Tree = TypeVar("Tree")
 
@@ -39,13 +32,6 @@ def local_copy(tree: Tree) -> Tree:
     found = dict(zip(whole, copies, strict=True))
     return jax.tree.unflatten(
         structure, [found[number] if number in found else _joined(leaf) for number, leaf in enumerate(leaves)]
-    )
-
-
-def spread_copy(tree: Tree) -> Tree:
-    """Copies arrays of a mesh to devices of this host, cut as they are; takes less memory than `local_copy`."""
-    return jax.tree.map(
-        lambda leaf: _copy(leaf.addressable_data(0)) if leaf.is_fully_replicated else _spread(leaf), tree
     )
 
 
@@ -72,7 +58,6 @@ def host_part(leaf: jax.Array) -> np.ndarray:
     return found
 
 
-_copy = jax.jit(lambda leaf: leaf.copy())
 _copy_all = jax.jit(lambda leaves: [leaf.copy() for leaf in leaves])
 
 
@@ -103,22 +88,10 @@ def _joined(leaf: jax.Array) -> jax.Array:
     return _join([jax.device_put(part, device) for part in parts.values()], tuple(parts), leaf.shape)
 
 
-def _spread(leaf: jax.Array) -> jax.Array:
-    _check_whole(leaf)
-    assert isinstance(leaf.sharding, NamedSharding)
-    mesh, spec = leaf.sharding.mesh, leaf.sharding.spec
-    here = {part.device: part.data for part in leaf.addressable_shards}
-    place = next(place for place in mesh.devices if all(device in here for device in place.flat))
-    sharding = NamedSharding(Mesh(place[None], mesh.axis_names, axis_types=mesh.axis_types), spec)
-    parts = [_copy(here[device]) for device in place.flat]
-    return jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts)
-
-
 def from_first_host(tree: Tree) -> Tree:
     """Returns the first host's `tree` on every host."""
     if jax.process_count() == 1:
         return tree
-    wait_for_every_host()
     arrays = jax.tree.map(np.asarray, tree)
     # As bytes, because JAX would convert 64-bit numbers to 32 bits, which are too few for counts of steps.
     flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
@@ -126,37 +99,6 @@ def from_first_host(tree: Tree) -> Tree:
     return jax.tree.map(
         lambda array, sent: np.frombuffer(np.asarray(sent).tobytes(), array.dtype).reshape(array.shape), arrays, flat
     )
-
-
-def dict_from_first_host(tree: Any) -> dict[str, Any]:
-    """Returns the first host's arrays on every host, as nested dictionaries; other hosts may have other shapes."""
-    if jax.process_count() == 1:
-        return tree
-    arrays = {path: np.asarray(leaf) for path, leaf in leaves_by_path(tree).items()}
-    specs = [[path, array.dtype.name, array.shape] for path, array in arrays.items()]
-    head = json.dumps(specs).encode()
-    data = head + b"".join(array.tobytes() for array in arrays.values())
-    sizes = from_first_host(np.array([len(head), len(data)], np.int64))
-    mine = np.frombuffer(data, np.uint8) if host()[0] == 0 else np.zeros(sizes[1], np.uint8)
-    sent = from_first_host(mine).tobytes()
-    found: dict[tuple[str, ...], np.ndarray] = {}
-    place = int(sizes[0])
-    for path, kind, shape in json.loads(sent[:place]):
-        array: np.ndarray = np.frombuffer(sent, np.dtype(kind), math.prod(shape), place).reshape(shape)
-        place += array.nbytes
-        found[tuple(path)] = array
-    return nested(found)
-
-
-def nested(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, Any]:
-    """Nested dictionaries of arrays, from their paths; dictionaries without arrays are absent."""
-    found: dict[str, Any] = {}
-    for path, array in arrays.items():
-        inner = found
-        for name in path[:-1]:
-            inner = inner.setdefault(name, {})
-        inner[path[-1]] = array
-    return found
 
 
 def from_every_host(numbers: np.ndarray) -> np.ndarray:
@@ -169,22 +111,4 @@ def from_every_host(numbers: np.ndarray) -> np.ndarray:
     """
     if jax.process_count() == 1:
         return numbers[None]
-    wait_for_every_host()
     return np.asarray(multihost_utils.process_allgather(numbers))
-
-
-def same_on_every_host(tree: Tree) -> tuple[Tree, list[int]]:
-    """Returns the first host's `tree` on every host, and sends it only if the hosts' trees differ.
-
-    Each host passes the tree that it has read or computed itself; checksums of 32 bytes are compared. `tree`: arrays of
-    the same names, shapes and types on every host.
-
-    Returns:
-      The tree, and the numbers of the hosts whose tree differed.
-    """
-    if jax.process_count() == 1:
-        return tree, []
-    mine = np.frombuffer(bytes.fromhex(sum_of_arrays(tree)), np.int32)  # [8]
-    sums = from_every_host(mine)
-    others = np.flatnonzero((sums != sums[0]).any(1)).tolist()
-    return (from_first_host(tree) if others else tree), others

@@ -1,11 +1,10 @@
-"""The hosts of one run: their meeting, their votes before each update, and the loss of a host.
+"""The hosts of one run: their meeting, and their votes before each update.
 
 Several hosts run the same program at the same time, each with its own games and devices. They must run collective
-operations in the same order, or all wait forever. So a host that fails reports it in the next vote. An error inside an
-update occurs on all hosts, which run it together, and is not reported.
+operations in the same order, or all wait forever. So a host that fails reports it in the next vote.
 
-A host that dies cannot report, and the main threads of the others may wait for it forever, inside XLA. A thread on each
-of them notices (see coordination.py), saves the state, prints one sentence, and ends the process with status LOST.
+A host that dies cannot report. JAX notices within `heartbeat_timeout_seconds` and ends the other processes; SLURM ends
+them at once (`srun --kill-on-bad-exit`). The same command on all hosts goes on from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import Any
 
 import jax
 import numpy as np
 
-from motif_jax.devices import coordination
 from motif_jax.devices.host_arrays import from_every_host
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.meeting import Meeting, split_address
-from motif_jax.system.startup import say
 
 START_TIMEOUT_S = 300.0  # for all hosts to meet
 LOOK_EVERY_S = 0.5  # for signals, during the meeting
-LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may succeed
-SAVE_TIMEOUT_S = 120.0  # enough on a busy machine; a save that waits for the lost host never ends
+LEAVE_TIMEOUT_S = 3600  # for all hosts to end: the first one saves meanwhile
+SAVE_EVERY_S = 60.0  # with several hosts, as any of them may be lost
 
 
 def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
@@ -46,23 +45,24 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
         return
     check_known(meeting)
     local = bind_address(meeting) if meeting.process_id == 0 else None
-    address = coordination.Relay(meeting.host, meeting.port).address if meeting.process_id else meeting.address
     jax.config.update("jax_enable_preemption_service", False)  # it would replace our handler of SIGTERM
     failed: list[Exception] = []
 
     def join() -> None:
         try:
             jax.distributed.initialize(
-                address,
+                meeting.address,
                 meeting.num_processes,
                 meeting.process_id,
                 None if meeting.device is None else [meeting.device],
                 cluster_detection_method="deactivate",  # JAX would read SLURM's variables again
                 initialization_timeout=int(START_TIMEOUT_S) + 60,
-                heartbeat_timeout_seconds=coordination.NEVER_S,
-                shutdown_timeout_seconds=coordination.NEVER_S,
+                shutdown_timeout_seconds=LEAVE_TIMEOUT_S,
                 coordinator_bind_address=local,
             )
+            # Hosts connect in their first collective operation, in which JAX gives up on CPUs if another host is half a
+            # minute late. Here all of them come from the meeting; later, the first one may read a large checkpoint.
+            from_every_host(np.zeros(1, np.int32))
         except Exception as error:  # raised below
             failed.append(error)
 
@@ -89,9 +89,10 @@ def check_known(meeting: Meeting) -> None:
     """Raises UserError if this machine cannot resolve the name of the host."""
     try:
         socket.getaddrinfo(meeting.host, meeting.port)
-    except socket.gaierror as error:
-        if error.errno != socket.EAI_AGAIN:  # EAI_AGAIN: the name server does not answer
-            raise UserError(f"the host {meeting.host!r} is not known here: {error.strerror} ({meeting.flag})") from None
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
+        reason = getattr(error, "strerror", str(error))
+        if getattr(error, "errno", None) != socket.EAI_AGAIN:  # EAI_AGAIN: the name server does not answer
+            raise UserError(f"the host {meeting.host!r} is not known here: {reason} ({meeting.flag})") from None
 
 
 def bind_address(meeting: Meeting) -> str | None:
@@ -127,31 +128,21 @@ class Hosts:
     """Keeps the hosts of a run in step; a context manager around all work that needs the other hosts."""
 
     def __init__(self) -> None:
-        """Starts to watch the other hosts, if there are any."""
-        self.me, self.count = coordination.host()
-        self.save: Callable[[], str] | None = None  # saves this host's state, and returns a sentence about it
+        self.me, self.count = jax.process_index(), jax.process_count()
         self._over = False  # the last vote has taken place
-        self._watch = coordination.Watch(self._end_without) if self.count > 1 else None
 
     def __enter__(self) -> Hosts:
         return self
 
     def __exit__(self, _: type | None, error: BaseException | None, __: TracebackType | None) -> None:
-        if self._watch is None:
+        if self.count == 1:
             return
-        if error is not None and not isinstance(error, Exception):  # an exit by a signal: the others will notice
-            number = error.args[0] if error.args else signal.SIGINT
-            atexit.register(leave_at_once, 128 + number)  # before JAX waits for the others
-            self._watch.stop()
+        if error is not None and not isinstance(error, Exception):  # a signal: the others are not waited for
+            atexit.register(leave_at_once, 128 + (error.args[0] if error.args else signal.SIGINT))
             return
         if error is not None and not self._over:
-            try:
-                self._gather(Vote.FAILED, (0, 0, 0))
-            except (RuntimeError, ValueError):  # of the collective operation: a host is lost, or the connection
-                self._watch.wait_for_verdict()
-                self._end_without([])
+            self._gather(Vote.FAILED, (0, 0, 0))
         jax.distributed.shutdown()  # waits until all hosts call it; afterwards they are independent
-        self._watch.stop()
 
     def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0, 0)) -> tuple[Vote, np.ndarray]:
         """The strongest vote of all hosts, and the three numbers of the others. [hosts - 1, 3]
@@ -171,40 +162,20 @@ class Hosts:
         found = from_every_host(np.array([vote, *numbers], np.int32))
         return found[:, 0], found[:, 1:]
 
-    def _end_without(self, lost: list[int]) -> None:
-        """Saves the state and ends the process, even if its main thread waits."""
-        saver = min({*range(self.count)} - {*lost})
-        if self.save is None:
-            saved = "nothing was learnt since it started"
-        elif self.me == saver:
-            saved = in_time(self.save)
-        else:
-            saved = f"host {saver} saves what was learnt"
-        seconds = coordination.BEAT_S * coordination.SILENT_BEATS
-        names = ", ".join(map(str, lost))
-        what = f"host {names} of {self.count} was lost, without a sign of life for {seconds:.0f} seconds"
-        if not lost:
-            what = "the connection to another host broke"
-        advice = "end the remaining processes of the run, and give the same command again on all hosts to go on"
-        say(f"{what}; {saved}; {advice}")
-        leave_at_once(LOST)
+    def check_same(self, what: str, tree: Any) -> None:
+        """Raises UserError, on all hosts, if their arrays differ; `what`: the arrays, for the message."""
+        if self.count == 1:
+            return
+        sums = from_every_host(np.frombuffer(bytes.fromhex(sum_of_arrays(tree)), np.int32))  # [hosts, 8]
+        if others := np.flatnonzero((sums != sums[0]).any(1)).tolist():
+            raise UserError(
+                f"host {others[0]} has {what} that differs from that of host 0: all hosts must see the same files; "
+                "give the same command again on all hosts (--config.distributed)"
+            )
 
-
-def in_time(save: Callable[[], str]) -> str:
-    """The result of `save`, or a sentence that it failed or took more than SAVE_TIMEOUT_S."""
-    failed = "what was learnt since the last checkpoint could not be saved"
-    result = [f"{failed} within {SAVE_TIMEOUT_S:.0f} seconds"]
-
-    def run() -> None:
-        try:
-            result[0] = save()
-        except Exception as error:  # the process ends after any error
-            result[0] = f"{failed}: {(str(error).splitlines() or [''])[0]}"
-
-    saving = threading.Thread(target=run, name="saving", daemon=True)
-    saving.start()
-    saving.join(SAVE_TIMEOUT_S)
-    return result[0]
+    def save_every_s(self, asked: float) -> float:
+        """Seconds between checkpoints, of which the config asks for `asked`."""
+        return asked if self.count == 1 else min(asked, SAVE_EVERY_S)
 
 
 def leave_at_once(status: int) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,10 +25,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from motif_jax.files import write_whole
+from motif_jax.files import CHECKSUM, read_json, to_plain, write_json, write_whole
 from motif_jax.structs import UserError
-from motif_jax.system.files import parse_json, read_json, record, write_json
-from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
+from motif_jax.system.foreign import LIMIT, parse_foreign_json, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
 PREFIX = "motif_jax"  # of the names of releases that come with the program
@@ -75,13 +75,20 @@ def file_of(directory: Path, kind: str) -> Path:
 def read_facts(directory: Path) -> Facts:
     """The content of config.json; raises UserError if it or the card is damaged."""
     with _refusing(directory, FACTS):
-        facts = parse_json(read_bytes(directory / FACTS, LIMIT), sealed=True)
+        facts = parse_foreign_json(read_bytes(directory / FACTS, LIMIT))
+        if facts.pop(CHECKSUM, None) != _checksum(facts):
+            raise ValueError("its checksum is missing or differs: it is not what was written there")
         if not isinstance(facts.get("files"), dict):
             raise ValueError("it has no checksums")
         if facts.get("format") != FORMAT:
             raise ValueError(f"its format is {facts.get('format')!r}, but this version reads {FORMAT}")
     read_checked(directory, CARD, facts, LIMIT)
     return facts
+
+
+def _checksum(facts: Facts) -> str:
+    """The checksum of facts, independent of spaces and of the order of keys."""
+    return "sha256:" + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_checked(directory: Path, name: str, facts: Facts, limit: int = LARGEST) -> bytes:
@@ -195,7 +202,8 @@ def write_release(
         (directory / old).unlink(missing_ok=True)
     for name, data in files.items():
         write_whole(directory / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
-    write_json(directory / FACTS, record({**facts, "format": FORMAT, "files": digests}))
+    facts = to_plain({**facts, "format": FORMAT, "files": digests})
+    write_json(directory / FACTS, facts | {CHECKSUM: _checksum(facts)})
 
 
 def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]) -> None:

@@ -25,7 +25,7 @@ from motif_jax.files import write_whole
 from motif_jax.replays.replay import Replay
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
-from motif_jax.system.files import LARGEST_ARRAY, read_arrays
+from motif_jax.system.arrays import LARGEST_ARRAY, read_arrays
 
 
 class Track(NamedTuple):

@@ -17,7 +17,7 @@ from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
 from motif_jax.structs import EpisodeInfo
-from motif_jax.system.files import read_arrays
+from motif_jax.system.arrays import read_arrays
 
 EPISODES, STEPS = 3, 70  # number of test episodes, and most steps of each
 FRAMES = ("screens", "screen_ends", "cursor", "message", "count", "reward")

@@ -30,7 +30,6 @@ import numpy as np
 from motif_jax.language.config import LanguageConfig, is_usable
 from motif_jax.language.hub_config import LARGEST_SIDE, config_from_hub
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import open_regular
 from motif_jax.tokens import Tokeniser, tokeniser_from_text
 
 FAMILIES = ("llama", "qwen2", "qwen3")  # general.architecture
@@ -85,7 +84,7 @@ class GgufTensor(NamedTuple):
 
         kind = GGMLQuantizationType[self.kind]
         array = np.empty(math.prod(self.shape), np.float32)
-        with open_regular(Path(self.file)) as file:
+        with open(self.file, "rb") as file:
             file.seek(self.start)
             for first in range(0, len(array), CHUNK):
                 part = array[first : first + CHUNK]
@@ -105,7 +104,7 @@ def read_header(path: Path) -> Header:
     if importlib.util.find_spec("gguf") is None:
         raise UserError(f"reading {str(path)!r} needs the library gguf: pip install 'motif_jax[language]'")
     try:
-        with open_regular(path) as file:
+        with open(path, "rb") as file:
             return _Bytes(file, path).header()
     except OSError as error:
         raise UserError(f"cannot read {str(path)!r}: {error.strerror or error}") from error

@@ -21,11 +21,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json
 from motif_jax.policies.choice import Checkpoint, find, load, parse_mixture
 from motif_jax.policies.player import PlayerParameters, PolicyPlayer
 from motif_jax.rewards.sources import trusted_classes
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system.files import read_json
 
 FLAG = "--config.collect.policies"
 GROUPS = 2  # per worker: one plays while the other waits for actions

@@ -24,9 +24,8 @@ import numpy as np
 from motif_jax.captions import WIDTH, CaptionTable
 from motif_jax.files import read_json, write_array, write_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array
-from motif_jax.system.foreign import HOLLOW, is_hollow, leads_out
-from motif_jax.system.own_folders import check_no_links
+from motif_jax.system.arrays import read_array
+from motif_jax.system.foreign import leads_out
 
 FLAG = "--config.collect.dataset"
 CHUNK_BYTES = 64 * 2**20
@@ -123,7 +122,6 @@ class PairDataset:
                 return CaptionTable.load(index), np.load(index / "caption_id.npy", mmap_mode="r")
         except FileNotFoundError:
             pass
-        check_no_links(self.path.parent, [f"{self.path.name}/index"])
         self._check_room()
         table = CaptionTable()
         messages = self.data["message"]
@@ -149,19 +147,13 @@ class PairDataset:
                 "put the file itself there, or give --config.collect.follow_links=True if you know what it is"
             )
         try:
-            return read_array(file, mapped="r")
+            return read_array(file, mapped=True)
         except (ValueError, OSError) as error:  # not an array, truncated, with Python objects, unreadable
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
 
     def _check_room(self) -> None:
-        """Raises UserError if most messages were never written, or if the disk has no room for the index."""
-        file = self.path / "data" / "message.npy"
-        if is_hollow(file):
-            raise UserError(
-                f"{str(file)!r} should have {file.stat().st_size / 2**30:,.1f} GiB, but {HOLLOW}; copy or unpack it "
-                f"again ({FLAG})"
-            )
+        """Raises UserError if the disk has no room for the index."""
         needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
         if needed > free:
             raise UserError(

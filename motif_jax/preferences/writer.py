@@ -15,16 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.files import map_array, read_json, write_json
+from motif_jax.files import make_anew, map_array, read_json, remove_folder, write_json
 from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system.locks import open_in_place
-from motif_jax.system.own_folders import make_anew, remove_made
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them
 # Names of a dataset's files.
-OWN = r"(data|info|preference|index)/[\w-]+\.npy|(index/source|dataset|run|progress|config)\.json"
 SPARE_BYTES = 64 * 2**20  # left free on the disk
 
 
@@ -153,7 +150,7 @@ class PairWriter:
         if file.exists():  # written with the first moments
             return read_json(file)
         # No moment is final; existing files may even come from another config.
-        remove_made(self.partial, OWN)
+        remove_folder(self.partial)
         return None
 
     def _make_room(self, needed: int) -> None:
@@ -164,7 +161,7 @@ class PairWriter:
                 f"{self._num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
             )
-        make_anew(self.partial, OWN)
+        make_anew(self.partial)
 
     def _open(self, name: str, spec: ArraySpec, mode: str) -> np.ndarray:
         file = self.partial / f"{name}.npy"
@@ -172,7 +169,7 @@ class PairWriter:
         if mode == "r+":
             return map_array(file)
         array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
-        with open_in_place(file, "r+b") as handle:
+        with open(file, "r+b") as handle:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
         return array
 

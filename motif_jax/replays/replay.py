@@ -15,7 +15,7 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.files import write_whole
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_arrays
+from motif_jax.system.arrays import read_arrays
 
 ROWS, COLUMNS = 24, 80
 LONGEST = 200_000  # steps; each takes 4 kB of memory

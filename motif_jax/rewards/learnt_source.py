@@ -17,6 +17,7 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.files import checkpoint_steps
 from motif_jax.rewards.against_worth import LEAST_TIMES
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward
@@ -26,7 +27,6 @@ from motif_jax.rewards.sources import OTHER_REWARD
 from motif_jax.rewards.statistics import read_statistics
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
-from motif_jax.system.files import checkpoint_steps
 
 
 class LearntSource(RewardSource):

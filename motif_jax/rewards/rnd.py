@@ -30,8 +30,6 @@ SEED = 81  # so that its networks are not those of the policy
 class RandomDistillation(RewardSource):
     """The prediction error of random network distillation, normalised."""
 
-    learns = True
-
     def __init__(self, facts: Facts, key: jax.Array, mesh: Mesh | None):
         """Makes new networks.
 

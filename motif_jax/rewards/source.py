@@ -46,7 +46,6 @@ class RewardSource:
     """A source of rewards. A subclass overrides `rewards`; the other defaults are for sources without state."""
 
     observations: tuple[str, ...] = ()  # names of observations that rollouts must record, beside the policy's
-    learns = False  # whether `advance` changes what `arrays` returns
 
     @classmethod
     def make(cls, setting: Setting) -> RewardSource:

@@ -142,11 +142,6 @@ class RewardSources:
         found = self._ask(lambda source: source.arrays())
         return {name: arrays for name, arrays in found.items() if leaves_by_path(arrays)}
 
-    def learning(self) -> dict[str, Any]:
-        """The arrays of the sources that learn during training, by name."""
-        found = self._ask(lambda source: source.arrays() if source.learns else None)
-        return {name: arrays for name, arrays in found.items() if arrays is not None}
-
     def facts(self) -> dict[str, Facts]:
         """The fact `sources` for a checkpoint, which `saved_sources` reads."""
         found = self._ask(lambda source: source.facts())
@@ -165,13 +160,6 @@ class RewardSources:
         for one in self:
             with user_code(one.path):
                 one.source.restore(saved[one.name].arrays, saved[one.name].facts)
-
-    def take_over(self, learning: Mapping[str, Any]) -> None:
-        """Restores the result of `learning` on another host, as nested dictionaries."""
-        for one in self:
-            if one.name in learning:
-                with user_code(one.path):
-                    one.source.restore(learning[one.name], one.source.facts())
 
 
 OTHER_REWARD = (

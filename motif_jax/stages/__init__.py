@@ -15,9 +15,8 @@ from typing import Any, Generic, TypeVar
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import List, Tables, Text, Whole, check_values, tables_of, typed, value
-from motif_jax.files import read_json
-from motif_jax.run import SECTIONS, Lock
-from motif_jax.system.files import checkpoint_steps
+from motif_jax.files import checkpoint_steps, read_json
+from motif_jax.run import Lock
 from motif_jax.system.meeting import find_meeting
 
 Config = TypeVar("Config")
@@ -38,7 +37,6 @@ class Stage(Generic[Config]):
     run: Callable[[Config, Path], None]
     artefacts: Callable[[Path], list[Path]] = lambda workdir: []  # directories with results and their config.json
     begun: Callable[[Config, Path], list[Path]] = lambda config, workdir: []  # other signs that it has begun
-    makes: tuple[str, ...]  # directories that it writes to; until it is complete, links in them are refused
     lock: Callable[[Config], Lock] = lambda config: Lock.EXCLUSIVE  # of the workdir
     loads_jax: Callable[[Config], bool] = lambda config: True
     writes: str  # flags that decide how much it writes, and where
@@ -126,7 +124,6 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
         reads=tables_of(config),
         identity=("", "transcripts", "language", name),
         is_complete=is_complete,
-        makes=(folder, SECTIONS),
         writes=f"--config.{name}.keep_checkpoints",
         memory=f"--config.{name}.batch_size, .max_length",
         device_memory=f"--config.{name}.num_parts, .chunk, .max_length, .batch_size",

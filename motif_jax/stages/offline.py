@@ -26,7 +26,7 @@ from jax.sharding import Mesh
 import motif_jax
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.host_arrays import from_first_host, same_on_every_host
+from motif_jax.devices.host_arrays import from_first_host
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -92,8 +92,7 @@ def open_session(
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
             transcripts = open_data(True) if hosts.me == 0 else None
-            if hosts.count > 1:
-                hosts.agree(Vote.GO_ON)
+            hosts.agree(Vote.GO_ON)
             transcripts = transcripts or open_data(False)
             mesh = make_mesh()
             if section.batch_size % (batch_parts(mesh) * section.num_parts):
@@ -189,7 +188,7 @@ def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, sto
 
         def must_stop() -> bool:
             vote = Vote.STOP if stop.asked else Vote.GO_ON
-            return (hosts.agree(vote)[0] if hosts.count > 1 else vote) == Vote.STOP
+            return hosts.agree(vote)[0] == Vote.STOP
 
         if not done.steps:
             evaluate()
@@ -214,7 +213,7 @@ def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, sto
                 if section.evaluate_every and done.steps % section.evaluate_every == 0:
                     _check(stage, done)
                     evaluate()
-                elif checkpoints and time.monotonic() - saved > section.save_every_s:
+                elif checkpoints and time.monotonic() - saved > hosts.save_every_s(section.save_every_s):
                     _check(stage, done)
                     save()
             _check(stage, done)
@@ -222,17 +221,25 @@ def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, sto
             evaluate()
         if progress:
             progress.close()
-    if hosts.count > 1:
-        hosts.agree(Vote.END)
+    hosts.agree(Vote.END)
     return Outcome(state, done.steps, done.epoch, done.best)
 
 
 def _start_or_resume(
     job: TrainingJob, stage: StageRun, checkpoints: Checkpoints | None, hosts: Hosts
 ) -> tuple[Any, Done]:
-    """The state on all devices, and the progress: from the last checkpoint, or new."""
+    """The state on all devices, and the progress: from the last checkpoint, or new.
+
+    The first host finds the checkpoint, the other hosts read the same one, and all compare.
+    """
     state, done, latest = job.state, Done(), checkpoints.latest() if checkpoints else None
-    if checkpoints and latest:
+    hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
+    step = int(from_first_host(np.int64(latest[0] if latest else -1)))
+    folder = stage.path / "checkpoints"
+    if not checkpoints and step >= 0:
+        with reading(folder) as others:
+            latest = others.readable(str(step))
+    if latest:
         number, whole, facts = latest
         for name, value in job.identity.items():
             if facts.get(name) != value:
@@ -240,27 +247,13 @@ def _start_or_resume(
                     f"the {name.replace('_', ' ')} changed since the training in {str(stage.path)!r} began: choose "
                     "another --workdir, or remove this directory"
                 )
-        state = rebuild(state, leaves_by_path(whole["train"]), checkpoints.directory, "--workdir")
+        state = rebuild(state, leaves_by_path(whole["train"]), folder, "--workdir")
         done = from_plain(Done, facts["progress"])
-        print_line(f"{stage.name}: going on after {number:,} updates")
-    if hosts.count > 1:
-        hosts.agree(Vote.GO_ON)  # hosts worked alone until here, and one may have failed
-        numbers = from_first_host(np.array([done.epoch, done.step, done.steps], np.int64)).tolist()
-        if hosts.me:
-            done = Done(*numbers)
-            state = _read_as_first_host(job, stage, done.steps) if done.steps else state
-        state, _ = same_on_every_host(state)
+        if checkpoints:
+            print_line(f"{stage.name}: going on after {number:,} updates")
+    hosts.agree(Vote.GO_ON)
+    hosts.check_same("a state", [step, state])
     return job.place(state), done
-
-
-def _read_as_first_host(job: TrainingJob, stage: StageRun, step: int) -> Any:
-    """Reads the checkpoint that the first host has read; returns a new state if this host cannot read it."""
-    folder = stage.path / "checkpoints"
-    try:
-        with reading(folder) as checkpoints:
-            return rebuild(job.state, leaves_by_path(checkpoints.readable(str(step))[1]["train"]), folder)
-    except (UserError, OSError):
-        return job.state
 
 
 def _check(stage: StageRun, done: Done) -> dict[str, float]:

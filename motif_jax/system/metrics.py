@@ -1,4 +1,4 @@
-"""Timers and progress output of a run, and rows of metrics when it resumes. Does not import JAX."""
+"""Timers and progress output of a run. Does not import JAX."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from motif_jax.console import clean, print_line
-from motif_jax.structs import UserError
-from motif_jax.system.files import is_cut_off, parse_json, write_lines
-from motif_jax.system.foreign import lines_of
 
 # Files of a policy's directory: its probabilities for fixed prompts, by update; and these prompts.
 PROBES, PROMPTS = "probes.jsonl", "probes.json"
@@ -92,29 +89,3 @@ class Progress:
 
     def close(self) -> None:
         self._bar.close()
-
-
-def drop_rows_after(file: Path, last: int, key: str = "env_steps", stage: str = "train_policy") -> None:
-    """Removes rows later than the checkpoint from which training resumes, and a truncated last row.
-
-    Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside. `last`:
-    the largest value of `key`, the counter of the rows, to keep. `stage`: for the message.
-    """
-    rows, damaged = [], 0
-    try:
-        for line in lines_of(file) if file.exists() else ():
-            try:
-                row = parse_json(line)
-                if row[key] <= last:
-                    rows.append(row)
-            except (ValueError, KeyError, TypeError):
-                damaged += not is_cut_off(line)
-    except ValueError as error:
-        raise UserError(f"{str(file)!r} is damaged: {error}; move it away (--workdir)") from error
-    if damaged:
-        aside = file.with_name(f"damaged-{file.name}")
-        while aside.exists():
-            aside = aside.with_name(f"damaged-{aside.name}")
-        file.rename(aside)
-        print_line(f"{stage}: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}")
-    write_lines(file, rows)

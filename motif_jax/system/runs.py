@@ -26,7 +26,6 @@ from typing import NamedTuple
 from motif_jax.console import clean, print_line
 from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
-from motif_jax.system.locks import open_in_place
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import whole_number
 
@@ -197,7 +196,7 @@ def _start(
     # In a new session, so that a signal from the terminal arrives once, through this process.
     if not quiet:
         return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)
-    with open_in_place(folder / LOG, "a") as log:
+    with open(folder / LOG, "a") as log:
         return subprocess.Popen(
             command, start_new_session=True, preexec_fn=prepare, stdout=log, stderr=subprocess.STDOUT
         )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from motif_jax.files import checkpoint_steps
 from motif_jax.structs import Interrupted
-from motif_jax.system.files import checkpoint_steps
 from motif_jax.system.startup import say
 
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from motif_jax.config.table import shown
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.foreign import LONGEST_LINE, open_regular, read_bytes
+from motif_jax.system.foreign import LONGEST_LINE, read_bytes
 from motif_jax.transcripts.store import LARGEST, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
@@ -193,7 +193,7 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
 def opened(file: Path) -> BinaryIO:
     """An open file; raises UserError if it cannot be read."""
     try:
-        return open_regular(file)
+        return open(file, "rb")
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
 

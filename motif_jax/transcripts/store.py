@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from motif_jax.files import make_anew, read_json, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.files import read_array, read_json, write_array, write_json
-from motif_jax.system.foreign import HOLLOW, is_hollow, leads_out
-from motif_jax.system.own_folders import make_anew
+from motif_jax.system.arrays import read_array
+from motif_jax.system.foreign import leads_out
 
 FLAG = "--config.transcripts.path"
 RECORD, VERSION = "transcripts.json", 1
@@ -44,7 +44,6 @@ ARRAYS = {
 }
 INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
 MAX_INFO = 100
-OWN = rf"(texts|turns|episodes|info)/[a-z0-9_]+\.npy|{RECORD}"  # names of a store's files
 LARGEST = 3e38  # fits float32
 
 
@@ -139,9 +138,7 @@ class Transcripts:
         file = self.path / f"{name}.npy"
         self._check_place(file)
         try:
-            found = read_array(file, mapped="r") if file.stat().st_size else None
-            if is_hollow(file):
-                raise ValueError(HOLLOW)
+            found = read_array(file, mapped=True) if file.stat().st_size else None
         except (ValueError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error
@@ -252,7 +249,7 @@ class TranscriptWriter:
         }
         arrays |= {f"info/{name}": np.array(values, np.float64) for name, values in (self._info or {}).items()}
         partial = path.with_name(f"{path.name}.partial")
-        make_anew(partial, OWN)
+        make_anew(partial)
         for name, values in arrays.items():
             write_array(partial / f"{name}.npy", values)
         agent = turns.is_action

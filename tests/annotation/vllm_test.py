@@ -21,6 +21,7 @@ from scipy.special import expit, logit
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.files import read_lines
 from motif_jax.language.config import SMOLLM2, locate_model
 from motif_jax.language.loaded import load_language
 from motif_jax.preferences.folders import annotation_folder
@@ -29,7 +30,6 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_lines
 
 pytest.importorskip("vllm", reason="needs vLLM: bash launch/test.sh --with-vllm")
 pytestmark = pytest.mark.vllm

@@ -17,6 +17,7 @@ from toy_policies import TASK, TRAINING, policies
 import motif_jax
 from motif_jax.devices import releases
 from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.files import CHECKSUM, read_json, write_json
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
@@ -24,7 +25,6 @@ from motif_jax.stages import evaluate, export, train_policy, visualize
 from motif_jax.stages.evaluate.contenders import find_contender
 from motif_jax.stages.evaluate.summary import read_rows
 from motif_jax.structs import UserError
-from motif_jax.system.files import CHECKSUM, read_json, write_json
 
 
 def settings(**values):

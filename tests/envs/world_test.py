@@ -21,6 +21,7 @@ from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, WORLDS, check_world, essential, make_world, title
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
 from motif_jax.experiment import check_same_experiment
+from motif_jax.files import write_config
 from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
 from motif_jax.rewards.sources import RewardSources
@@ -29,7 +30,6 @@ from motif_jax.stages.evaluate.play import REWARD, TERM, returns_of
 from motif_jax.stages.evaluate.summary import COMMON, END_NAMES, keys_of, summarise_episodes
 from motif_jax.stages.train_policy.record import summarise_recent
 from motif_jax.structs import EndStatus, EpisodeInfo, UserCodeError, UserError
-from motif_jax.system.files import write_config
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"

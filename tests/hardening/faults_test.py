@@ -16,10 +16,10 @@ from trials import KILLS, LANES, Same, Trial
 from victims import Victims
 
 from motif_jax.devices.checkpoints import reading
+from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, train_policy
-from motif_jax.system.files import read_json, read_lines
 
 
 @pytest.fixture(scope="module")

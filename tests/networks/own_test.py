@@ -12,10 +12,10 @@ from train_policy_test import TINY
 
 import motif_jax
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json, write_json
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.stages import evaluate, export, train_policy
 from motif_jax.structs import UserCodeError, UserError
-from motif_jax.system.files import read_json, write_json
 
 MINE = "own_encoders:Encoder"
 

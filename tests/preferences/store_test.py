@@ -5,9 +5,9 @@ import pytest
 from small_dataset import PUBLISHED_PAIRS, write_published
 
 from motif_jax.captions import encode
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 
 pytestmark = pytest.mark.quick
 N = PUBLISHED_PAIRS

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from conftest import get_config
 
+from motif_jax.files import read_json
 from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
-from motif_jax.system.files import read_json
 
 pytestmark = pytest.mark.quick
 SPECS = {

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.experiment import defaults
+from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.replays.scene import rewarded_by
@@ -17,7 +18,6 @@ from motif_jax.replays.story import describe, summary
 from motif_jax.rewards.options import find_plan
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines
 
 PROGRAM = (
     "# gold, and the way to the stairs\nevent_gold + 5 * once(event_stairs > 0) - 0.01 * gained(stairs_distance)\n"

@@ -10,6 +10,7 @@ from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 from motif_jax import experiment
 from motif_jax.annotation.annotator import Question
 from motif_jax.envs.texts import texts_of
+from motif_jax.files import write_config
 from motif_jax.rewards.online.asking import in_order
 from motif_jax.rewards.online.kinds import Anchored, Ranking
 from motif_jax.rewards.online.online_section import check_online, parse_goals
@@ -18,7 +19,6 @@ from motif_jax.rewards.online.store import ANSWERED, Store
 from motif_jax.stages import train_policy
 from motif_jax.stages.report.judge import Judged, words
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_config
 
 
 def asked(store):

@@ -9,9 +9,8 @@ from policy_rewards_test import make_reward
 from rnd_test import B, T, observations
 
 from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.host_arrays import nested
 from motif_jax.devices.mesh import make_mesh, shard
-from motif_jax.devices.parameters import leaves_by_path, sum_of_arrays
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import observation_specs
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, find_class
 from motif_jax.rewards.learnt_source import LearntSource, Mix
@@ -95,12 +94,3 @@ def test_every_source_goes_on_from_any_moment(case, tmp_path):
         assert sources_from(facts, whole).facts() == again.facts() == sources.facts()
         np.testing.assert_array_equal(advance(again, batch), given)
         assert sum_of_arrays(again.arrays()) == after
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_another_host_takes_over_every_source(case, tmp_path):
-    sources, other = make(case, tmp_path), make(case, tmp_path)
-    advance(sources, BATCHES[1])
-    learning = sources.learning()
-    other.take_over(nested({path: np.asarray(leaf) for path, leaf in leaves_by_path(learning).items()}))
-    assert sum_of_arrays(other.learning()) == sum_of_arrays(learning)

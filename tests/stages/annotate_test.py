@@ -23,6 +23,7 @@ from motif_jax.annotation import judge
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.backends import Oracle, find_backend
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.files import read_json
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import check_same
 from motif_jax.preferences.store import PairDataset
@@ -35,7 +36,6 @@ from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system import shared_lines
-from motif_jax.system.files import read_json
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 

@@ -8,9 +8,9 @@ from motif_jax.audit.captions import Captions, group_captions
 from motif_jax.audit.pay import Steps, check_held, share_out
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, moments_of
+from motif_jax.files import read_json
 from motif_jax.stages import audit
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 
 WRONG = {"annotate.backend": "examples.judges.wrong:ByQuestion", "annotate.model": "1.0"}
 

@@ -21,11 +21,11 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
+from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.stages import audit
 from motif_jax.stages.report.audit import find_audit, of_audit
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_json, write_lines
 
 EPISODES = 30
 REWARDS = {

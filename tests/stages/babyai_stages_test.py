@@ -8,11 +8,11 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.system.files import read_json, read_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 

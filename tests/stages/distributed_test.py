@@ -67,6 +67,11 @@ def test_a_host_that_fails_is_not_waited_for(two_hosts):
         "host 1 of 2 has failed; its own output says why (--config.distributed)"
     )  # fmt: skip
     assert two_hosts[1]["told"] == "the disk of host 1"
+    for found in two_hosts:  # both end
+        assert found["differs"] == (
+            "host 1 has a state that differs from that of host 0: all hosts must see the same files; give the same "
+            "command again on all hosts (--config.distributed)"
+        )
     assert two_hosts[0]["others"].tolist() == [[11, 20, 30]]
     assert two_hosts[1]["others"].tolist() == [[10, 20, 30]]
 
@@ -89,7 +94,6 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     assert [status for status, _, _ in told] == [0, 0], told
     assert "train_policy: 1,280 steps, 20 updates" in told[0][1]
     assert "train_policy: " not in told[1][1]  # the first host writes
-    assert "sent the parameters" not in told[0][1]  # both began with the same
     before = check_one_run(tmp_path)
     assert before["env_steps"] == 1280
     assert json.loads((tmp_path / "config.json").read_text())["distributed"]["process_id"] == 0
@@ -102,7 +106,6 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     ((status, output, errors),) = ended([job])
     assert status == 0, errors
     assert "train_policy: going on after 1,280 steps" in output
-    assert "sent the parameters" not in output  # both read the checkpoint
     assert "stopped by a signal to another host after" in errors
     assert "stopped by SIGTERM after" in errors
     assert "not finished, requeued" in output
@@ -112,12 +115,27 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     assert after["env_steps"] > before["env_steps"]
     assert after["next_episode"] >= before["next_episode"]
 
+    # A lost task ends the job, which goes on from the last checkpoint.
+    begun = len(rows_of(tmp_path))
+    job = slurm.submit(flags(tmp_path, save_every_s=0.1))
+    wait_for_rows(tmp_path, begun + 2, [job])
+    os.kill(slurm.tasks[1], signal.SIGKILL)
+    ((status, output, errors),) = ended([job])
+    assert status == 0, errors
+    assert "a task was lost, requeued" in output
+    assert slurm.requeued == ["requeue 4711"] * 2
+    steps = after["env_steps"] + 2 * TINY["batch_size"]
+    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path, train_for_env_steps=steps))])
+    assert status == 0, errors
+    assert "train_policy: going on after " in output
+    assert check_one_run(tmp_path)["env_steps"] >= steps
+
     # This would have been enough.
     ((status, output, errors),) = ended([slurm.submit(flags(tmp_path, train_for_env_steps=1280))])
     assert status == 0, errors
     assert output.count("train_policy: complete in") == 2
     assert "train_policy.sbatch: finished" in output
-    assert slurm.requeued == ["requeue 4711"]
+    assert slurm.requeued == ["requeue 4711"] * 2
 
 
 def check_one_run(workdir) -> dict:
@@ -141,10 +159,13 @@ class TwoTasks(FakeSlurm):
 
     SRUN = """
         for me in 0 1; do
-          SLURM_PROCID=$me SLURM_LOCALID=$me python {one_host} launch "${{@:6}}" & echo $! > {folder}/task$me
+          SLURM_PROCID=$me SLURM_LOCALID=$me python {one_host} launch "${{@:5}}" & echo $! > {folder}/task$me
         done
-        [ "$1 $2 $3 $4" = "--kill-on-bad-exit=0 --wait=120 python -m" ] || exit 99
-        wait $(cat {folder}/task0) && wait $(cat {folder}/task1)
+        [ "$1 $2 $3" = "--kill-on-bad-exit=1 python -m" ] || exit 99
+        wait -n && wait -n
+        status=$?
+        [ $status = 0 ] || kill -KILL $(cat {folder}/task0 {folder}/task1)
+        exit $status
     """
 
     def __init__(self, folder: Path):
@@ -183,7 +204,7 @@ def test_a_job_that_was_cancelled_is_not_requeued_and_one_that_failed_says_so(tm
 def test_a_job_that_lost_a_task_is_requeued_but_not_for_ever(tmp_path):
     slurm = TwoTasks(tmp_path / "fakes")
     (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
-    for status in ("75", "137"):  # what the other tasks end with, and what srun tells of one that was killed
+    for status in ("134", "137"):  # of a task that JAX aborted, as another was lost, and of one that was killed
         ((requeued, output, errors),) = ended([slurm.submit(flags(tmp_path), FAKE_STATUS=status)])
         assert requeued == 0, errors
         assert "a task was lost, requeued" in output
@@ -221,11 +242,17 @@ def test_a_port_that_is_taken_and_a_host_that_nobody_knows_are_refused_at_once(w
 @pytest.mark.parametrize("me", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_host_that_waits_for_others_stops_when_it_is_told_to(tmp_path, me, number):
-    distributed = [f"--config.distributed.coordinator={address()}", "--config.distributed.num_processes=2"]
+    where = address()
+    distributed = [f"--config.distributed.coordinator={where}", "--config.distributed.num_processes=2"]
     distributed.append(f"--config.distributed.process_id={me}")
-    host = start("launch", "--stage=train_policy", *flags(tmp_path), *distributed)
-    wait_for(lambda: host.poll() is not None or listening(host.pid))  # for the others, or for its own relay
-    host.send_signal(number)
+    with contextlib.ExitStack() as stack:
+        other = me and stack.enter_context(socket.create_server(("127.0.0.1", int(where.rpartition(":")[2]))))
+        host = start("launch", "--stage=train_policy", *flags(tmp_path), *distributed)
+        if other:
+            other.settimeout(LONG_S)
+            stack.enter_context(other.accept()[0])  # and never answers
+        wait_for(lambda: me or host.poll() is not None or listening(host.pid))
+        host.send_signal(number)
     ((status, _, errors),) = ended([host])
     assert status == 0, errors
     assert f"motif_jax: stopped by {number.name} before all hosts had met; give the same command again" in errors

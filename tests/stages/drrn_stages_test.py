@@ -12,10 +12,10 @@ from glam_test import learner_of
 
 from motif_jax import load_policy
 from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.files import read_json, read_lines
 from motif_jax.stages import benchmark, evaluate, report, train_policy
 from motif_jax.stages.train_policy.setup import learner_settings, make_drrn_policy, make_q_learner
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines
 from motif_jax.tokens import tokeniser_from_text
 
 pytestmark = pytest.mark.usefixtures("optimised")

@@ -10,12 +10,12 @@ from toy_policies import TASK, policies
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json, write_lines
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
 from motif_jax.stages.evaluate.contenders import FLAG, find_contender
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_lines
 
 
 @pytest.fixture(scope="module")

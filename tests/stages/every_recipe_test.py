@@ -13,6 +13,7 @@ from quick_programs import QuickProgram
 
 from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
+from motif_jax.files import read_json
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.policies.conversations import play_tokens
 from motif_jax.policies.values import list_values, read_values
@@ -20,7 +21,6 @@ from motif_jax.stages import offline
 from motif_jax.stages.train_language.model import make_parts, write_model
 from motif_jax.stages.train_values import learning
 from motif_jax.structs import Stopped, Turn
-from motif_jax.system.files import read_json
 from motif_jax.transcripts.store import Transcripts
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")

@@ -14,11 +14,11 @@ from train_policy_test import TINY as POLICY
 from motif_jax import experiment
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.experiment import check_same_experiment
+from motif_jax.files import read_json, write_json
 from motif_jax.preferences import writer
 from motif_jax.stages import NAMES, annotate, evaluate
 from motif_jax.stages.write_reward import job
 from motif_jax.structs import Interrupted, UserError
-from motif_jax.system.files import read_json, write_json
 
 BINDING = [name for name in NAMES if STAGES[name].identity]
 # Where each stage writes its first result; those that are not named save a checkpoint.

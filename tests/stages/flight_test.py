@@ -7,6 +7,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax.captions import encode
+from motif_jax.files import read_lines, write_lines
 from motif_jax.rewards.choice import ONLINE, SOURCES
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.source import Setting
@@ -15,7 +16,6 @@ from motif_jax.stages.report.audit import find_flown, of_flown
 from motif_jax.stages.train_policy import audit
 from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_lines, write_lines
 
 pytestmark = pytest.mark.quick
 T, B = 10, 4

@@ -10,6 +10,7 @@ from train_policy_test import arrays, settings
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import OBSERVATIONS
+from motif_jax.files import read_json
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.policies import model as policy_model
@@ -20,7 +21,6 @@ from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.setup import make_shape_rewards
-from motif_jax.system.files import read_json
 
 A, T, B = 23, 3, 4
 OPTIONS = {"network": "small", "num_actions": A, "dtype": "float32"}

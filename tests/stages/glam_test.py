@@ -19,6 +19,7 @@ from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.envs.rules import NO_RULES
+from motif_jax.files import read_json, read_lines, write_json
 from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
@@ -34,7 +35,6 @@ from motif_jax.stages.offline import make_batches
 from motif_jax.stages.train_language.data import make_renderer, open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines, write_json
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 from motif_jax.transcripts import batches
 from motif_jax.transcripts.store import Transcripts

@@ -9,10 +9,10 @@ from conftest import ROOT, get_config
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.files import read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect, evaluate, export, report, train_policy
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_lines
 
 
 def cart_config(**policy):

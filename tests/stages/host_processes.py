@@ -27,17 +27,8 @@ def address() -> str:
 def start(*arguments) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, str(ONE_HOST), *map(str, arguments)], cwd=ROOT, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-
-
-def make_impatient(host: subprocess.Popen) -> None:
-    """From now on a silence of four seconds is long enough for this host to take the other for lost."""
-    try:
-        host.stdin.write("\n")
-        host.stdin.flush()
-    except BrokenPipeError:
-        raise AssertionError(f"it has ended: {ended([host])}") from None
 
 
 def flags(workdir, **values) -> list[str]:

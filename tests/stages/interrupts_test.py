@@ -11,7 +11,7 @@ from train_language_test import TINY as LANGUAGE
 from train_language_test import talks
 from train_policy_test import TINY as POLICY
 
-from motif_jax.system.files import checkpoint_steps
+from motif_jax.files import checkpoint_steps
 
 # The program, but its checkpoints after the first wait for a line of input. They ask for it ten times a second, because
 # Python handles a signal that comes just before a blocking read only after that read.

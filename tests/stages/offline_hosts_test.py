@@ -7,7 +7,7 @@ import pytest
 from host_processes import address, ended, start
 from train_language_test import TINY, talks
 
-from motif_jax.system.files import read_json
+from motif_jax.files import read_json
 
 
 @pytest.mark.differs(

@@ -113,7 +113,7 @@ def test_training_begins_with_the_model_and_a_signal_saves_and_requeues(tmp_path
         "--config.annotate.model=llama",
     ]
     assert slurm.wait_for("options0").split() == ["--cpus-per-task=3"]
-    assert slurm.wait_for("options1").split() == ["--cpus-per-task=5", "--kill-on-bad-exit=0", "--wait=120"]
+    assert slurm.wait_for("options1").split() == ["--cpus-per-task=5", "--kill-on-bad-exit=1"]
     server = slurm.process(0)
     assert not is_gone(server)
     os.kill(job.pid, number)
@@ -127,13 +127,13 @@ def test_training_begins_with_the_model_and_a_signal_saves_and_requeues(tmp_path
 
 
 def test_a_trainer_that_lost_a_task_is_requeued_but_not_for_ever_and_one_that_failed_says_so(tmp_path):
-    lost = Job(tmp_path / "lost", trains_s=0.0, status=75)
+    lost = Job(tmp_path / "lost", trains_s=0.0, status=137)
     ((status, output, errors),) = ended([lost.submit()])
     assert status == 0, errors
     assert "a task was lost, requeued" in output
     assert lost.requeued == ["requeue 4711"]
     ((status, _, _),) = ended([lost.submit(SLURM_RESTART_COUNT="5")])
-    assert status == 75
+    assert status == 137
     assert lost.requeued == ["requeue 4711"]
     failed = Job(tmp_path / "failed", trains_s=0.0, status=3)
     ((status, _, _),) = ended([failed.submit()])
@@ -175,7 +175,7 @@ def test_a_signal_while_the_model_is_loaded_requeues_at_once(tmp_path):
 
 
 def test_training_goes_on_without_its_server(tmp_path):
-    slurm = Job(tmp_path / "fakes", told=75)
+    slurm = Job(tmp_path / "fakes", told=137)
     job = slurm.submit()
     slurm.wait_for("trained")
     server = slurm.process(0)

@@ -13,8 +13,8 @@ from conftest import ROOT, get_config
 from online_test import arrays
 from train_policy_test import assert_equal_to_the_bit
 
+from motif_jax.files import read_lines
 from motif_jax.stages import train_policy
-from motif_jax.system.files import read_lines
 
 KILLS = int(os.environ.get("KILLS", "2"))  # 20 take some minutes
 STEPS = 320 * (3 * KILLS + 1)

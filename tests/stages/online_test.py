@@ -18,6 +18,7 @@ from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.devices.checkpoints import reading
+from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.online.online_section import parse_goals, turn_at
@@ -27,7 +28,6 @@ from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.structs import UserError
 from motif_jax.system import http
-from motif_jax.system.files import read_json, read_lines
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 

@@ -9,6 +9,7 @@ from motif_jax import load_policy
 from motif_jax.devices.checkpoints import reading
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
+from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.replays.story import action_name, option_name
@@ -18,7 +19,6 @@ from motif_jax.stages.report.head import label
 from motif_jax.stages.report.replays import pack
 from motif_jax.stages.train_policy import record
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines
 
 STEERED = "gold=1,stairs=0.25"
 TINY = {

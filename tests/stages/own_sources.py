@@ -9,7 +9,6 @@ class Stairs(RewardSource):
     """1 for a message of stairs; counts in its own state how many batches it has seen."""
 
     observations = ("event_message",)
-    learns = True
 
     def __init__(self):
         self.batches = np.zeros(1, np.int32)

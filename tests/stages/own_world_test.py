@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.replays.story import describe
@@ -14,7 +15,6 @@ from motif_jax.stages import annotate, collect, evaluate, report
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import read_rows
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 
 
 @pytest.fixture(scope="module")

@@ -17,13 +17,13 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes import playback
 from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
+from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
 from motif_jax.stages.report.found import interval_of
 from motif_jax.structs import EpisodeInfo, UserError
-from motif_jax.system.files import read_json
 
 FLAG = "--config.visualize"
 

@@ -17,10 +17,10 @@ from motif_jax.envs.nethack.tasks import CHARACTERS, get_task
 from motif_jax.envs.protocols import CHANGED, by_protocol
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate.summary import read_rows
 from motif_jax.structs import EndStatus, UserError
-from motif_jax.system.files import read_json
 
 COMPASS = range(1, 9)  # actions: one step each
 

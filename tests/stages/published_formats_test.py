@@ -8,11 +8,11 @@ from conftest import get_config
 from published_loader import load_published
 from small_dataset import random_pairs, write_dataset, write_published
 
+from motif_jax.files import write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
 from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_json
 
 pytestmark = pytest.mark.quick
 NAME = "lexicon_msg_defaultgoal"

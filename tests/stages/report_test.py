@@ -17,6 +17,7 @@ import pytest
 from conftest import get_config
 from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
 
+from motif_jax.files import json_line, parse_json, read_json, read_lines, write_json, write_lines
 from motif_jax.pages import charts, formats
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.choice import SOURCES
@@ -27,7 +28,6 @@ from motif_jax.stages.report import head as report_head
 from motif_jax.stages.report.parts import Annotation, Found, Training
 from motif_jax.stages.report.replays import most_telling, pack
 from motif_jax.structs import UserError
-from motif_jax.system.files import json_line, parse_json, read_json, read_lines, write_json, write_lines
 
 HOSTILE = (
     "<script>window.hacked = 1</script>", "</script><img src=x onerror=window.hacked=1>", '"><b onclick="x">&amp;',

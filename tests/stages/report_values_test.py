@@ -7,6 +7,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
+from motif_jax.files import write_json
 from motif_jax.offline.rankings import Rankings
 from motif_jax.policies.decoding import Decoding
 from motif_jax.run import Run
@@ -14,7 +15,6 @@ from motif_jax.stages import report
 from motif_jax.stages.offline import report_learning
 from motif_jax.stages.train_values.learning import blocks_of_rankings
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_json
 from motif_jax.system.runs import PlannedRun
 
 pytestmark = pytest.mark.quick

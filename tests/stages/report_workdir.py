@@ -12,6 +12,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.files import write_json, write_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.statistics import share_interval
@@ -19,7 +20,6 @@ from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.stages import annotate
 from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.stages.train_reward.page import write_page
-from motif_jax.system.files import write_json, write_lines
 
 STEPS = 120
 PAID = 30  # the action that is paid most

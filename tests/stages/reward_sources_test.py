@@ -15,12 +15,12 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import make_mesh, shard
 from motif_jax.envs.nethack.observations import observation_specs
+from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.rnd import RandomDistillation
 from motif_jax.rewards.source import Setting
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.structs import UserCodeError, UserError
-from motif_jax.system.files import read_json, read_lines
 
 OWN = "own_sources:Stairs"
 SOURCES = f"count:0.05,rnd:0.1,{OWN}:0.5"

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shutil
 
 import jax
 import numpy as np
@@ -13,13 +12,11 @@ from gguf_models import write_gguf
 
 from motif_jax import experiment
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.stages import train_language
 from motif_jax.stages.train_language.data import open_transcripts
-from motif_jax.stages.train_language.model import FILES
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.system.files import read_json
-from motif_jax.system.own_folders import MARKER, check_made
 from motif_jax.transcripts.store import TranscriptWriter
 
 TINY = {
@@ -77,26 +74,6 @@ def test_a_finished_model_is_skipped(trained, capsys):
     experiment.run(config_for(trained), trained / "run", ["train_language"])
     assert "train_language: complete" in capsys.readouterr().out
     assert (trained / "run/language/metrics.jsonl").read_bytes() == before
-
-
-def test_it_changes_the_directories_that_it_names_alone(trained):
-    made = {path.name for path in (trained / "run").iterdir() if path.is_dir()}
-    assert made == {*train_language.STAGE.makes, "transcripts"}  # the writer of transcripts checks its place
-
-
-def test_a_model_is_replaced_if_the_stage_has_made_all_of_it(trained, tmp_path):
-    run = shutil.copytree(trained / "run", tmp_path / "run")
-    model = run / "language/model"
-    check_made(model, FILES)
-    (model / "README.md").write_text("mine")
-    with pytest.raises(UserError, match=r"model' is to be replaced, but 'README.md' in it has a name that"):
-        experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
-    assert (model / "README.md").read_text() == "mine"
-    (model / "README.md").unlink()
-    (model / MARKER).unlink()  # a model of the user's own
-    with pytest.raises(UserError, match=r"model' has no marker of this program: move it away"):
-        experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
-    assert (model / "model.safetensors").exists()
 
 
 @pytest.mark.journey

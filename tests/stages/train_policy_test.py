@@ -18,13 +18,13 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax import load_reward
 from motif_jax.devices import mesh
 from motif_jax.devices.checkpoints import reading
+from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, evaluate, train_policy, train_reward
 from motif_jax.stages.train_policy import loop
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.files import read_json, read_lines
 
 pytestmark = pytest.mark.usefixtures("optimised")
 

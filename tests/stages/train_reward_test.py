@@ -16,6 +16,7 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.experiment import check_artefacts
+from motif_jax.files import read_json, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
@@ -25,7 +26,6 @@ from motif_jax.stages.train_reward import fitting
 from motif_jax.stages.train_reward.page import faithfulness, preferences, verdict
 from motif_jax.stages.train_reward.setup import advice, load_data
 from motif_jax.structs import Interrupted, UserError
-from motif_jax.system.files import read_json, write_json
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)

@@ -12,11 +12,11 @@ from offline_test import rows
 
 from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.files import read_json, write_config
 from motif_jax.language.hub import read_language_model
 from motif_jax.policies.values import read_values
 from motif_jax.stages import evaluate, train_language, train_values
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_config
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
 TINY = {
@@ -263,15 +263,6 @@ def refusal(check, *arguments):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
     assert said in refusal(experiment.check, config_for(tmp_path, **changes), ["train_values"])
-
-
-@pytest.mark.quick
-def test_a_policy_that_would_be_replaced_is_looked_at_before_training(tmp_path):
-    folder = tmp_path / "values"
-    (folder / "policy").mkdir(parents=True)
-    (folder / "policy/config.json").write_text("{}")
-    with pytest.raises(UserError, match=r"policy' has no marker of this program: .*\(--workdir\)"):
-        experiment.run(config_for(tmp_path), tmp_path, ["train_values"])
 
 
 @pytest.mark.quick

@@ -12,6 +12,7 @@ from motif_jax import experiment
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.model import make_reward_model
@@ -23,7 +24,6 @@ from motif_jax.stages.write_reward.findings import examine, tell
 from motif_jax.stages.write_reward.learnt import beside_learnt
 from motif_jax.stages.write_reward.writers import ScriptedWriter, messages, read_reply
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 BAD = [  # what models write instead of a program

@@ -13,6 +13,7 @@ from conftest import get_config
 from motif_jax import experiment
 from motif_jax.envs.comments.world import comments
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
@@ -22,7 +23,6 @@ from motif_jax.policies.values import list_values, read_values
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.train_language.data import describe_early_ends, make_renderer
 from motif_jax.structs import Episode, Turn
-from motif_jax.system.files import read_json
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 TINY = {

@@ -272,23 +272,3 @@ def test_the_workdir_goes_while_a_stage_works(tmp_path, stage, begun):
             process.kill()
     text = said(subprocess.CompletedProcess(command, process.returncode, output, errors))
     assert text == f"{stage} cannot go on: the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
-
-
-@pytest.mark.parametrize(("variables", "text"), [
-    ({"JAX_PLATFORMS": "cud"}, "JAX_PLATFORMS=cud in the environment: Unable to initialize"),
-    ({"XLA_FLAGS": "--xla_nope=1"}, "XLA refuses the variable XLA_FLAGS='--xla_nope=1': Unknown flag"),
-    ({"XLA_FLAGS": "nope"}, "XLA refuses the variable XLA_FLAGS='nope': Could not open file"),
-    ({"XLA_FLAGS": "--xla_gpu_autotune_level=x"}, "Couldn't interpret value x for flag xla_gpu_autotune_level"),
-])  # fmt: skip
-def test_jax_does_not_start(tmp_path, variables, text):
-    """EpisodeEvents before the first stage, which needs no JAX and would take long."""
-    done = run("collect,train_reward", tmp_path, **variables)
-    assert text in said(done)
-    assert not (tmp_path / "dataset").exists()
-    if "JAX_PLATFORMS" in variables:
-        assert run("collect", tmp_path, **variables).returncode == 0
-
-
-def test_too_few_addresses(tmp_path):
-    text = said(run("train_reward", tmp_path, limit="ulimit -v 1048576"))
-    assert re.fullmatch(r"JAX takes about [\d,]+ MiB of addresses .* may have 1,024 \(`ulimit -v unlimited`\)", text)

@@ -1,17 +1,13 @@
 """Paths that a user names may lead to anything: it is said what is there, at once."""
 
-import os
-
-import numpy as np
 import pytest
 from attacks import ATTACKS, at_once, make_outside
 from conftest import get_config
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax import experiment
-from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import check_regular, leads_out, read_bytes, written_bytes
+from motif_jax.system.foreign import leads_out, read_bytes
 
 # Stage, flag that names a path, and what else makes the stage read it.
 NAMED = {
@@ -54,45 +50,11 @@ def test_what_a_user_names_is_looked_at_before_it_is_opened(tmp_path, flag):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(
-    "attack", ["pipe", "link to a pipe elsewhere", "link to /dev/zero", "socket", "link to itself"]
-)
-def test_checkpoints_are_files(tmp_path, attack):
-    outside = make_outside(tmp_path / "elsewhere", (64,))
-    checkpoints = Checkpoints(tmp_path / "run/policy/checkpoints")
-    checkpoints.save(1, {"array": np.zeros(3)}, {})
-    checkpoints.close()
-    files = [file for file in (tmp_path / "run/policy/checkpoints").rglob("*") if file.is_file()]
-    assert len(files) > 5
-    for file in files:
-        content = file.read_bytes()
-        file.unlink()
-        ATTACKS[attack](file, outside)
-        with (
-            at_once(),
-            pytest.raises(UserError, match="among checkpoints"),
-            reading(tmp_path / "run/policy/checkpoints"),
-        ):
-            pass
-        file.unlink()
-        file.write_bytes(content)
-    with reading(tmp_path / "run/policy/checkpoints") as again:
-        assert again.steps() == [1]
-
-
-@pytest.mark.quick
-def test_what_is_regular(tmp_path):
+def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
-    (tmp_path / "link").symlink_to("file")
-    for name in ("file", "link"):
-        check_regular(tmp_path / name)
-        assert read_bytes(tmp_path / name, 5) == b"12345"
-        with pytest.raises(ValueError, match="more than 4 bytes"):
-            read_bytes(tmp_path / name, 4)
-    os.mkfifo(tmp_path / "pipe")
-    for path, kind in (("pipe", "a named pipe"), (".", "a directory"), ("/dev/null", "a device")):
-        with pytest.raises(OSError, match=f"it is {kind}, not a file"):
-            check_regular(tmp_path / path)
+    assert read_bytes(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        read_bytes(tmp_path / "file", 4)
 
 
 @pytest.mark.quick
@@ -110,16 +72,3 @@ def test_where_links_lead(tmp_path):
             "file", "to file", "back", "missing", "out", "folder/file", "../outside/file",
         )}  # fmt: skip
         assert [name for name, out in found.items() if out] == ["out", "folder/file", "../outside/file"]
-
-
-@pytest.mark.quick
-def test_holes_were_never_written(tmp_path):
-    file = tmp_path / "file"
-    file.write_bytes(bytes(2**20))
-    assert written_bytes(file) == 2**20
-    os.truncate(file, 2**40)
-    assert written_bytes(file) == 2**20
-    with open(file, "r+b") as out:
-        out.seek(2**39)
-        out.write(bytes(2**16))
-    assert written_bytes(file) == 2**20 + 2**16

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array
+from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import read_bytes
 
 FLAG = "--config.env.options"
@@ -75,7 +75,7 @@ class SceneFiles:
         self._features: np.ndarray | None = None
         if features:
             try:
-                self._features = read_array(Path(features), mapped="r")
+                self._features = read_array(Path(features), mapped=True)
                 shape, kind = self._features.shape, self._features.dtype.kind
                 if len(shape) != 2 or shape[0] != len(self._captions) or kind != "f":
                     raise ValueError(f"{kind}{shape} are not {len(self._captions):,} rows of floating-point numbers")

@@ -17,14 +17,12 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.stream import AnsweredItem, Item, Stream
 from motif_jax.console import print_line
+from motif_jax.files import json_line, keep_lines
 from motif_jax.rewards.online.kinds import OnlineKind
 from motif_jax.rewards.online.making import Judges
 from motif_jax.rewards.online.online_section import SECTION
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
-from motif_jax.system.files import json_line
-from motif_jax.system.locks import open_in_place
-from motif_jax.system.metrics import drop_rows_after
 
 SAY_EVERY_S = 60.0
 FILE = "opinions.jsonl"  # in the policy's directory
@@ -269,14 +267,14 @@ class OpinionLog:
             lines.append(json_line(row))
         if lines:
             if self._file is None:
-                self._file = open_in_place(self._path, "a")
+                self._file = open(self._path, "a")  # noqa: SIM115  (until close)
             self._file.write("".join(lines))
             self._file.flush()
 
     def cut_after(self, step: int) -> None:
         """Removes rows after the step of the checkpoint from which training resumes."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        drop_rows_after(self._path, step)
+        keep_lines(self._path, "env_steps", step)
 
     def close(self) -> None:
         if self._file is not None:

@@ -13,10 +13,8 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, distinct_messages
 from motif_jax.devices.host_arrays import from_every_host
-from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.store import Seen
-from motif_jax.structs import UserError
 
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and update, with several hosts
 
@@ -135,13 +133,3 @@ def unpack(words: np.ndarray) -> HostNews:
     )
     questions, yes = take(np.int64, MOST["answers"])[:answers], take(np.float64, MOST["answers"])[:answers]
     return HostNews(seen, scores, steps, labelled, questions, yes)
-
-
-def check_same(arrays: Any) -> None:
-    """Raises UserError, on all hosts, if their checksums of the arrays differ."""
-    sums = from_every_host(np.frombuffer(bytes.fromhex(sum_of_arrays(arrays)), np.int32))
-    if others := np.flatnonzero((sums != sums[0]).any(1)).tolist():
-        raise UserError(
-            f"host {others[0]} has learnt another online reward than host 0: run the same command again on all hosts, "
-            "to resume from the last checkpoint (--config.distributed)"
-        )

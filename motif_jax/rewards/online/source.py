@@ -12,17 +12,17 @@ from __future__ import annotations
 import collections
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
-from motif_jax.devices.coordination import host
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, check_same, join
+from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
 from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
 from motif_jax.rewards.online.online_section import WORDS, asks_pairs, check_past, is_anchored, parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
@@ -45,8 +45,6 @@ class Snapshot(NamedTuple):
 
 class OnlineSource(Captioned):
     """Rewards captions by a judge's answers so far."""
-
-    learns = True
 
     def __init__(self, facts: Facts, config: ConfigDict | None = None, asking: Asking | None = None):
         """Begins without captions and labels.
@@ -73,7 +71,7 @@ class OnlineSource(Captioned):
         judges = Judges(config)
         facts = make_facts(config, judges.facts())
         asking = None
-        if host()[0] == 0:
+        if jax.process_index() == 0:
             asking = Asking(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
         source = cls(facts, config, asking)
         source._opinion = starting_opinion(config, source.kind)
@@ -136,7 +134,7 @@ class OnlineSource(Captioned):
         self.kind.learn(self.store, labels, scores)
         self._swap(labels)
         if len(findings) > 1 and self._updates % COMPARE_EVERY == 1:
-            check_same(self.arrays())
+            hosts.check_same("an online reward", self.arrays())
 
     def _answers(self) -> HostNews:
         """The judge's answers since the last call; empty on all hosts but the first."""

@@ -11,7 +11,6 @@ A checkpoint has the vectors of the words that training has met, so it can be ev
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Mapping
@@ -29,7 +28,6 @@ from motif_jax.rewards.online.online_section import SECTION, check_past, parse_g
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import open_regular
 
 FLAG = f"{SECTION}.vectors"
 MOST_WORDS = 1_000_000  # words read from a file; files begin with the most frequent ones
@@ -41,8 +39,6 @@ Vectors = Mapping[str, np.ndarray]
 
 class WordsSource(Captioned):
     """Rewards messages whose words are similar to those of the goal."""
-
-    learns = True
 
     def __init__(self, facts: Facts, vectors: Vectors):
         super().__init__(facts["count_exponent"], facts["one_step_late"])
@@ -145,7 +141,7 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     size = 0
     try:
-        with io.TextIOWrapper(open_regular(path), "utf-8", "replace") as lines:
+        with open(path, encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
                 word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
                 if number == 1 and len(numbers) == 1 and word.isdecimal():

@@ -19,7 +19,7 @@ from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merg
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.run import SECTIONS, Lock, Run
+from motif_jax.run import Lock, Run
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.job import AnnotationJob
 from motif_jax.stages.annotate.page import page_of, write_page
@@ -143,7 +143,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("annotations", "dataset", SECTIONS),
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",
     begun=begun,

@@ -27,7 +27,7 @@ from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import StageRun
-from motif_jax.system.files import read_array
+from motif_jax.system.arrays import read_array
 
 SHOWN = 30  # questions
 LEAST = 200  # questions that the rules decide as well, before it is said that a judge is at chance

@@ -18,6 +18,7 @@ from motif_jax.console import print_line
 from motif_jax.envs.protocols import by_protocol
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
+from motif_jax.files import write_config, write_json
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.setup import check_section
 from motif_jax.stages.audit.asking import ask, ask_second, check_second
@@ -25,7 +26,6 @@ from motif_jax.stages.audit.record import FILE, find_players, record_of, stamp_o
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_config, write_json
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("audit",),
     writes="--config.audit.flips, .triples",
     memory="--config.audit.steps",
 )

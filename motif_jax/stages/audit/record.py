@@ -18,8 +18,6 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
-from motif_jax.system.files import LARGEST_JSON
-from motif_jax.system.foreign import read_bytes
 
 if TYPE_CHECKING:
     from motif_jax.audit.examine import Audited, Evidence
@@ -69,7 +67,7 @@ def stamp_of(config: ConfigDict, workdir: Path) -> str:
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
     files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
     for file in files:
-        found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
+        found.update(file.read_bytes() if file.is_file() else b"-")
     return found.hexdigest()
 
 

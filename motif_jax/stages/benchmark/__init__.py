@@ -75,7 +75,6 @@ STAGE = Stage(
     check=check,
     is_complete=lambda config, workdir: False,  # each run measures again
     run=lambda config, workdir: benchmarks().run(config, workdir),
-    makes=(),
     writes="--config.benchmark.pairs",
     memory="--config.benchmark.pairs, .parts",
     device_memory="--config.policy.batch_size, .num_minibatches, .network",

@@ -14,7 +14,7 @@ from pathlib import Path
 from motif_jax.annotation.backends import CaptionBackend, find_backend
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.store import PairDataset
-from motif_jax.run import SECTIONS, Run
+from motif_jax.run import Run
 from motif_jax.stages import Stage, later
 from motif_jax.stages.annotate.setup import check_section, make_backend
 from motif_jax.stages.check_judge.section import READS, STAGE_NAME, TABLES, CheckJudgeConfig
@@ -51,7 +51,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=later("motif_jax.stages.check_judge.job:run"),
-    makes=(STAGE_NAME, SECTIONS),
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",
     loads_jax=lambda config: False,  # a language model in this process loads it when it is opened

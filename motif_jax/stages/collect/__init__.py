@@ -29,6 +29,7 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, make_world, title
+from motif_jax.files import write_config
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import FinishedEpisode
 from motif_jax.preferences.store import DATA, PairDataset
@@ -39,7 +40,6 @@ from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.stages.collect.published import adopt
 from motif_jax.stages.collect.section import TABLES
 from motif_jax.structs import ArraySpec, Interrupted, UserError
-from motif_jax.system.files import write_config
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
 
@@ -268,7 +268,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("dataset", "dataset.partial", "annotations", "transcripts", "transcripts.partial"),
     writes="--config.collect.num_pairs, .save_screen, .save_glyphs",
     memory="--config.collect.num_workers, .games_per_worker, .rollout_length",
     artefacts=artefacts,

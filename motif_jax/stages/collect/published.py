@@ -15,14 +15,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import clean, print_line
-from motif_jax.files import write_whole
+from motif_jax.files import make_anew, write_array, write_config, write_json, write_whole
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset
-from motif_jax.preferences.writer import OWN
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_array, write_config, write_json
 from motif_jax.system.foreign import LIMIT, leads_out, read_bytes
-from motif_jax.system.own_folders import make_anew
 
 NAMED = 5  # files in the line about those that are not read
 RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
@@ -39,7 +36,7 @@ def adopt(config: ConfigDict, target: Path) -> PairDataset:
         _check_free(annotation_folder(target, name), records.get(name))
 
     partial = target.with_name(target.name + ".partial")
-    make_anew(partial, OWN)
+    make_anew(partial)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
         (partial / kind).mkdir(parents=True)
         for key in arrays:

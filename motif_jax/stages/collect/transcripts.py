@@ -26,12 +26,12 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import TEXT, World, to_text
 from motif_jax.envs.worlds import essential, make_world
+from motif_jax.files import write_config
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences import pairs
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.structs import Episode, UserError
-from motif_jax.system.files import write_config
 from motif_jax.system.metrics import Progress
 from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment, vocabulary
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter

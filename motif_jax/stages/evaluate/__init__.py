@@ -43,6 +43,7 @@ from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
+from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
@@ -80,7 +81,6 @@ from motif_jax.stages.train_values import READS as VALUES_READ
 from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_config, write_json, write_lines
 from motif_jax.system.machine import usable_cores
 
 
@@ -313,7 +313,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("evaluate",),
     writes="--config.evaluate.replays, .episodes",
     memory="--config.evaluate.num_workers, .games_per_worker",
     artefacts=artefacts,

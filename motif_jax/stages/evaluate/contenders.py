@@ -24,7 +24,7 @@ from motif_jax.envs.protocols import (
 )
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.files import short_name
+from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
@@ -34,8 +34,6 @@ from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.mixtures import Weights, find_behaviour
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.structs import UserError
-from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record
-from motif_jax.system.foreign import read_bytes
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
 OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
@@ -58,7 +56,7 @@ class Contender(NamedTuple):
         found = self._asdict()
         del found["decoding"], found["option"]
         found |= {"option": self.option} if self.option else {}
-        return found | ({"decoding": record(dataclasses.asdict(self.decoding))} if self.decoding else {})
+        return found | ({"decoding": to_plain(dataclasses.asdict(self.decoding))} if self.decoding else {})
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
@@ -261,7 +259,7 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
         try:
-            found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
+            found.update(file.read_bytes() if file.is_file() else b"-")
         except ValueError as error:
             raise UserError(f"{str(file)!r} is damaged: {error} (--workdir)") from None
     return found.hexdigest()

@@ -26,6 +26,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces, StepArrays
 from motif_jax.episodes.playback import CHARGE, COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.episodes.recordings import Recordings
+from motif_jax.files import to_plain
 from motif_jax.language.config import is_language_model
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
@@ -44,7 +45,6 @@ from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.stages.evaluate.writers import Writers, load_writer, report_other_games
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import EpisodeInfo, UserError
-from motif_jax.system.files import record
 from motif_jax.system.metrics import Progress, Timers
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
@@ -132,7 +132,7 @@ def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     sources = sources_of_workdir(config, workdir)
     facts = {"parameters": checksum, "recipe": writer.model.recipe.name} | about(sources)
     if any(map(math.isfinite, bounds := writer.model.bounds)):
-        facts["bounds"] = record(bounds)
+        facts["bounds"] = to_plain(bounds)
     return LoadedPlayer(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax import files
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.rules import Rules
@@ -17,7 +18,6 @@ from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
 from motif_jax.episodes.over_seeds import large_exponents
 from motif_jax.structs import UserError
-from motif_jax.system import files
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 COMMON = {  # figures of every world's episodes, with their keys in episodes.jsonl

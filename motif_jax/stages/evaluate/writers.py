@@ -17,13 +17,13 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin
+from motif_jax.files import write_json
 from motif_jax.offline.recipes import Recipe
 from motif_jax.policies.decoding import Decoding, describe_unused
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import Probabilities, ValueWriter
 from motif_jax.stages.evaluate.contenders import Contender
 from motif_jax.structs import Turn, UserError
-from motif_jax.system.files import write_json
 from motif_jax.transcripts.live import ConversationTokens
 
 MOST_LIKELY = 4  # tokens shown of each distribution

@@ -152,7 +152,6 @@ STAGE = Stage(
     check=check,
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
     run=run,
-    makes=("export", "trl", "language-merged", "language-adapter"),
     writes="--config.export.to",
     memory="--config.export.to",
     lock=without_lock,

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.config.table import PATHS, Tables, Whole, check_values, table_of, value
 from motif_jax.console import print_line
-from motif_jax.files import write_whole
+from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
 from motif_jax.run import SECTIONS, Run
@@ -46,7 +46,6 @@ from motif_jax.stages.report.values import (
     sentence,
 )
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_json
 
 FLAG = "--config.report.runs"
 # Parts that stages write.
@@ -189,7 +188,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("report",),
     writes="--config.report.replays",
     memory="--config.report.replays",
     lock=without_lock,

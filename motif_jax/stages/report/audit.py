@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from motif_jax.files import read_lines
 from motif_jax.pages.blocks import table
 from motif_jax.pages.formats import count, esc, exact, number
 from motif_jax.stages.report.found import Kinds, checked, read_object, whole
 from motif_jax.stages.report.parts import Facts
-from motif_jax.system.files import read_lines
 
 FINDING: Kinds = {"check": str, "sentence": str, "advice": str}
 PAID: Kinds = {"captions": str, "share": number, "low": number, "high": number, "times": count, "each": number}
@@ -82,7 +82,7 @@ def find_flown(path: Path) -> LastAudit | None:
     """The last audit during the training of a workdir's policy; None if there is none."""
     file = path / "policy" / "audit.jsonl"
     with checked(file):
-        rows = list(read_lines(file, appended=True)) if file.is_file() else []
+        rows = list(read_lines(file)) if file.is_file() else []
         if not rows:
             return None
         last = rows[-1]

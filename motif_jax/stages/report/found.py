@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.worlds import title
+from motif_jax.files import read_json, read_lines
 from motif_jax.pages.formats import Interval, count, number
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import NOT_ASKED, count_asked
@@ -28,7 +29,6 @@ from motif_jax.stages.report import parts
 from motif_jax.stages.report.figures import CURVES
 from motif_jax.stages.report.parts import Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, read_lines
 
 Kinds = Mapping[str, Callable[[Any], Any]]
 DATASET: Kinds = {
@@ -265,7 +265,7 @@ def read_rows(file: Path, every: bool = False) -> list[dict[str, float]]:
     rows: list[dict[str, float]] = []
     with checked(file):
         try:
-            for row in read_lines(file, appended=True):
+            for row in read_lines(file):
                 known = {name: value for name, value in row.items() if value is not None}
                 rows.append({name: number(known[name]) for name in known if every or KEPT.fullmatch(name)})
         except FileNotFoundError:

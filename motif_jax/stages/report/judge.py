@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from motif_jax.files import parse_json
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
@@ -15,8 +16,6 @@ from motif_jax.stages.report.audit import find_flown, of_flown
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import Facts, Found
 from motif_jax.stages.report.policy import curve, mean_of
-from motif_jax.system.files import parse_json
-from motif_jax.system.foreign import open_regular
 
 SHOWN = 20  # questions
 READ_BYTES = 2**18  # of the end of opinions.jsonl, which may be large
@@ -57,7 +56,7 @@ def find_judged(path: Path) -> Judged | None:
         kind, goals = str(section["kind"]), parse_goals(str(section["goals"]))
         anchored = is_anchored(section) if kind == "ranking" else None
     last = []
-    with checked(file), open_regular(file) as lines:
+    with checked(file), open(file, "rb") as lines:
         lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
         if lines.tell():
             lines.readline()  # the remainder of a line

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from motif_jax.files import read_json, read_lines
 from motif_jax.pages.blocks import folded, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.formats import Interval, amount, esc, number
@@ -17,7 +18,6 @@ from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.head import duration, rewards_of, spell
 from motif_jax.stages.report.options import of_options
 from motif_jax.stages.report.parts import Found, Training
-from motif_jax.system.files import read_json, read_lines
 from motif_jax.system.metrics import PROBES, PROMPTS
 
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
@@ -173,7 +173,7 @@ def find_probes(path: Path) -> Lines:
         if not file.is_file() or not (path / "policy" / PROMPTS).is_file():
             return found
         names = [str(name) for name in read_json(path / "policy" / PROMPTS)["actions"]]
-        for row in read_lines(file, appended=True):
+        for row in read_lines(file):
             for prompt, odds in _mapping(row["probabilities"]).items():
                 lines = found.setdefault(str(prompt), {name: [] for name in names})
                 for name, odd in zip(names, odds, strict=True):

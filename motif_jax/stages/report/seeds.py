@@ -29,7 +29,6 @@ from motif_jax.stages.report.head import duration, machine_line, versions_line
 from motif_jax.stages.report.policy import curve
 from motif_jax.stages.report.variants import CHANCE, Variant, by_rules, columns, gather, without_constant
 from motif_jax.structs import UserError
-from motif_jax.system.own_folders import check_no_links
 from motif_jax.system.runs import PlannedRun
 
 FEW = 5  # seeds: a claim about learning needs at least this many
@@ -44,7 +43,6 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
       arguments: of the command that ran them.
     """
     home = workdir / "report"
-    check_no_links(workdir, ["report"])
     variants = gather(runs, workdir, home)
     if not any(variant.runs for variant in variants):
         raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")

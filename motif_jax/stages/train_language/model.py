@@ -14,6 +14,7 @@ from flax import nnx
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.files import make_anew, remove_folder
 from motif_jax.language.adapt import new_additions
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
@@ -32,13 +33,11 @@ from motif_jax.stages.train_language import CloningConfig
 from motif_jax.stages.train_language.data import BUILT_IN, LanguageSection, make_renderer, open_transcripts
 from motif_jax.structs import UserError
 from motif_jax.system.machine import describe
-from motif_jax.system.own_folders import check_made, make_anew, remove_made
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
 STAGE, FLAG = "train_language", "--config.language.model"
 TITLE = "The language model"  # of the report's part
-FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 
 
 def make_parts(
@@ -116,20 +115,18 @@ def new_params(parts: LanguageParts, seed: int) -> Any:
 
 
 def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
-    """Writes a directory for `load_language` and transformers, in place of an older one; see `remove_made`."""
+    """Writes a directory for `load_language` and transformers, in place of an older one."""
     partial = directory.with_name(f"{directory.name}.partial")
-    make_anew(partial, FILES)
+    make_anew(partial)
     write_tokeniser(partial, parts.tokeniser)
     write_language_model(partial, nnx.merge(parts.graph, jax.tree.map(np.asarray, params)))
-    remove_made(directory, FILES)
+    remove_folder(directory)
     os.replace(partial, directory)
 
 
 def train(config: CloningConfig, workdir: Path) -> None:
     """Trains the model on the workdir's transcripts, or resumes an earlier run."""
-    folder, section = workdir / FOLDER, config.train_language
-    if not config.distributed.process_id:
-        check_made(folder / MODEL, FILES)  # now, as it is replaced at the end
+    section = config.train_language
 
     def open_data(may_import: bool) -> Transcripts:
         return open_transcripts(config, workdir, may_import)

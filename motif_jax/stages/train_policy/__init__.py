@@ -16,6 +16,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, parse_options
+from motif_jax.files import read_json
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.networks.kinds import LANGUAGE, check_reads, is_own
 from motif_jax.policies.text_sections import check_language
@@ -28,7 +29,6 @@ from motif_jax.stages import EXPERIMENT, Stage, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
-    RESCUED,
     TABLES,
     check_batch,
     check_groups,
@@ -37,7 +37,6 @@ from motif_jax.stages.train_policy.section import (
     finished,
 )
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 from motif_jax.system.machine import available_mib
 from motif_jax.system.meeting import find_meeting
 
@@ -49,7 +48,7 @@ STEP_BYTES = 1024  # least size of a step in a batch
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the policy."""
-    return with_result(workdir / "policy", "summary.json", RESCUED)
+    return with_result(workdir / "policy", "summary.json")
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -172,7 +171,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("policy",),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
     device_memory=DEVICE_MEMORY,

@@ -19,13 +19,11 @@ from motif_jax.audit.in_flight import audit_in_flight
 from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
+from motif_jax.files import json_line, keep_lines
 from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import Placed
-from motif_jax.system.files import json_line
-from motif_jax.system.locks import open_in_place
-from motif_jax.system.metrics import drop_rows_after
 
 FILE = "audit.jsonl"  # in the policy's directory
 RECENT = 100  # episodes that are looked at
@@ -113,7 +111,7 @@ class FlightAudit:
         self._told: set[str] = set()  # the checks that had findings in the last audit
         self._figures: dict[str, float] = {}
         if self._file.exists():
-            drop_rows_after(self._file, env_steps)
+            keep_lines(self._file, "env_steps", env_steps)
 
     def after_update(self, env_steps: int, batch: RolloutBatch) -> None:
         """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
@@ -153,7 +151,7 @@ class FlightAudit:
             "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
             "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in found.paid],
         }
-        with open_in_place(self._file, "a") as file:
+        with open(self._file, "a") as file:
             file.write(json_line(row))
         self._figures = {"findings": float(len(findings.found)), "neutral": found.neutral}
         for one in [one for one in findings.found if one.check not in self._told][:TOLD]:

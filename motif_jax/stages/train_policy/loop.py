@@ -20,13 +20,11 @@ from ml_collections import ConfigDict
 from motif_jax.actors.acting import Source
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
-from motif_jax.devices.coordination import host
-from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
+from motif_jax.devices.host_arrays import host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
-from motif_jax.files import write_whole
-from motif_jax.learner.update import LearnerState
+from motif_jax.files import keep_lines, write_config, write_json, write_whole
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.audit import audited_source
@@ -35,12 +33,10 @@ from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
-from motif_jax.stages.train_policy.start import Keeper, Rescue, start_or_resume, whole_state, write_rescued
+from motif_jax.stages.train_policy.start import Keeper, start_or_resume
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.files import write_config, write_json
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
-from motif_jax.system.metrics import drop_rows_after
 from motif_jax.system.signals import StopAsked
 
 EPISODES_PER_HOST = 2**40  # so that hosts play different games
@@ -85,18 +81,7 @@ def learn(
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
-        drop_rows_after(folder / "metrics.jsonl", done["env_steps"])
-
-    def write(state: LearnerState, learning: dict[str, Any], done: dict[str, Any]) -> None:
-        if keeper:
-            keeper.save(state, done, learning)
-            keeper.close()
-        else:
-            whole = whole_state(state, host_copy(frozen))
-            write_rescued(folder, whole, learning, done, parts.sources.facts())
-
-    rescue = Rescue(write) if hosts > 1 else None
-    together.save = rescue.save if rescue else None
+        keep_lines(folder / "metrics.jsonl", "env_steps", done["env_steps"])
 
     # ---- games
     model = parts.model._replace(frozen=jax.device_put(frozen))
@@ -120,7 +105,7 @@ def learn(
         # ---- learn
         before, timed_from, broken = dict(done), done["env_steps"], ""
         start = saved = time.monotonic()
-        saved_steps = done["env_steps"]
+        saved_steps, save_every_s = done["env_steps"], together.save_every_s(section.save_every_s)
         pending: Pending | None = None
         while not broken:
             # wait for a batch; all hosts agree whether to go on
@@ -173,13 +158,11 @@ def learn(
             # log one update late, so as not to wait for the device; save
             if pending:
                 broken = check_metrics(pending, record, folder, source)
-            if rescue:
-                rescue.add(state, parts.sources.learning(), done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.after_update(done, batch)
             now = time.monotonic()
-            due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= section.save_every_s
+            due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if keeper and due and not broken:
                 keeper.save(state, done)
                 saved, saved_steps = time.monotonic(), done["env_steps"]
@@ -245,8 +228,8 @@ def check_metrics(pending: Pending, record: Record, folder: Path, source: Source
     record.update(metrics)
     if metrics["finite"]:
         return ""
-    me, hosts = host()
-    file = folder / (f"broken-batch-{pending.update}" + (f"-host{me}" if hosts > 1 else "") + ".npz")
+    of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
+    file = folder / f"broken-batch-{pending.update}{of_host}.npz"
     leaves, _ = jax.tree_util.tree_flatten_with_path(pending.batch.arrays.rollouts)
     arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
     write_whole(file, lambda out: np.savez(out, **arrays))

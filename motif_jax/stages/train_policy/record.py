@@ -23,6 +23,7 @@ from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.envs.world import World, to_row
+from motif_jax.files import json_line, keep_lines, write_json
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
@@ -33,9 +34,7 @@ from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
-from motif_jax.system.files import json_line, write_json
-from motif_jax.system.locks import open_in_place
-from motif_jax.system.metrics import PROBES, PROMPTS, Progress, drop_rows_after, resident_mib
+from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
 UNPAID = 1_000_000  # steps without a reward, after which a message says so
 FEW_CALLS = 2  # of the policy, whose time is measured
@@ -267,9 +266,9 @@ class Probes:
         self._seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
         self._first, self._core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
         self._prepare, self._step, self._frozen = jax.jit(model.prepare), jax.jit(model.step), model.frozen
-        drop_rows_after(folder / PROBES, env_steps or -1)  # a new run writes the row of step 0 again
+        keep_lines(folder / PROBES, "env_steps", env_steps or -1)  # a new run writes the row of step 0 again
         write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
-        self._file = open_in_place(folder / PROBES, "a")
+        self._file = open(folder / PROBES, "a")  # noqa: SIM115  (until __exit__)
 
     def __enter__(self) -> Probes:
         return self

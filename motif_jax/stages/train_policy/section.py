@@ -15,7 +15,6 @@ from motif_jax.rewards.options import VALUES as OPTION_VALUES
 from motif_jax.structs import UserError
 from motif_jax.system.machine import available_mib, usable_cores
 
-RESCUED = "rescued.npz"  # in the policy's directory: the state that was saved when another host was lost (start.py)
 TOKEN_BYTES = 2  # least size of a token in a replay buffer
 DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
 
@@ -125,7 +124,9 @@ class Keeping:
     )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
-        600.0, Number(0, MANY_SECONDS, above=True), "seconds between checkpoints: the most work that a kill loses"
+        600.0,
+        Number(0, MANY_SECONDS, above=True),
+        "seconds between checkpoints: the most work that a kill loses; at most 60 with several hosts",
     )
     keep_checkpoints: int = value(5, Whole(1), "checkpoints to keep")
     milestone_every_steps: int = value(

@@ -12,13 +12,13 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.worlds import TABLE as GAME
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import AUTO, CHOSEN, chosen, label_checksums, learnt_from
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 
@@ -142,7 +142,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("reward",),
     writes="--config.reward.message",
     memory="--config.reward.batch_size, .message",
     artefacts=artefacts,

@@ -19,9 +19,10 @@ from ml_collections import ConfigDict
 
 from motif_jax.captions import WIDTH
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import OWN, Checkpoints
+from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.files import checkpoint_steps, make_anew, to_plain, write_config, write_json, write_lines
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import epoch_order, make_batches
@@ -47,10 +48,8 @@ from motif_jax.stages.train_reward.setup import (
     worth_of_captions,
 )
 from motif_jax.structs import Interrupted, UserError
-from motif_jax.system.files import checkpoint_steps, record, write_config, write_json, write_lines
 from motif_jax.system.machine import describe
 from motif_jax.system.metrics import Progress
-from motif_jax.system.own_folders import make_anew
 from motif_jax.system.startup import say
 
 STEPS = 32  # batches on the device at a time, for models that read more than the message
@@ -129,7 +128,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
             write_lines(folder / "metrics.jsonl", history)
             facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics.record()}
             facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
-            facts |= {"labels": label_checksums(data.dataset, config), "config": record(config.to_dict())}
+            facts |= {"labels": label_checksums(data.dataset, config), "config": to_plain(config.to_dict())}
             checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
         if epoch >= section.num_epochs:
             break
@@ -192,7 +191,7 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
     facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics.record()}
     facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
-    make_anew(folder / "checkpoints", OWN)  # replaces those of a killed import
+    make_anew(folder / "checkpoints")  # replaces those of a killed import
     write_config(folder, config)
     checkpoints = Checkpoints(folder / "checkpoints")
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.files import checkpoint_steps, read_json
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages.annotate.setup import label_name
-from motif_jax.system.files import checkpoint_steps, read_json
 
 AUTO = "auto"
 CHOSEN = {"labels": "hard", "anchor": "none"}  # values that may be AUTO, and what they were before they could be

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import decode
-from motif_jax.files import write_whole
+from motif_jax.files import write_json, write_whole
 from motif_jax.pages.blocks import page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
 from motif_jax.pages.formats import esc
 from motif_jax.rewards.statistics import RewardStatistics, calibration
-from motif_jax.system.files import write_json
 
 SHOWN = 25  # captions at either end
 BINS = 60  # of the histogram

@@ -15,6 +15,7 @@ from motif_jax.captions import CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
+from motif_jax.files import read_json
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING
@@ -33,7 +34,6 @@ from motif_jax.rewards.statistics import (
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 
 PAIRS = 1024  # pairs per call of models that read more than the message
 Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]

@@ -28,6 +28,7 @@ from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
 from motif_jax.learner.groups import relative
 from motif_jax.offline.batch import Play, Replies, TranscriptBatch
@@ -58,11 +59,9 @@ from motif_jax.stages.offline import (
 )
 from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language.data import check_known, describe_early_ends, make_renderer, open_transcripts
-from motif_jax.stages.train_language.model import FILES, make_parts, new_params, write_model
+from motif_jax.stages.train_language.model import make_parts, new_params, write_model
 from motif_jax.stages.train_values import FOLDER, TABLES, ValuesConfig, ValuesSection, unused_values
-from motif_jax.system.files import checkpoint_steps
 from motif_jax.system.machine import describe
-from motif_jax.system.own_folders import check_made
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
@@ -83,7 +82,6 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     recipe = recipe_of(section.recipe)
     if not config.distributed.process_id:
         say_unused(section)
-        check_made(folder / POLICY, FILES)  # now, as it may be replaced at the end
 
     def open_data(may_import: bool) -> Transcripts:
         return open_transcripts(config, workdir, may_import)

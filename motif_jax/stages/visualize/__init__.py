@@ -156,7 +156,6 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("visualize",),
     writes="--config.visualize.export",
     memory="--config.visualize.episode",
     lock=without_lock,

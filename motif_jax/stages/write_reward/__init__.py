@@ -13,13 +13,12 @@ from pathlib import Path
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
+from motif_jax.files import read_json
 from motif_jax.rewards.choice import BEST
-from motif_jax.run import SECTIONS
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate.setup import check_section
 from motif_jax.stages.write_reward.section import FLAG, READS, RECORD, STAGE_NAME, TABLES, WriteConfig
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
 
 
 def check(config: WriteConfig) -> None:
@@ -60,7 +59,6 @@ STAGE = Stage(
     is_complete=is_complete,
     run=later("motif_jax.stages.write_reward.job:write"),
     artefacts=lambda workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
-    makes=(STAGE_NAME, SECTIONS),
     loads_jax=loads_jax,
     writes="--config.write_reward.proposals, .revisions",
     memory="--config.write_reward.steps",

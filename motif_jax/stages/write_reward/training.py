@@ -7,13 +7,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.files import write_whole
+from motif_jax.files import read_json, write_whole
 from motif_jax.rewards.choice import BEST, WRITTEN
 from motif_jax.rewards.code.types import Program
 from motif_jax.stages import find_stage, untyped
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward.section import WriteConfig
-from motif_jax.system.files import read_json
 
 STAGES = find_stage("train_policy"), find_stage("evaluate")
 EPISODES = 40
