@@ -11,7 +11,7 @@ from report_workdir import write_workdir
 
 import motif_jax
 from motif_jax.config.table import PATH, PATHS
-from motif_jax.episodes.over_seeds import estimate, improvement, seeds_needed
+from motif_jax.pages.over_seeds import estimate, improvement, seeds_needed
 from motif_jax.experiment import tables
 from motif_jax.files import LONGEST, short_name, write_whole
 from motif_jax.pages import charts, formats

@@ -161,7 +161,7 @@ def test_damaged_files_end_it_with_one_sentence(tmp_path):
     where="motif_jax/stages/report/values.py",
 )
 def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("motif_jax.episodes.over_seeds.RESAMPLES", 50)
+    monkeypatch.setattr("motif_jax.pages.over_seeds.RESAMPLES", 50)
     for seed, by in ((0, 0.0), (1, 0.2)):
         make_workdir(tmp_path / f"seed-{seed}", by)
     runs = [PlannedRun("", seed, ()) for seed in (0, 1)]

@@ -18,10 +18,11 @@ from motif_jax.console import print_line
 from motif_jax.envs.protocols import by_protocol
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
+from motif_jax.run import SECTIONS
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.setup import check_section
 from motif_jax.stages.audit.asking import ask, ask_second, check_second
-from motif_jax.stages.audit.record import FILE, find_players, record_of, stamp_of, tell
+from motif_jax.stages.audit.record import FILE, find_players, record_of, report_audit, stamp_of, tell
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
@@ -91,6 +92,7 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
 
     # ---- what they show
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
+    report_audit(workdir, record)
     write_json(workdir / "audit" / FILE, record | {"stamp": "" if answers.refused else stamp})
     tell(record, workdir / "audit" / FILE)
     if answers.refused:
@@ -103,7 +105,7 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("audit",),
+    makes=("audit", SECTIONS),
     writes="--config.audit.flips, .triples",
     memory="--config.audit.steps",
 )

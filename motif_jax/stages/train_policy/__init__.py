@@ -24,6 +24,7 @@ from motif_jax.rewards.code.source import read_program
 from motif_jax.rewards.online.online_section import ANCHORED, check_online
 from motif_jax.rewards.options import check_plan, chosen_from, find_plan
 from motif_jax.rewards.reading import check_reading
+from motif_jax.run import SECTIONS
 from motif_jax.stages import EXPERIMENT, Stage, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.section import (
@@ -172,7 +173,7 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("policy",),
+    makes=("policy", SECTIONS),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
     device_memory=DEVICE_MEMORY,

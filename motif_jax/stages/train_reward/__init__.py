@@ -14,6 +14,7 @@ from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, chec
 from motif_jax.envs.worlds import TABLE as GAME
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
+from motif_jax.run import SECTIONS
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import AUTO, CHOSEN, chosen, label_checksums, learnt_from
@@ -143,7 +144,7 @@ STAGE = Stage(
     check=check,
     is_complete=is_complete,
     run=run,
-    makes=("reward",),
+    makes=("reward", SECTIONS),
     writes="--config.reward.message",
     memory="--config.reward.batch_size, .message",
     artefacts=artefacts,
