@@ -359,17 +359,17 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
         if any(value for points in lines.values() for _, value in points)
     ]
     body = [
-        f'<p class="soft">{esc(_kind(online, judged))}</p>',
+        f'<p class="soft">{esc(kind_of(online, judged))}</p>',
         tiles(figures),
         f'<div class="charts">{"".join(drawn)}</div>',
     ]
     audits = [*read_lines(folder / "audit.jsonl")] if (folder / "audit.jsonl").exists() else []
     if audits:
-        body += ["<h3>The last audit during training</h3>", *_audit(audits[-1])]
+        body += ["<h3>The last audit during training</h3>", *audit_blocks(audits[-1])]
     return [*body, "<h3>Asked last</h3>", answers(judged)] if judged else body
 
 
-def _audit(audit: Facts) -> list[str]:
+def audit_blocks(audit: Facts) -> list[str]:
     """The last audit during training, as HTML."""
     when = f"at {audit['env_steps']:,} steps, over the last {audit['episodes']:,} episodes"
     body = [f'<p class="soft">{when} · goal: {esc(audit["goal"])}</p>']
@@ -382,7 +382,7 @@ def _audit(audit: Facts) -> list[str]:
     return [*body, table(head, cells, numbers=(2,))] if cells else body
 
 
-def _kind(online: Facts, judged: list[dict[str, Any]]) -> str:
+def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
     """The kind of reward, the models that were asked, and the schedule of goals."""
     kind = online["kind"]
     if kind == "ranking":
