@@ -287,8 +287,9 @@ def evaluate(
             getattr(world, "families", ()), wanted,
         ),
     }  # fmt: skip
-    known = label(from_plain(Player, summary | {"name": contender.name}))
-    packed = [packed_replay(file_of(folder, number), known) for number in dict.fromkeys(kept.values())]
+    named = label(from_plain(Player, summary))
+    files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
+    packed = [packed_replay(file, named) for file in files]
     Run(workdir).stage("evaluate", f"evaluate/{contender.name}").write(WATCHED, Watched(tuple(packed)))
     report_evaluation(workdir, contender.name, summary)
     write_json(folder / SUMMARY, summary)  # last, as the player is evaluated when it exists

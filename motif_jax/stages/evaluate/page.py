@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -52,8 +53,8 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
 
     `summary`: of the player `name`, which is written afterwards.
     """
-    found = Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, summary)}
-    players = arranged(found)
+    as_read = json.loads(json.dumps(summary, sort_keys=True))  # equal figures stand in the same order each time
+    players = arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
     own, decoded = players[""], [player for player in players[""] if player.decoding and player.path == "."]
     letters = _letters(workdir, decoded)
     stage = Run(workdir).stage("evaluate", "evaluate")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -177,7 +178,7 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
     if last.get("unseen_sided"):
         unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
         figures.append((percent(last.get("unseen_accuracy")), unseen))
-    if "score_accuracy" in last:
+    if not math.isnan(last.get("score_accuracy", math.nan)):
         figures.append((percent(last["score_accuracy"]), "of the pairs: prefers the higher score"))
     figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 is chance"))
 
