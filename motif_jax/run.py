@@ -126,8 +126,8 @@ class Head:
     steps: int | None = None  # of training
     seconds: float | None = None
     made: str | None = None  # date, text
-    machine: dict[str, Any] | None = None  # `system.machine.describe`
-    config: dict[str, Any] | None = None
+    machine: Mapping[str, Any] | None = None  # `system.machine.describe`
+    config: Mapping[str, Any] | None = None
 
 
 class Run:

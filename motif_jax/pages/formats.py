@@ -27,6 +27,12 @@ class Interval(NamedTuple):
         return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
 
     @property
+    def bounded(self) -> Interval:
+        """The interval with values that a chart can show."""
+        ends = (None if end is None else number(end) for end in (self.low, self.high, self.median))
+        return Interval(number(self.mean), *ends, n=self.n)
+
+    @property
     def spelt(self) -> str:
         """The mean with its interval, in a sentence."""
         return f"{exact(self.mean)} {self.words}".rstrip()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from motif_jax.pages.blocks import table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.figures import in_order, words
-from motif_jax.pages.formats import Interval, esc, exact, number
+from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.pages.spreadsheet import of_intervals
 
 SUMMARIES = "evaluate/*/summary.json"  # of a workdir; one per player, each a `Player`
@@ -105,10 +105,7 @@ def _bounded(player: Player) -> Player:
     """The player with means that a chart can show: own games may give any."""
 
     def shown(values: Mapping[str, Interval | None]) -> dict[str, Any]:
-        return {
-            name: None if one is None else Interval(*(None if end is None else number(end) for end in one[:4]), one.n)
-            for name, one in values.items()
-        }
+        return {name: one and one.bounded for name, one in values.items()}
 
     return player._replace(figures=shown(player.figures), did=shown(player.did), returns=shown(player.returns),
                            terms={name: shown(terms) for name, terms in player.terms.items()})  # fmt: skip

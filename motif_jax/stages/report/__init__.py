@@ -112,8 +112,8 @@ def compose(config: ConfigDict, runs: list[RunRecord], home: Path) -> str:
     written = {"Watch it play": replay_blocks(replays) if replays else [], "What it ran on": ran_on(found)}
     if len(runs) > 1:
         written["Runs side by side"] = of_runs(by_name(runs), home)
-    for part in sorted(Run(found.path).sections(), key=lambda part: by_stage(part.stage)):
-        written.setdefault(part.title, []).extend(part.blocks)
+    for one in sorted(Run(found.path).sections(), key=lambda one: by_stage(one.stage)):
+        written.setdefault(one.title, []).extend(one.blocks)
     shown = {title: written[title] for title in dict.fromkeys([*PARTS, *written]) if written.get(title)}
     in_words = "The transcripts" in written or config.collect.transcripts > 0  # then collect does not make pairs
     optional = "The dataset" if in_words else "The transcripts"

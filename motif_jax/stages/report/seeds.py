@@ -210,17 +210,17 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     for variant in variants:
         for seed, one in sorted(variant.runs.items()):
             target, title = link(one.path, home), f"{variant.name} seed {seed}".strip()
-            head, evaluated = one.head, one.evaluated
+            done, evaluated = one.head, one.evaluated
             rows.append([
                 f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title),
-                amount(head.steps) if head.steps is not None else "–",
-                duration(head.seconds) if head.seconds is not None else "–",
+                amount(done.steps) if done.steps is not None else "–",
+                duration(done.seconds) if done.seconds is not None else "–",
                 f"{evaluated.episodes:,}" if evaluated else "–",
             ])  # fmt: skip
             own = evaluated.figures if evaluated else {}
             means = [interval.mean if (interval := own.get(figure)) else None for figure in figures]
             sheet.append(
-                (variant.name, seed, head.steps, head.seconds, evaluated.episodes if evaluated else None, *means)
+                (variant.name, seed, done.steps, done.seconds, evaluated.episodes if evaluated else None, *means)
             )
     head = ("variant", "seed", "steps", "seconds", "episodes", *(words(figure)[0] for figure in figures))
     names = ("run", "steps", "trained for", "episodes evaluated")
