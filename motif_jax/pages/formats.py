@@ -29,8 +29,8 @@ class Interval(NamedTuple):
     @property
     def bounded(self) -> Interval:
         """The interval with values that a chart can show."""
-        ends = (None if end is None else number(end) for end in (self.low, self.high, self.median))
-        return Interval(number(self.mean), *ends, n=self.n)
+        low, high, median = (None if end is None else number(end) for end in (self.low, self.high, self.median))
+        return Interval(number(self.mean), low, high, median, self.n)
 
     @property
     def spelt(self) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import get_config
-from report_workdir import EVENTS, make_replay, tell, write_pairs, write_workdir
+from report_workdir import EVENTS, make_replay, tell, write_pairs, write_reward, write_workdir
 
 from motif_jax.pages import charts, formats
 from motif_jax.pages.player import PackedReplay, most_telling
@@ -197,6 +197,17 @@ def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_pat
     assert any(link.endswith("/gold/report/index.html") for link in links)
     told = [json.loads(attrs["data-chart"]) for _, attrs in seen.tags if "data-chart" in attrs]
     assert sum([line["name"] for line in chart["lines"]] == names for chart in told) >= 3
+
+
+@pytest.mark.quick
+def test_labels_that_others_made_are_counted(tmp_path):
+    write_pairs(tmp_path)
+    (tmp_path / "dataset/preference").mkdir()
+    np.save(tmp_path / "dataset/preference/theirs.npy", np.repeat(np.array([0, 1, 2, 3], np.int8), 50))
+    write_reward(tmp_path, "theirs")
+    text = Seen(make(tmp_path)).text
+    assert "theirs made elsewhere first 25.0% second 25.0% tie 25.0% unknown 25.0%" in text
+    assert "The annotation theirs judged 200 pairs of moments. The reward learnt from it agrees with 90.0%" in text
 
 
 @pytest.mark.quick

@@ -115,9 +115,9 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
 @pytest.mark.journey
 def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
     page = (trained / "reward/reward.html").read_text()
-    for words in ("Highest rewards", "Lowest rewards", "Calibration", "agreement, validation", "You kill the newt!"):
+    for words in ("Likes most", "Likes least", "Calibration", "Agreement with its own labels", "You kill the newt!"):
         assert words in page
-    assert page.index("You kill the newt!") < page.index("Lowest rewards")
+    assert page.index("You kill the newt!") < page.index("Likes least")
 
 
 @pytest.mark.quick

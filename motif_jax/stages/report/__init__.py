@@ -24,7 +24,7 @@ from motif_jax.console import print_line
 from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages.blocks import asset, folded, page, table
 from motif_jax.pages.formats import esc, machine_words
-from motif_jax.pages.player import WATCHED, choose, replay_blocks
+from motif_jax.pages.player import WATCHED, Watched, choose, replay_blocks
 from motif_jax.pages.players import SUMMARIES
 from motif_jax.run import SECTIONS, Run
 from motif_jax.stages import EXPERIMENT, Stage, without_lock
@@ -107,8 +107,9 @@ def run(config: ConfigDict, workdir: Path) -> None:
 def compose(config: ConfigDict, runs: list[RunRecord], home: Path) -> str:
     """The whole page as HTML; the first of `runs` is this workdir."""
     found = runs[0]
-    watched = [(one.path == ".", found.watched[one.name]) for one in found.players if one.name in found.watched]
-    replays = choose(watched, config.report.replays)
+    watched = Run(found.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
+    played = [(one.path == ".", watched[one.name]) for one in found.players if one.name in watched]
+    replays = choose(played, config.report.replays)
     written = {"Watch it play": replay_blocks(replays) if replays else [], "What it ran on": ran_on(found)}
     if len(runs) > 1:
         written["Runs side by side"] = of_runs(by_name(runs), home)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.pages.formats import esc
-from motif_jax.pages.player import WATCHED, Watched
 from motif_jax.pages.players import SUMMARIES, Player, Players, arranged, chance_of, own_of
 from motif_jax.run import Head, Run
 
@@ -27,7 +26,6 @@ class RunRecord(NamedTuple):
     rows: list[dict[str, Any]]  # metrics of training
     players: list[Player]  # the workdir's policy first, random play last
     by_protocol: Players  # those of games by other rules, likewise
-    watched: dict[str, Watched]  # replays by player
 
     def by(self, rules: str) -> RunRecord:
         """This run with only the players by the rules of a protocol; "": those by the workdir's own."""
@@ -66,8 +64,7 @@ def read_record(path: Path) -> RunRecord:
     rows = run.stage("train_policy", "policy").rows()
     others = arranged(run.read_each(SUMMARIES, Player))
     own = others.pop("")
-    watched = run.read_each(f"evaluate/*/{WATCHED}.json", Watched)
-    return RunRecord(path.resolve().name, path, Head(**said), made, rows, own, others, watched)
+    return RunRecord(path.resolve().name, path, Head(**said), made, rows, own, others)
 
 
 def by_stage(name: str) -> int:

@@ -58,44 +58,11 @@ def write_page(
       task: the game's name.
     """
     last, history = facts["history"][-1], facts["history"]
-    scored = percent(last.get("score_accuracy")), "prefers the moment of the higher score, where scores differ"
     body = [
         "<h1>The reward</h1>",
         f'<p class="soft">learnt from {esc(", ".join(facts["annotators"]))} · {facts["parameters"]:,} parameters · '
         f"epoch {facts['epoch']}</p>",
-        tiles(
-            [
-                (percent(last["accuracy"]), f"agreement with its own labels, {preferences(last)}: {verdict(last)}"),
-                (
-                    percent(last["unseen_accuracy"]),
-                    f"on the {last['unseen_sided']:,} of them with a caption that is not in the training pairs",
-                ),
-                *([scored] if "score_accuracy" in last else []),  # only some games have a score
-                (f"{last['loss']:.3f}", "validation loss; chance gives 0.693"),
-            ]
-        ),
-        "<h2>Learning</h2>",
-        curves(
-            {
-                "agreement, validation": [(row["epoch"], row["accuracy"]) for row in history],
-                "agreement, new captions": [(row["epoch"], row["unseen_accuracy"]) for row in history],
-                "agreement, training": [
-                    (row["epoch"], row["train_accuracy"]) for row in history if "train_accuracy" in row
-                ],
-            },
-            "epoch",
-            0.0,
-            1.0,
-        ),
-        curves(
-            {
-                "loss, validation": [(row["epoch"], row["loss"]) for row in history],
-                "loss, training": [(row["epoch"], row["train_loss"]) for row in history if "train_loss" in row],
-            },
-            "epoch",
-            0.0,
-            float(max(0.7, *(row["loss"] for row in history))),
-        ),
+        *_learning(history, {"new captions": "unseen_accuracy"}),
     ]
     if words := faithfulness(facts.get("worth", {"linear": float("nan")})):
         body += _worth(facts["worth"], words)
@@ -106,7 +73,8 @@ def write_page(
     captions = None
     if values is not None:
         captions = of_captions(statistics, statistics.normalise(values), messages, counts)
-        body += _captions(captions)
+        body += _captions(captions, SHOWN)
+        body += ["<h3>Most frequent</h3>", _liked(captions["common"])]
     body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
     path = stage.path / "reward.html"
     text = page(TITLE, body)
@@ -127,7 +95,7 @@ def report_reward(
     words += ['<a href="../reward/reward.html">details</a>'] if facts["history"] else []
     body = [f'<p class="soft">{" · ".join(words)}</p>']
     body += _learning(facts["history"]) if facts["history"] else []
-    body += _in_short(captions) if captions else []
+    body += _captions(captions, IN_REPORT) if captions else []
     stage.section(TITLE, *body)
     last = facts["history"][-1] if facts["history"] else {}
     likes = _liked(captions["most"][:LIKED]) if captions else None
@@ -171,8 +139,8 @@ def _accuracy(last: Mapping[str, Any]) -> str:
     return percent(last.get("accuracy")) + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else "")
 
 
-def _learning(history: list[dict[str, Any]]) -> list[str]:
-    """Accuracy and loss in the report, as HTML."""
+def _learning(history: list[dict[str, Any]], more: Mapping[str, str] = {}) -> list[str]:
+    """Accuracy and loss, as HTML; `more`: names of accuracies to draw beside the usual ones."""
     last = history[-1]
     figures = [(percent(last.get("accuracy")), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
     if last.get("unseen_sided"):
@@ -186,6 +154,7 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
         return [(row["epoch"], scale * row[name]) for row in history if row.get(name) is not None]
 
     accuracy = {"validation": line("accuracy", 100), "training": line("train_accuracy", 100)}
+    accuracy |= {words: line(name, 100) for words, name in more.items()}
     loss = {"validation": line("loss"), "training": line("train_loss")}
     charts = [
         curves(accuracy, "epochs", high=100.0, title="Agreement with its own labels", note="% of preferences"),
@@ -194,18 +163,23 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
     return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
 
 
-def _in_short(captions: dict[str, Any]) -> list[str]:
-    """Distribution and extremes of the captions' rewards in the report, as HTML."""
+def _captions(captions: dict[str, Any], shown: int) -> list[str]:
+    """Distribution of the captions' rewards, and the `shown` best and worst, as HTML."""
     usual = captions["thresholds"][f"{USUAL:.2f}"]
     zero = "0 for a moment without a message" if captions["anchored"] else "mean 0"
-    marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in captions["thresholds"].items())
-    most, least = _liked(captions["most"][:IN_REPORT]), _liked(captions["least"][:IN_REPORT])
+    levels = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in captions["thresholds"].items())
+    heights, edges = captions["heights"], captions["edges"]
+    low, high = edges[0], edges[-1]
+    marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
+    words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
+    of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
+    most, least = _liked(captions["most"][:shown]), _liked(captions["least"][:shown])
     return [
         "<h3>Distribution</h3>",
-        spread(captions, (USUAL, usual)),
+        columns(heights, words, marks, of, root=True),
         f'<p class="soft">{captions["captions"]:,} different captions by normalised reward ({zero}, variance 1 over '
-        f"all moments; heights are square roots): {marks}. By default, rewards below {usual:.2f} ({USUAL:.0%} of them) "
-        "count as 0 for the agent.</p>",
+        f"all moments; heights are square roots): {levels}. By default, rewards below {usual:.2f} ({USUAL:.0%} of "
+        "them) count as 0 for the agent.</p>",
         f'<div class="pair"><div><h3>Likes most</h3>{most}</div><div><h3>Likes least</h3>{least}</div></div>',
     ]
 
@@ -241,38 +215,6 @@ def of_captions(
         "least": shown(order),
         "common": shown(common),
     }
-
-
-def spread(captions: dict[str, Any], mark: tuple[float, float] | None) -> str:
-    """The distribution of the reward over captions, as an HTML chart.
-
-    `captions`: the result of `of_captions`. `mark`: a quantile level, and its reward, where the chart has a line.
-    """
-    heights, edges = captions["heights"], captions["edges"]
-    low, high = edges[0], edges[-1]
-    marks = []
-    if mark and low <= mark[1] <= high:
-        marks.append(((mark[1] - low) / (high - low), f"{mark[0]:.0%} lie below {mark[1]:.2f}"))
-    words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
-    of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
-    return columns(heights, words, marks, of, root=True)
-
-
-def _captions(captions: dict[str, Any]) -> list[str]:
-    """HTML blocks: the distribution, and the lists of captions that `of_captions` returns."""
-    marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in captions["thresholds"].items())
-    usual = captions["thresholds"][f"{USUAL:.2f}"]
-    zero = "0 for a moment without a message" if captions["anchored"] else "mean 0"
-    body = [
-        "<h2>Distribution</h2>",
-        spread(captions, (USUAL, usual)),
-        f'<p class="soft">Distinct captions by normalised reward: {zero}, variance 1 over all moments; heights are '
-        f"square roots of counts. {marks}. By default, the agent gets no reward for captions below {usual:.2f}.</p>",
-    ]
-    for title, name in (("Highest rewards", "most"), ("Lowest rewards", "least"), ("Most frequent", "common")):
-        rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in captions[name]]
-        body += [f"<h2>{title}</h2>", table(("reward", "caption", "times"), rows, numbers=(0, 2))]
-    return body
 
 
 def faithfulness(worth: Mapping[str, Any]) -> str:
