@@ -157,7 +157,7 @@ class Run:
 
     def heads(self) -> dict[tuple[str, str], Head]:
         """What the stages have written for its first screen, by stage and part."""
-        return {(record["stage"], record["part"]): from_plain(Head, record["head"]) for record in self._told()}
+        return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
 
     def _told(self) -> list[dict[str, Any]]:
         return [read_json(file) for file in sorted((self.path / SECTIONS).glob("*.json"))]
