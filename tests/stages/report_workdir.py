@@ -13,6 +13,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.pages.player import WATCHED, Watched
+from motif_jax.pages.players import SUMMARIES, Player, label
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.statistics import share_interval
@@ -51,8 +52,11 @@ def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVEN
 def tell(path: Path) -> None:
     """Writes the sections of training and evaluation, as they do at their ends."""
     report_training(path)
-    for file in sorted(path.glob("evaluate/*/summary.json"))[:1]:
-        report_evaluation(path, file.parent.name, read_json(file))
+    for name, player in Run(path).read_each(SUMMARIES, Player).items():
+        folder = path / "evaluate" / name
+        packed = [packed_replay(file, label(player)) for file in sorted(folder.glob("replays/*"))]
+        Run(path).stage("evaluate", f"evaluate/{name}").write(WATCHED, Watched(tuple(packed)))
+        report_evaluation(path, name, read_json(folder / "summary.json"))
 
 
 def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
@@ -116,8 +120,6 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
     )
     replay = make_replay(name, events, rows[1], ["best"])
     save_replay(folder / "replays/episode-00001.npz", replay)
-    packed = packed_replay(folder / "replays/episode-00001.npz", name)
-    Run(path).stage("evaluate", f"evaluate/{name}").write(WATCHED, Watched((packed,)))
 
 
 def make_replay(player: str, events: tuple[str, ...], row: dict, chosen: list[str], steps: int = STEPS) -> Replay:
