@@ -120,7 +120,6 @@ class Head:
     goal: str | None = None  # text
     judge: str | None = None
     judged: int | None = None  # pairs
-    warning: str | None = None  # about the judge
     agreement: str | None = None  # of the reward with its labels
     likes: str | None = None  # the reward's best captions
     steps: int | None = None  # of training

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import numpy as np
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer, batched
-from motif_jax.annotation.asking import too_few
 from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, Prompted
 from motif_jax.annotation.cache import read_answers
 from motif_jax.annotation.lexicon import Lexicon
@@ -99,21 +98,9 @@ def _head(
     models = sorted({str(log["model"]) for log in logs if log.get("model")})
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
-    asked = sum(log.get("asked", 0) for log in logs)
-    warning = unreadable(", ".join(models) or name, asked - sum(log.get("no_verdict", 0) for log in logs), asked)
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=pairs - merged.counts["not asked"],
-                warning=warning, aim=aim_of(section.goal, task))  # fmt: skip
-    return dataclasses.replace(head, asked=f"{warning} {sentence([head], pairs)}".lstrip())
-
-
-def unreadable(judge: str, read: int, answers: int) -> str:
-    """A warning if too few of a judge's answers could be read, as HTML; else ""."""
-    if not too_few(read, answers, ""):
-        return ""
-    return (
-        f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(judge)} could be read</b>, so "
-        "they contribute almost nothing to the reward."
-    )
+                aim=aim_of(section.goal, task))  # fmt: skip
+    return dataclasses.replace(head, asked=sentence([head], pairs))
 
 
 def sentence(judges: Sequence[Head], pairs: int) -> str:

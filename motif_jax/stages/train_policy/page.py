@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from motif_jax.annotation.asking import too_few
 from motif_jax.envs import worlds
 from motif_jax.files import read_json, read_lines
 from motif_jax.pages.blocks import folded, quoted, share_bar, table, tiles
@@ -21,7 +22,6 @@ from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, pro
 from motif_jax.rewards.online.online_section import WORDS, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
 from motif_jax.run import METRICS, Head, Run, date_of
-from motif_jax.stages.annotate.page import unreadable
 from motif_jax.system.metrics import PROBES, PROMPTS
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
@@ -115,6 +115,16 @@ def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts,
     config, machine = worlds.without_nethack(config, machine)
     return named | {"task": task, "trained": f"{warning} {trained}".lstrip(), "machine": machine or None,
                     "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
+
+
+def unreadable(judge: str, read: int, answers: int) -> str:
+    """A warning if too few of a judge's answers could be read, as HTML; else ""."""
+    if not too_few(read, answers, ""):
+        return ""
+    return (
+        f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(judge)} could be read</b>, so "
+        "they contribute almost nothing to the reward."
+    )
 
 
 def rewards_of(settings: Facts) -> dict[str, float]:

@@ -104,8 +104,8 @@ def report_reward(
     if dataset is not None:
         judged = _judges(stage, list(facts["annotators"]), dataset)
         goals = ", ".join(dict.fromkeys(one.goal for one in judged if one.goal))
-        asked = [*(one.warning or "" for one in judged), sentence(judged, len(dataset)), _worth_in_words(last)]
-        head = dataclasses.replace(head, asked=" ".join(filter(None, asked)), goal=goals, aim=aim_of(goals, task),
+        asked = f"{sentence(judged, len(dataset))} {_worth_in_words(last)}"
+        head = dataclasses.replace(head, asked=asked.strip(), goal=goals, aim=aim_of(goals, task),
                                    judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
     stage.head(head)
 
