@@ -6,6 +6,7 @@
         stage.metrics("steps", start).write(steps, row)
         stage.write("summary", summary)  # values/summary.json; `stage.read("summary", Summary)` reads it
         stage.section("Learning from transcripts", *blocks)  # for the report
+        stage.head(Head(title="A language model"))  # for its first screen
 
 Only kills leave traces here: files are written whole, and the rows of metrics after the last checkpoint are removed. Of
 several hosts, only the first writes; on the others the same calls write nothing. Does not load JAX before it is needed.
@@ -21,6 +22,7 @@ import math
 import time
 import types
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -109,6 +111,34 @@ class Section(NamedTuple):
     blocks: list[str]  # HTML
 
 
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """A stage's words on the first screen of the report, and in its tables of several runs; HTML unless said otherwise.
+
+    None: nothing is said, and what an earlier stage has said stands.
+    """
+
+    title: str | None = None  # else subject and aim
+    subject: str | None = None  # An agent
+    aim: str | None = None  # for gold
+    without_aim: str | None = None  # trained on learnt preferences
+    task: str | None = None  # text
+    asked: str | None = None  # sentences about the data and what was learnt from it
+    trained: str | None = None  # sentences about training
+    played: str | None = None  # sentences about evaluation
+    beside: str | None = None  # a chart beside the sentences
+    goal: str | None = None  # text
+    judge: str | None = None
+    judged: int | None = None  # pairs
+    agreement: str | None = None  # of the reward with its labels
+    likes: str | None = None  # the reward's best captions
+    steps: int | None = None  # of training
+    seconds: float | None = None
+    made: str | None = None  # date, text
+    machine: Mapping[str, Any] | None = None  # `system.machine.describe`
+    config: Mapping[str, Any] | None = None
+
+
 class Run:
     """An experiment's directory."""
 
@@ -128,12 +158,22 @@ class Run:
 
     def sections(self) -> list[Section]:
         """What the stages have written for the report."""
-        found = []
-        for file in sorted((self.path / SECTIONS).glob("*.json")):
-            record = read_json(file)
-            of = record["stage"], record["part"]
-            found += [Section(*of, one["title"], one["blocks"]) for one in record["sections"]]
-        return found
+        return [
+            Section(record["stage"], record["part"], one["title"], one["blocks"])
+            for record in self._told()
+            for one in record["sections"]
+        ]
+
+    def heads(self) -> dict[tuple[str, str], Head]:
+        """What the stages have written for its first screen, by stage and part."""
+        return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
+
+    def _told(self) -> list[dict[str, Any]]:
+        return [read_json(file) for file in sorted((self.path / SECTIONS).glob("*.json"))]
+
+    def read_each(self, pattern: str, kind: type[Value]) -> dict[str, Value]:
+        """The values of this type in the files of a pattern, by the names of the files' directories."""
+        return {file.parent.name: from_plain(kind, read_json(file)) for file in sorted(self.path.glob(pattern))}
 
 
 class StageRun:
@@ -142,7 +182,7 @@ class StageRun:
     def __init__(self, workdir: Path, name: str, folder: str, writes: bool):
         self.workdir, self.name, self.path, self.writes = workdir, name, workdir / folder, writes
         self._lock: IO[bytes] | None = None
-        self._sections: list[dict[str, Any]] = []
+        self._head, self._sections = Head(), list[dict[str, Any]]()
 
     def __enter__(self) -> StageRun:
         if self.writes:
@@ -201,17 +241,25 @@ class StageRun:
         """
         self._sections = [one for one in self._sections if one["title"] != title]
         self._sections.append({"title": title, "blocks": [block for block in blocks if block]})
+        self._tell(part)
+
+    def head(self, head: Head, part: str = "") -> None:
+        """Writes what the report's first screen says of this stage, in place of what it said; `part`: see `section`."""
+        self._head = head
+        self._tell(part)
+
+    def _tell(self, part: str) -> None:
         if self.writes:
             file = f"{self.name}-{part}.json" if part else f"{self.name}.json"
-            write_json(self.workdir / SECTIONS / file, {"stage": self.name, "part": part, "sections": self._sections})
+            of = {"stage": self.name, "part": part, "head": self._head, "sections": self._sections}
+            write_json(self.workdir / SECTIONS / file, of)
 
 
 def from_plain(kind: Any, tree: Any) -> Any:
     """The value of this type that `files.to_plain` turned into JSON."""
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         hints = get_type_hints(kind)
-        given = {one.name for one in dataclasses.fields(kind)} & tree.keys()
-        return kind(**{name: from_plain(hints[name], tree[name]) for name in given})  # type: ignore[operator]
+        return kind(**{name: from_plain(hints[name], tree[name]) for name in hints.keys() & tree.keys()})
     origin, of = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         (inner,) = [one for one in of if one is not type(None)]
@@ -226,6 +274,11 @@ def from_plain(kind: Any, tree: Any) -> Any:
     if kind is float:
         return float("nan") if tree is None else float(tree)  # "inf"
     return tree
+
+
+def date_of(seconds: float) -> str:
+    """A time of `time.time` or of a file's status, in UTC."""
+    return f"{datetime.fromtimestamp(int(seconds), UTC):%d %B %Y, %H:%M} UTC".lstrip("0")
 
 
 # ---- metrics

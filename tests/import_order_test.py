@@ -44,14 +44,14 @@ STAGES = {
     "train_reward": {"annotate"},
     "train_policy": {"annotate"},
     "offline": set(),
-    "train_language": {"offline"},
+    "train_language": {"collect", "offline"},
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
     "audit": {"annotate", "evaluate"},
     "write_reward": {"annotate", "audit", "evaluate"},
-    "report": {"annotate", "evaluate", "train_reward"},
+    "report": set(),
     "visualize": {"evaluate"},
-    "export": {"annotate", "collect", "evaluate", "report", "train_language", "train_policy", "train_reward"},
+    "export": {"annotate", "collect", "evaluate", "train_language", "train_policy", "train_reward"},
     "benchmark": set(),
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
@@ -151,6 +151,15 @@ def test_imports_follow_the_arrows():
                 assert module.split(".")[-1] in ABOVE_ALL, complaint
             else:
                 assert its_room in ARROWS[room], complaint
+
+
+@pytest.mark.quick
+def test_the_report_imports_run_and_pages_alone():
+    """Beside what every stage needs to be one: its config, the console, and the files below all rooms."""
+    for module in MODULES:
+        if place_of(module) == ("stages", "report"):
+            rooms = {place_of(other)[0] for other in imported_by(module)}
+            assert rooms <= {"", "stages", "pages", *BELOW_ALL}, module
 
 
 @pytest.mark.quick

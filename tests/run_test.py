@@ -13,7 +13,8 @@ from conftest import ROOT
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from motif_jax.files import Held, to_plain
-from motif_jax.run import Identity, Lock, Metrics, Run, check_identity, from_plain
+from motif_jax.pages.charts import Band
+from motif_jax.run import Head, Identity, Lock, Metrics, Run, check_identity, from_plain
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -121,6 +122,25 @@ def test_a_section_replaces_the_one_of_its_title_and_the_others_stay(tmp_path):
     assert sorted((one.stage, one.title, *one.blocks) for one in others) == [
         ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
     ]  # fmt: skip
+
+
+def test_a_head_is_read_as_it_was_written_beside_the_sections(tmp_path):
+    head = Head(title="<b>", seconds=1.5, machine={"cores": 2})
+    with Run(tmp_path).stage("train_values", "values") as stage:
+        stage.head(head)
+        stage.section("Values", "<p>")
+    assert Run(tmp_path).heads() == {("train_values", ""): head}
+    assert [one.blocks for one in Run(tmp_path).sections()] == [["<p>"]]
+
+
+def test_the_values_of_several_directories_are_read_by_their_names(tmp_path):
+    bands = {name: Band([0.0, 1.0], [low, low], [2.0, 2.0]) for name, low in (("a", 0.5), ("b", 1.5))}
+    for name, band in bands.items():
+        Run(tmp_path).stage("evaluate", f"evaluate/{name}").write("found", band)
+    found = Run(tmp_path).read_each("evaluate/*/found.json", Band)
+    assert {name: [list(ends) for ends in band] for name, band in found.items()} == {
+        name: [list(ends) for ends in band] for name, band in bands.items()
+    }
 
 
 def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(tmp_path):

@@ -222,6 +222,27 @@ def essential(env: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if name in ALWAYS_RECORDED or name not in default}
 
 
+def without_nethack(
+    config: Mapping[str, Any], machine: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """A config and a machine without the values and the version that only NetHack uses, if another game is played."""
+    if ":" not in str(config["env"]["world"]):
+        return config, machine
+    versions = {name: version for name, version in machine.get("versions", {}).items() if name != "nle"}
+    of_nethack = {
+        "env": TABLE.keys() - {"world", "options", "max_episode_steps"},
+        "collect": {"save_screen", "save_glyphs"},
+        "reward": {"blstats", "crop", "glyphs"},
+    }
+    used = {
+        name: {key: value for key, value in section.items() if key not in of_nethack.get(name, ())}
+        if isinstance(section, Mapping)
+        else section
+        for name, section in config.items()
+    }
+    return used, {**machine, "versions": versions} if machine else machine
+
+
 def title(env: Mapping[str, Any]) -> str:
     """What is played, in a word: NetHack's task, BabyAI's level, or the world's name."""
     world = str(env.get("world", "nethack"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 LARGEST = 1e100  # largest value on a page; a million float32 rewards sum to 1e45
@@ -25,6 +25,17 @@ class Interval(NamedTuple):
     def band(self) -> tuple[float, float]:
         """The interval's ends; (mean, mean) if unknown."""
         return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def bounded(self) -> Interval:
+        """The interval with values that a chart can show."""
+        low, high, median = (None if end is None else number(end) for end in (self.low, self.high, self.median))
+        return Interval(number(self.mean), low, high, median, self.n)
+
+    @property
+    def spelt(self) -> str:
+        """The mean with its interval, in a sentence."""
+        return f"{exact(self.mean)} {self.words}".rstrip()
 
     @property
     def words(self) -> str:
@@ -97,3 +108,33 @@ def count(value: Any) -> int:
     """The value as an int; raises ValueError as `number` does."""
     found = number(value)
     return int(value if abs(found) < LARGEST else found)
+
+
+def in_words(count: int) -> str:
+    """A number in words, such as 1.5 million."""
+    short = float(f"{count:.3g}")  # first, so that 999,999,999 is 1 billion
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if count >= 1e6 and short >= size:
+            return f"{short / size:,g} {word}"
+    return f"{count:,}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in words, such as 12 minutes."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def machine_words(machine: Mapping[str, Any]) -> str:
+    """A machine of `system.machine.describe` in a few words, as HTML; "" if it is not known."""
+    if not machine.get("processor"):
+        return ""
+    words = [machine["processor"]]
+    if machine.get("device") and "cpu" not in machine["device"].lower():
+        words.insert(0, f"{machine.get('devices', 1)} × {machine['device']}")
+    if machine.get("cores"):
+        words.append(f"{machine['cores']} cores")
+    return esc(", ".join(words))

@@ -30,7 +30,8 @@ from motif_jax.devices.host_arrays import from_first_host
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.files import to_plain
+from motif_jax.envs.worlds import without_nethack
+from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
@@ -41,7 +42,7 @@ from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, exact
-from motif_jax.run import Run, StageRun, from_plain
+from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
 from motif_jax.stages import Experiment
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.meeting import find_meeting
@@ -288,6 +289,9 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *mo
             charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
     head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     stage.section(TITLE, *head, *more)
+    if (stage.path / CONFIG).exists():
+        config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
+        stage.head(Head(config=config, machine=machine or None))
 
 
 # ---- the job

@@ -24,7 +24,7 @@ from motif_jax.replays.story import action_name
 from motif_jax.stages import collect, evaluate, train_policy
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
-from motif_jax.stages.report.replays import pack
+from motif_jax.stages.evaluate.packing import pack
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
 pytestmark = pytest.mark.quick

@@ -25,7 +25,7 @@ PAGES = {
     "gold/report/index.html": {("figure", "of", "mean"), ("reward", "caption", "times"), ("line", "steps"),
                                ("figure", "value"), ("part", "share")},
     "gold/annotations/lexicon_msg_gold.html": {("pairs", "first", "second"), ("figure", "value"), ("part", "share")},
-    "gold/reward/reward.html": {("reward", "caption", "times"), ("column", "count"), ("line", "epoch"),
+    "gold/reward/reward.html": {("reward", "caption", "times"), ("column", "count"), ("line", "epochs"),
                                 ("figure", "value")},
     "seeds/report/index.html": {("figure", "of", "mean"), ("variant", "seed", "steps"), ("line", "steps")},
 }  # fmt: skip

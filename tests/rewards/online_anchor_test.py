@@ -13,11 +13,11 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.files import write_config
 from motif_jax.rewards.online.asking import in_order
 from motif_jax.rewards.online.kinds import Anchored, Ranking
-from motif_jax.rewards.online.online_section import check_online, parse_goals
+from motif_jax.rewards.online.online_section import check_online
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, Store
 from motif_jax.stages import train_policy
-from motif_jax.stages.report.judge import Judged, words
+from motif_jax.stages.train_policy.page import kind_of
 from motif_jax.structs import UserError
 
 
@@ -147,7 +147,7 @@ def test_values_of_pairs_are_refused_with_an_anchor():
 
 @pytest.mark.quick
 def test_the_page_says_which_way():
-    goals = parse_goals("defaultgoal@0")
-    found = [words(Judged("ranking", anchored, goals, [])).split(" · ")[0] for anchored in (True, False)]
+    online = {"kind": "ranking", "goals": "defaultgoal@0", "normalise": True}
+    found = [kind_of(online | {"anchor": anchor}, []).split(" · ")[0] for anchor in ("neutral", "none")]
     assert found == ["ranking: captions against a moment without a message", "ranking: captions against each other"]
-    assert words(Judged("retrieval", None, goals, [])) == "retrieval · goal: defaultgoal"
+    assert kind_of(online | {"kind": "retrieval"}, []) == "retrieval · goal: defaultgoal"

@@ -23,8 +23,8 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.run import Run
 from motif_jax.stages import audit
-from motif_jax.stages.report.audit import find_audit, of_audit
 from motif_jax.structs import UserError
 
 EPISODES = 30
@@ -93,7 +93,7 @@ def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(work
     skipped = {one["check"]: one["why"] for one in record["not_looked_at"]}
     assert skipped["triples"].startswith("0 triples of captions have two verdicts")
 
-    page = "".join(of_audit(find_audit(workdir)))
+    page = "".join(block for part in Run(workdir).sections() if part.stage == "audit" for block in part.blocks)
     assert "gets nowhere" in page
     assert "--config.policy.threshold_quantile" in page
     experiment.run(settings(), workdir, ["audit"])
@@ -198,13 +198,6 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
     told |= {one["check"]: one["about"] for one in record["nothing_found"]}
     assert why in told[check], told
     assert len(record["not_looked_at"]) < 12  # checks
-
-
-def test_a_damaged_record_ends_the_report_with_one_sentence(tmp_path):
-    assert find_audit(tmp_path) is None
-    write_json(tmp_path / "audit/audit.json", {"player": "random", "judge": "rules", "findings": [{"check": "loops"}]})
-    with pytest.raises(UserError, match=r"audit.json' is damaged \(KeyError: 'sentence'\)"):
-        find_audit(tmp_path)
 
 
 def test_an_empty_workdir_is_refused(tmp_path):

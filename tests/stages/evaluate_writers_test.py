@@ -16,9 +16,9 @@ from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages import evaluate, train_values
 from motif_jax.stages.evaluate.contenders import find_contenders
+from motif_jax.stages.evaluate.page import how
 from motif_jax.stages.evaluate.writers import check_writers, turns_of
-from motif_jax.stages.report.found import find_players
-from motif_jax.stages.report.values import how
+from motif_jax.stages.report.record import read_record
 from motif_jax.structs import Turn, UserError
 from motif_jax.tokens import digest, write_tokeniser
 
@@ -105,7 +105,7 @@ def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):
         evaluate.run(settings(homes["ilql"], betas="4", include_logits=include), tmp_path)
     folders = {path.name for path in (tmp_path / "evaluate").glob("ilql-*")}
     assert folders == {"ilql-7-beta4", "ilql-7-beta4-without-logits"}
-    shown = {how(one) for one in find_players(tmp_path) if one.decoding}
+    shown = {how(one) for one in read_record(tmp_path).players if one.decoding}
     assert shown == {"beta 4, sampled", "beta 4, sampled, without logits"}
 
 

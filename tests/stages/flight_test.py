@@ -7,15 +7,14 @@ import pytest
 from conftest import get_config
 
 from motif_jax.captions import encode
-from motif_jax.files import read_lines, write_lines
+from motif_jax.files import read_lines
 from motif_jax.rewards.choice import ONLINE, SOURCES
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.stages.report.audit import find_flown, of_flown
 from motif_jax.stages.train_policy import audit
 from motif_jax.stages.train_policy.audit import FlightAudit
-from motif_jax.structs import UserError
+from motif_jax.stages.train_policy.page import audit_blocks
 
 pytestmark = pytest.mark.quick
 T, B = 10, 4
@@ -74,7 +73,7 @@ def test_what_is_paid_wrongly_is_told_once_and_recorded(tmp_path, capsys):
     assert figures["reward/online_audit_findings"] == len(third["findings"])
     assert 0.2 < figures["reward/online_audit_neutral"] < 0.8
     assert flight.figures() == {}
-    page = "".join(of_flown(find_flown(tmp_path)))
+    page = "".join(audit_blocks(rows_of(tmp_path)[-1]))
     assert "at 320 steps, over the last 32 episodes" in page
     assert "It&#x27;s a wall." in page
     assert "neutral" in page
@@ -113,10 +112,3 @@ def test_without_an_online_reward_or_with_0_nothing_is_audited(tmp_path):
     train(source, begin(0), 0, 6)
     assert not (tmp_path / "policy/audit.jsonl").exists()
     assert audit.audited_source(get_config(argument="score"), RewardSources()) is None
-
-
-def test_a_damaged_row_ends_the_report_with_one_sentence(tmp_path):
-    (tmp_path / "policy").mkdir()
-    write_lines(tmp_path / "policy/audit.jsonl", [{"env_steps": 5}])
-    with pytest.raises(UserError, match=r"audit.jsonl' is damaged \(KeyError: 'not_looked_at'\)"):
-        find_flown(tmp_path)

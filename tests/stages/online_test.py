@@ -215,10 +215,7 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
     assert html.escape(last["caption"]) in page
     assert page.count("<td>defaultgoal</td><td>lexicon</td>") == 2  # of both runs, side by side
     assert "(--stage=collect)" not in page
-    assert "rewarded only by a judge's answers," in page
-    (tmp_path / "run/policy/opinions.jsonl").write_text('{"caption": 7}\n')
-    with pytest.raises(UserError, match="opinions.jsonl' is damaged"):
-        report.run(config, tmp_path / "run")
+    assert html.escape("rewarded only by a judge's answers,") in page
 
 
 # ---- what is refused

@@ -10,13 +10,13 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
 from motif_jax.files import read_json, read_lines
+from motif_jax.pages.players import label
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.replays.story import action_name, option_name
 from motif_jax.stages import evaluate, train_policy
-from motif_jax.stages.report.found import read_workdir
-from motif_jax.stages.report.head import label
-from motif_jax.stages.report.replays import pack
+from motif_jax.stages.evaluate.packing import pack
+from motif_jax.stages.report.record import read_record
 from motif_jax.stages.train_policy import record
 from motif_jax.structs import UserError
 
@@ -107,7 +107,7 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     shown = {action_name(replay, number) for number in range(replay.steps)}
     assert shown <= {f"{action} ({option})" for action in ACTIONS for option in ("stairs", "gold")}
     assert pack(replay)["options"] == ["stairs", "gold"]
-    names = [label(player) for player in read_workdir(whole, whole / "report").players]
+    names = [label(player) for player in read_record(whole).players]
     assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
     config.evaluate.beside = "#silver"
     with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.beside\)"):

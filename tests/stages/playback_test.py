@@ -18,11 +18,12 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.episodes import playback
 from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
 from motif_jax.files import read_json
+from motif_jax.pages.formats import Interval
 from motif_jax.replays.replay import load_replay, top_messages
+from motif_jax.run import from_plain
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.report.found import interval_of
 from motif_jax.structs import EpisodeInfo, UserError
 
 FLAG = "--config.visualize"
@@ -234,7 +235,7 @@ def test_games_of_which_some_were_not_the_same_again_have_one_name_for_each_end_
     assert summary["did"]["beats a monster"]["n"] == 2
     assert summary["figures"]["return"]["n"] == 3
     assert "n 2" in evaluate_summary.show(summary["did"]["beats a monster"])
-    assert interval_of(summary["figures"]["return"]).words == "[1.00, 1.00] n = 3"
+    assert from_plain(Interval, summary["figures"]["return"]).words == "[1.00, 1.00] n = 3"
     whole = evaluate_summary.summarise_episodes(rows[:2], 0, (), rules)
     assert whole["ends"] == {"killed by a jackal": 2}
     assert "n" not in whole["did"]["beats a monster"]

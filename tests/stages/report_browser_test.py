@@ -7,7 +7,7 @@ import pytest
 from browser import browser, find_chromium
 from conftest import get_config
 from report_test import HOSTILE
-from report_workdir import MARK, PAID, STEPS, write_workdir
+from report_workdir import MARK, PAID, STEPS, tell, write_workdir
 from seeds_test import write_run
 
 from motif_jax.envs.gym_games import encode_picture
@@ -231,6 +231,7 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
         replay = load_replay(file, "")
         nothing = np.full(STEPS, np.nan, np.float32)
         save_replay(file, replay._replace(z=nothing, intrinsic=nothing))
+    tell(tmp_path / "gold")
     report.run(get_config("quickstart.py"), tmp_path / "gold")
     tab.open(tmp_path / "gold/report/index.html")
     tab.wait(READY)
@@ -258,6 +259,7 @@ def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, 
     replay = load_replay(small, "")
     replay.chars[...], replay.colors[...], replay.chars[:, 5, 30] = ord(" "), 0, ord("@")
     save_replay(small, replay)
+    tell(tmp_path / "gold")
     report.run(get_config("quickstart.py"), tmp_path / "gold")
     tab.errors.clear(), tab.requests.clear()
     tab.open(tmp_path / "gold/report/index.html")

@@ -12,13 +12,20 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.figures import FIGURES
-from motif_jax.files import write_json, write_lines
+from motif_jax.files import read_json, write_json, write_lines
+from motif_jax.pages.player import WATCHED, Watched
+from motif_jax.pages.players import SUMMARIES, Player, label
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.rewards.statistics import summarise_values as moments
+from motif_jax.run import Run
 from motif_jax.stages import annotate
+from motif_jax.stages.collect.page import report_pairs
+from motif_jax.stages.evaluate.packing import packed_replay
+from motif_jax.stages.evaluate.page import report_evaluation
 from motif_jax.stages.evaluate.summary import summarise_episodes
+from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_reward.page import write_page
 
 STEPS = 120
@@ -38,7 +45,18 @@ def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVEN
     write_policy(path, config)
     for name, step, score in (("policy-2000", 2000, 30.0), ("random", 0, 10.0)):
         write_player(path, name, step, score, events, cause)
+    tell(path)
     return path
+
+
+def tell(path: Path) -> None:
+    """Writes the sections of training and evaluation, as they do at their ends."""
+    report_training(path)
+    for name, player in Run(path).read_each(SUMMARIES, Player).items():
+        folder = path / "evaluate" / name
+        packed = [packed_replay(file, label(player)) for file in sorted(folder.glob("replays/*"))]
+        Run(path).stage("evaluate", f"evaluate/{name}").write(WATCHED, Watched(tuple(packed)))
+        report_evaluation(path, name, read_json(folder / "summary.json"))
 
 
 def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
@@ -48,6 +66,7 @@ def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
     facts = {"num_pairs": 200, "task": "score", "episodes": 9, "steps": 5000, "collector": "explorer", "seed": 777,
              "distinct_captions": len(events), "versions": {"nle": "1.3.0"}}  # fmt: skip
     write_json(dataset / "dataset.json", facts)
+    report_pairs(path)
 
 
 def write_reward(path: Path, annotator: str) -> None:
@@ -61,7 +80,9 @@ def write_reward(path: Path, annotator: str) -> None:
     facts = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
     facts["statistics"] = statistics._asdict()
     rewards, target = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0])
-    write_page(path / "reward", facts, statistics, values, table.messages, table.counts, rewards, target)
+    stage = Run(path).stage("train_reward", "reward")
+    dataset = PairDataset(path / "dataset")
+    write_page(stage, facts, statistics, values, table.messages, table.counts, rewards, target, dataset, "score")
     write_json(path / "reward/statistics.json", facts)
 
 

@@ -5,7 +5,7 @@ import pytest
 from motif_jax.experiment import defaults
 from motif_jax.run import Run
 from motif_jax.stages import report
-from motif_jax.stages.write_reward.job import TITLE, blocks_of
+from motif_jax.stages.write_reward.job import HEAD, TITLE, blocks_of
 
 pytestmark = pytest.mark.quick
 ROW = {"program": "gained(gold)", "error": "", "agreement": 0.9, "findings": ["its largest reward is 200"]}
@@ -20,6 +20,7 @@ RECORD = {
 def page(workdir, **changes):
     with Run(workdir).stage("write_reward", "write_reward") as stage:
         stage.section(TITLE, *blocks_of(RECORD | changes))
+        stage.head(HEAD)
     report.run(defaults(), workdir)
     return (workdir / "report/index.html").read_text()
 

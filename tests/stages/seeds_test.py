@@ -6,11 +6,15 @@ import pytest
 from report_test import Seen
 
 from motif_jax.files import read_json, write_json, write_lines
+from motif_jax.run import Head, Run
+from motif_jax.stages.evaluate.page import rules_in_words
 from motif_jax.stages.export.contents import find_over_seeds
 from motif_jax.stages.report.seeds import write_page_over_seeds
 from motif_jax.stages.report.variants import columns, gather
 from motif_jax.structs import UserError
 from motif_jax.system.runs import plan
+
+MACHINE = {"processor": "A fine processor", "cores": 2, "commit": "abc123-dirty", "versions": {"jax": "9.9"}}
 
 
 def write_run(folder, success):
@@ -24,6 +28,7 @@ def write_run(folder, success):
     rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in (1000, 2000)]
     (folder / "policy").mkdir(parents=True)
     write_lines(folder / "policy" / "metrics.jsonl", rows)
+    Run(folder).stage("train_policy", "policy").head(Head(steps=2000, seconds=1.0, machine=MACHINE))
 
 
 @pytest.mark.quick
@@ -33,7 +38,7 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
         if run.folder != "policy.discount=0.99/seed-3":
             write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
     page = write_page_over_seeds(runs, tmp_path).read_text()
-    found = columns(gather(runs, tmp_path, tmp_path / "report"))
+    found = columns(gather(runs, tmp_path))
     assert sorted(found["policy.discount=0.9"]["success"]) == pytest.approx([0.5, 0.6, 0.7, 0.8])
     assert len(found["policy.discount=0.99"]["success"]) == 3
     assert len(found["random play"]["success"]) == 7
@@ -51,11 +56,12 @@ def test_runs_that_were_evaluated_by_other_rules_have_their_figures(tmp_path, ca
     for run in runs:
         write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
         for rules in ("balrog_babyai", "mission=shuffled"):
+            words = rules_in_words(rules)
             for file in list((tmp_path / run.folder).glob("evaluate/*/summary.json")):
                 summary = read_json(file)
                 if "protocol" not in summary:
                     success = summary["figures"]["success"]["mean"] / 2
-                    others = {"figures": {"success": mean(success)}, "protocol": rules}
+                    others = {"figures": {"success": mean(success)}, "protocol": rules, "rules": words}
                     folder = file.parent.with_name(f"{file.parent.name}-{rules}")
                     write_json(folder / "summary.json", summary | others)
         if run.seed:
@@ -88,9 +94,6 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
             own = 20.0 + run.seed if summary["path"] else 90.0
             summary["figures"] |= {"steps": mean(own), "depth": mean(own), "max_depth": mean(1.0), "gold": mean(0.0)}
             write_json(file, summary)
-        machine = {"processor": "A fine processor", "cores": 2, "commit": "abc123-dirty", "versions": {"jax": "9.9"}}
-        done = {"env_steps": 2000, "seconds": 1.0, "updates": 3, "episodes": 4, "machine": machine}
-        write_json(folder / "policy/summary.json", done)
     arguments = ["--config=motif:toy", "--workdir=runs/a b", "--config.seeds=5", "--config.annotate.goal=<b>"]
     page = Seen(write_page_over_seeds(runs, tmp_path, arguments).read_text()).text
     for told in (
@@ -127,7 +130,7 @@ def test_the_page_names_a_config_whose_path_has_spaces(tmp_path, given):
     runs = plan("1", [], 0)
     write_run(tmp_path / runs[0].folder, 0.5)
     page = Seen(write_page_over_seeds(runs, tmp_path, [*given, "--config.seeds=1"]).read_text()).text
-    assert "config my runs/a b.py:toy command" in page
+    assert "config my runs/a b.py:toy commit" in page
 
 
 def mean(value):

@@ -20,8 +20,8 @@ from motif_jax.files import read_json, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
-from motif_jax.stages.report.found import read_workdir
-from motif_jax.stages.report.head import first_screen
+from motif_jax.stages.report import first_screen
+from motif_jax.stages.report.record import read_record
 from motif_jax.stages.train_reward import fitting
 from motif_jax.stages.train_reward.page import faithfulness, preferences, verdict
 from motif_jax.stages.train_reward.setup import advice, load_data
@@ -115,9 +115,9 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
 @pytest.mark.journey
 def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
     page = (trained / "reward/reward.html").read_text()
-    for words in ("Highest rewards", "Lowest rewards", "Calibration", "agreement, validation", "You kill the newt!"):
+    for words in ("Likes most", "Likes least", "Calibration", "Agreement with its own labels", "You kill the newt!"):
         assert words in page
-    assert page.index("You kill the newt!") < page.index("Lowest rewards")
+    assert page.index("You kill the newt!") < page.index("Likes least")
 
 
 @pytest.mark.quick
@@ -166,8 +166,7 @@ def test_a_reward_that_learnt_next_to_nothing_is_not_praised(tmp_path, capsys):
     assert any(said in line and "no better than chance" in line for line in lines)
     assert any("83% of the labelled pairs are ties" in line and "collect.keep_empty" in line for line in lines)
     assert "no better than chance" in (tmp_path / "reward/reward.html").read_text()
-    write_json(tmp_path / "dataset/dataset.json", {"num_pairs": 120})
-    lead = "".join(first_screen(read_workdir(tmp_path, tmp_path / "report")))
+    lead = "".join(first_screen(read_record(tmp_path)))
     assert "(1 different question): 95 % interval" in lead
     assert "no better than chance, which is 50 %" in lead
 

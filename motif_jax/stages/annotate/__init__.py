@@ -14,6 +14,7 @@ import numpy as np
 from motif_jax.annotation.backends import OpenBackend, Oracle, opened
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
+from motif_jax.envs.worlds import title
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Questions
@@ -123,7 +124,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"
         )
-    page = write_page(stage, section, backend, dataset, name, questions, merged)
+    page = write_page(stage, section, backend, dataset, name, questions, merged, title(config.env))
     print_line(f"annotate: labels in {labels}, page: {page}")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from motif_jax.annotation.annotator import Question, QuestionAnswer, batched
 from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, Prompted
 from motif_jax.annotation.cache import read_answers
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import is_sentence
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
@@ -26,7 +28,7 @@ from motif_jax.preferences.questions import Asked, Questions, to_numbers
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.rewards.statistics import share_interval
-from motif_jax.run import StageRun
+from motif_jax.run import Head, StageRun
 from motif_jax.system.arrays import read_array
 
 SHOWN = 30  # questions
@@ -36,6 +38,10 @@ LINES = 4096  # of an answer cache, looked up at a time
 EXAMPLES = 8  # answers without a verdict
 TITLE = "Preferences"  # of the report's part
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
+JUDGES = {
+    "lexicon": "a lexicon of rules", "score": "an oracle that knows the score", "random": "chance",
+    "return": "an oracle that knows the rewards",
+}  # fmt: skip
 
 
 class AnswerDetails(NamedTuple):
@@ -54,9 +60,9 @@ def page_of(workdir: Path, name: str) -> Path:
 
 def write_page(
     stage: StageRun, section: AnnotateSection, backend: Backend, dataset: PairDataset, name: str,
-    questions: Questions | None, merged: Merged,
+    questions: Questions | None, merged: Merged, task: str,
 ) -> Path:  # fmt: skip
-    """Writes `annotations/<name>.html`, and the annotation's part of the report."""
+    """Writes `annotations/<name>.html`, and the annotation's part of the report. `task`: the game's name."""
     logs = list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
@@ -81,7 +87,36 @@ def write_page(
     write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
     origin = _origin(section, logs, len(questions or ()), path, stage.workdir / "report")
     stage.section(TITLE, f"<h3>{esc(name)}</h3>", origin, bar, *most_asked, part=name)
+    stage.head(_head(section, logs, name, merged, task, len(dataset)), part=name)
     return path
+
+
+def _head(
+    section: AnnotateSection, logs: list[dict[str, Any]], name: str, merged: Merged, task: str, pairs: int
+) -> Head:
+    """The annotation's words on the first screen."""
+    models = sorted({str(log["model"]) for log in logs if log.get("model")})
+    who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
+    judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
+    head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=pairs - merged.counts["not asked"],
+                aim=aim_of(section.goal, task))  # fmt: skip
+    return dataclasses.replace(head, asked=sentence([head], pairs))
+
+
+def sentence(judges: Sequence[Head], pairs: int) -> str:
+    """Who judged how many of the pairs, as HTML; the judges' words begin with a tag."""
+    who, judged = " and ".join(dict.fromkeys(str(one.judge) for one in judges)), max(one.judged or 0 for one in judges)
+    of = f"<b>{pairs:,}</b> pairs of moments"
+    return f"{who[:3]}{who[3:4].upper()}{who[4:]} judged {of if judged == pairs else f'<b>{judged:,}</b> of {of}'}."
+
+
+def aim_of(goal: str, task: str) -> str | None:
+    """The end of the report's title: for what an agent is; None without a goal."""
+    if goal in ("", "zeroknowledge"):
+        return None
+    if goal == "defaultgoal":
+        return f"for {'progress' if ':' in task else 'a high score'}"  # a game of the user's may not have scores
+    return f"with the goal “{esc(goal)}”" if is_sentence(goal) else f"for {esc(goal)}"
 
 
 def _origin(section: AnnotateSection, logs: list[dict[str, Any]], questions: int, path: Path, home: Path) -> str:

@@ -22,7 +22,7 @@ from motif_jax.files import write_config, write_json
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.setup import check_section
 from motif_jax.stages.audit.asking import ask, ask_second, check_second
-from motif_jax.stages.audit.record import FILE, find_players, record_of, stamp_of, tell
+from motif_jax.stages.audit.record import FILE, find_players, record_of, report_audit, stamp_of, tell
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
@@ -93,6 +93,7 @@ def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -
 
     # ---- what they show
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
+    report_audit(workdir, record)
     write_json(workdir / "audit" / FILE, record | {"stamp": "" if answers.refused else stamp})
     tell(record, workdir / "audit" / FILE)
     if answers.refused:

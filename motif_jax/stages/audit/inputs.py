@@ -23,13 +23,14 @@ from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, moments_of, read_tracks
+from motif_jax.pages.figures import better
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.audit.record import RANDOM, Player
-from motif_jax.stages.evaluate.summary import EPISODES, better, keys_of, read_json, read_rows
+from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError
 
 UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"

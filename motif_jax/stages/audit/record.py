@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,10 @@ import motif_jax
 from motif_jax.config.table import flatten
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
+from motif_jax.pages.blocks import table
+from motif_jax.pages.findings import findings_blocks
+from motif_jax.pages.formats import esc, exact
+from motif_jax.run import Run
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
@@ -126,3 +131,26 @@ def tell(record: Mapping[str, Any], file: Path) -> None:
     for one in record["not_looked_at"]:
         print_line(f"audit: {one['check']}: not looked at: {clean(one['why'])}")
     print_line(f"audit: {file}")
+
+
+def report_audit(workdir: Path, record: Mapping[str, Any]) -> None:
+    """Writes the part of the report: findings, worst first, and what the agent was paid for."""
+    words = [
+        f"judged by {esc(record['judge'])}",
+        *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
+    ]
+    body = [f'<p class="soft">{" · ".join(words)}</p>']
+    body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
+    if record["paid"]:
+        cells = [
+            [f"{one['share']:.1%} <span class=\"soft\">[{one['low']:.1%}, {one['high']:.1%}]</span>",
+             esc(one["captions"]), f"{one['times']:,}", *map(_cell, (one["each"], one["reward"], one["worth"]))]
+            for one in record["paid"]
+        ]  # fmt: skip
+        head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
+        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+    Run(workdir).stage("audit", "audit").section("The audit", *body)
+
+
+def _cell(value: float) -> str:
+    return exact(value) if math.isfinite(value) else "–"

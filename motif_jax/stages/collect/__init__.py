@@ -34,9 +34,11 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import FinishedEpisode
 from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
+from motif_jax.run import SECTIONS
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import play_in_order
+from motif_jax.stages.collect.page import report_pairs
 from motif_jax.stages.collect.published import adopt
 from motif_jax.stages.collect.section import TABLES
 from motif_jax.structs import ArraySpec, Interrupted, UserError
@@ -59,10 +61,11 @@ def loads_jax(config: ConfigDict) -> bool:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the dataset is finished, without temporary files, or the transcripts are written."""
+    """Whether the dataset is finished, without temporary files, and reported, or the transcripts are."""
     if config.collect.transcripts:
         return transcripts.is_complete(workdir)
-    return is_named(workdir) and is_tidy(workdir / "dataset")
+    told = (workdir / SECTIONS / "collect.json").exists()
+    return is_named(workdir) and is_tidy(workdir / "dataset") and told
 
 
 def is_named(workdir: Path) -> bool:
@@ -77,6 +80,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         return
     if is_named(workdir):  # an earlier run was killed before it tidied up
         tidy(workdir / "dataset")
+        report_pairs(workdir)
         return
     if (workdir / "dataset").exists():
         raise UserError(
@@ -87,6 +91,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         dataset = adopt(config, workdir / "dataset")
         names = ", ".join(dataset.preference_names()) or "no annotations"
         print_line(f"collect: uses {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
+        report_pairs(workdir)
         return
 
     # ---- observations
@@ -191,6 +196,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         | losses
         | ({"groups_of_policies": mixture.counts} if mixture else {}),
     )
+    report_pairs(workdir)
     print_line(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
 
 

@@ -31,6 +31,7 @@ from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences import pairs
 from motif_jax.stages.collect.episodes import play_in_order
+from motif_jax.stages.collect.page import report_transcripts
 from motif_jax.structs import Episode, UserError
 from motif_jax.system.metrics import Progress
 from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment, vocabulary
@@ -89,6 +90,7 @@ def collect(config: ConfigDict, workdir: Path) -> None:
         found = Transcripts(path, "--workdir")
         if {**found.record["provenance"], CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
             raise UserError(f"{str(path)!r} has other transcripts: move them away, or choose another --workdir")
+        report_transcripts(workdir)
         write_config(path, config)  # an earlier run was killed before it wrote this
         return
     writer, start = TranscriptWriter(), time.monotonic()
@@ -124,6 +126,7 @@ def collect(config: ConfigDict, workdir: Path) -> None:
                 progress.update(games)
     progress.close()
     found = writer.write(path, provenance, FLAG)
+    report_transcripts(workdir)
     write_config(path, config)
     print_line(f"collect: {describe(found)}; {time.monotonic() - start:,.0f} s")
 

@@ -45,8 +45,11 @@ from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.offline.recipes import recipe_of
+from motif_jax.pages.player import WATCHED, Watched
+from motif_jax.pages.players import Player, label
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
+from motif_jax.run import Run, from_plain
 from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.evaluate.contenders import (
     Contender,
@@ -60,6 +63,7 @@ from motif_jax.stages.evaluate.contenders import (
 from motif_jax.stages.evaluate.replays import (
     check_choice,
     choose,
+    file_of,
     keep_recorded,
     keep_replays,
     recorded_replays,
@@ -208,6 +212,8 @@ def evaluate(
 
     `flag` names the player in the config; `loaded` keeps policies that the next contender may share.
     """
+    from motif_jax.stages.evaluate.packing import packed_replay
+    from motif_jax.stages.evaluate.page import report_evaluation, rules_in_words
     from motif_jax.stages.evaluate.play import make_playing, play
 
     # ---- the player, and the episodes that were played before
@@ -288,12 +294,13 @@ def evaluate(
 
         shown = {number: tracks[number] for number in kept.values()}
         write_letters(config, folder / "letters.json", playing.writer, playing.decoding, shown)
-    write_json(folder / SUMMARY, about | {
+    summary = about | {
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
         "repeatable": repeatable,
         "task": title(config.env) if section.protocol == TASK else section.protocol,
+        "rules": rules_in_words(about.get("protocol", "")),
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
@@ -302,7 +309,13 @@ def evaluate(
             [rows[number] for number in sorted(rows)], config.seed, world.figures, rules_of(world),
             getattr(world, "families", ()), wanted,
         ),
-    })  # fmt: skip
+    }  # fmt: skip
+    named = label(from_plain(Player, summary))
+    files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
+    packed = [packed_replay(file, named) for file in files]
+    Run(workdir).stage("evaluate", f"evaluate/{contender.name}").write(WATCHED, Watched(tuple(packed)))
+    report_evaluation(workdir, contender.name, summary)
+    write_json(folder / SUMMARY, summary)  # last, as the player is evaluated when it exists
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} new steps in {seconds:,.0f} s; {folder}")
 
 

@@ -16,17 +16,13 @@ from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.rules import Rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
-from motif_jax.episodes.over_seeds import large_exponents
+from motif_jax.pages.over_seeds import large_exponents
 from motif_jax.structs import UserError
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 COMMON = {  # figures of every world's episodes, with their keys in episodes.jsonl
     "return": "episode_return", "steps": "steps", "success": "success", "intrinsic_return": "intrinsic_return",
 }  # fmt: skip
-HIGHER_IS_BETTER = (
-    "return", "score", "max_depth", "gold", "experience_level", "progression", "scout", "success", "intrinsic_return",
-    "kills",
-)  # fmt: skip
 FAMILY = "family"  # a figure that numbers kinds of missions: its mean is meaningless
 END_NAMES = {  # for episodes without a cause
     "aborted": "time limit", "task_successful": "goal reached", "death": "death", "ended": "ended",
@@ -102,16 +98,6 @@ def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
 def keys_of(figures: Iterable[str]) -> dict[str, str]:
     """All figures of an episode, the world's after the return, with their keys in episodes.jsonl."""
     return {"return": COMMON["return"]} | {name: name for name in figures} | COMMON
-
-
-def better(figure: str, figures: Iterable[str]) -> str:
-    """Whether "higher" or "lower" is better; "" if that is not known, as for the figures of a user's own world.
-
-    `figures` are all measured ones: fewer steps are better where episodes can succeed.
-    """
-    if figure == "steps":
-        return "lower" if "success" in figures else ""
-    return "higher" if figure in HIGHER_IS_BETTER or figure.startswith("success_") else ""  # of a family of missions
 
 
 def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Interval]:

@@ -13,9 +13,9 @@ from motif_jax.devices.releases import PREFIX
 from motif_jax.envs.protocols import TASK, TITLES
 from motif_jax.envs.worlds import title
 from motif_jax.networks.kinds import is_own
+from motif_jax.pages.figures import in_order
 from motif_jax.pages.formats import exact
 from motif_jax.rewards.choice import LEARNT
-from motif_jax.stages.report.figures import in_order
 
 Facts = Mapping[str, Any]
 HUB = "reinforcement-learning"

@@ -15,7 +15,7 @@ from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.episodes.over_seeds import estimate
+from motif_jax.pages.over_seeds import estimate
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import LARGEST, load_replay

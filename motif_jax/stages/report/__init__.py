@@ -1,18 +1,20 @@
 """The report: one page about the goal, the learnt reward, the training of the agent, and its evaluation.
 
-`workdir/report/index.html` is self-contained; it links to the workdir's pages about the annotations and the reward. It
-is made from the artefacts of the other stages, in this workdir and in those to compare it with; parts of stages that
-have not run are left out. The stage is complete until one of these artefacts changes. The same artefacts give the same
-page, byte for byte.
+`workdir/report/index.html` is self-contained; it links to the workdir's pages about the annotations and the reward.
+Each stage has written its own sections when it ended (`run.StageRun.section`); the report arranges them, and adds what
+compares several runs. The stage is complete until a section changes. The same sections give the same page, byte for
+byte.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -20,37 +22,26 @@ import motif_jax
 from motif_jax.config.table import PATHS, Tables, Whole, check_values, table_of, value
 from motif_jax.console import print_line
 from motif_jax.files import read_json, write_json, write_whole
-from motif_jax.pages.blocks import asset, page
-from motif_jax.pages.formats import esc
+from motif_jax.pages.blocks import asset, folded, page, table
+from motif_jax.pages.formats import esc, machine_words
+from motif_jax.pages.player import WATCHED, Watched, choose, replay_blocks
+from motif_jax.pages.players import SUMMARIES
 from motif_jax.run import SECTIONS, Run
-from motif_jax.stages import EXPERIMENT, NAMES, Stage, without_lock
-from motif_jax.stages.evaluate.summary import SUMMARY
-from motif_jax.stages.report.audit import find_audit, of_audit
-from motif_jax.stages.report.data import of_annotations, of_pairs
-from motif_jax.stages.report.found import read_workdir
-from motif_jax.stages.report.head import first_screen, ran_on
-from motif_jax.stages.report.judge import find_judged, of_judge
-from motif_jax.stages.report.letters import find_letters, of_letters
-from motif_jax.stages.report.parts import Found
-from motif_jax.stages.report.players import of_evaluation
-from motif_jax.stages.report.policy import of_policy
-from motif_jax.stages.report.replays import choose, of_replays
-from motif_jax.stages.report.reward import of_reward
+from motif_jax.stages import EXPERIMENT, Stage, without_lock
+from motif_jax.stages.report.record import RunRecord, by_stage, read_record
 from motif_jax.stages.report.runs import by_name, of_runs
 from motif_jax.stages.report.seeds import write_page_over_seeds as write_page_over_seeds
-from motif_jax.stages.report.values import (
-    decoded,
-    find_recorded,
-    of_recorded,
-    of_sweep,
-    sentence,
-)
 from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"
-# Parts that stages write.
-LEARNING, PREFERENCES, WRITTEN = "Learning from transcripts", "Preferences", "The written reward"
-JUDGE = "The judge"
+MADE_OF = (f"{SECTIONS}/*.json", "policy/metrics.jsonl", SUMMARIES, f"evaluate/*/{WATCHED}.json")
+PARTS = {  # titles of sections in the order of the page, and the stages that are expected to write them
+    "Watch it play": "evaluate", "Runs side by side": "", "Decoding with values": "", "Token by token": "",
+    "Evaluation": "evaluate", "Training the agent": "train_policy", "The audit": "audit", "The judge": "",
+    "The written reward": "write_reward", "The reward": "train_reward", "Preferences": "annotate",
+    "Learning from transcripts": "train_values", "The transcripts": "collect", "The dataset": "collect",
+    "What it ran on": "",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,13 +54,6 @@ class Report:
 
 TABLES: Tables = {"report": table_of(Report)}
 READS: Tables = EXPERIMENT | TABLES
-MADE_OF = (
-    "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
-    "dataset/preference/*/merged.json", "annotations/*/*.json", "annotations/*.html", "annotations/*.json",
-    "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", f"evaluate/*/{SUMMARY}",
-    "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
-    "values/*.json*", "audit/audit.json", f"{SECTIONS}/*.json",
-)  # fmt: skip
 
 
 def other_runs(config: ConfigDict) -> list[Path]:
@@ -88,21 +72,18 @@ def check(config: ConfigDict) -> None:
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the page exists and is up to date."""
-    try:
-        record = read_json(workdir / "report" / "report.json")
-    except (OSError, ValueError):
-        return False
+    record = workdir / "report" / "report.json"
     page = workdir / "report" / "index.html"
-    return page.is_file() and record == about(config, workdir)
+    return record.is_file() and page.is_file() and read_json(record) == about(config, workdir)
 
 
 def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
-    """A checksum of the settings and artefacts that the page is made from, and the version of this program."""
-    paths = [workdir, *other_runs(config)]
+    """A checksum of the settings and files that the page is made from, and the version of this program."""
     stamps = []
-    for file in (file for path in paths for pattern in MADE_OF for file in sorted(path.glob(pattern))):
-        with contextlib.suppress(FileNotFoundError):  # another job may have removed it
-            stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
+    for path in (workdir, *other_runs(config)):
+        for file in (file for pattern in MADE_OF for file in sorted(path.glob(pattern))):
+            with contextlib.suppress(FileNotFoundError):  # another job may have removed it
+                stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
     facts = repr((config.report.to_dict(), stamps)).encode()
     return {"made_of": hashlib.sha256(facts).hexdigest(), "motif_jax": motif_jax.__version__}
 
@@ -111,56 +92,39 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Writes the page and its checksum to `workdir/report`."""
     home = workdir / "report"
     made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
-    found = read_workdir(workdir, home)
-    if found.is_empty and not find_recorded(workdir) and not Run(workdir).sections():
+    if not Run(workdir).heads():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
-    others = [read_workdir(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
+    others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
     for other in others:
-        if other.is_empty:
-            raise UserError(f"there is nothing in {str(other.path)!r} to compare with ({FLAG})")
-    text = compose(config, found, by_name([found, *others]), home)
+        if not Run(other).heads():
+            raise UserError(f"there is nothing in {str(other)!r} to compare with ({FLAG})")
+    text = compose(config, [read_record(path) for path in (workdir, *others)], home)
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
     write_json(home / "report.json", made_of)
     print_line(f"report: {home / 'index.html'}")
 
 
-def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
-    """The whole page as HTML; `found` is this workdir, which is also the first of `runs`."""
-    replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
-    audit = find_audit(found.path)
-    recorded, players, by_stages = find_recorded(found.path), decoded(found), written_by_stages(found.path)
-    labelled = {part.part for part in Run(found.path).sections() if part.title == PREFERENCES}
-    letters = find_letters(found.path, players)
-    in_words = bool(recorded) or config.collect.transcripts > 0  # then the stage collect does not make pairs
-    parts = (  # title, HTML, and the stage whose artefacts are shown; "" for optional parts
-        ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
-        ("Runs side by side", of_runs(runs, home) if len(runs) > 1 else [], ""),
-        ("Decoding with values", of_sweep(found) if players else [], ""),
-        ("Token by token", of_letters(letters) if letters else [], ""),
-        ("Evaluation", of_evaluation(found), "evaluate"),
-        ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
-        ("The audit", of_audit(audit) if audit else [], "audit"),
-        (JUDGE, [*by_stages.get(JUDGE, []), *(of_judge(found, judged) if judged else [])], ""),
-        (WRITTEN, by_stages.get(WRITTEN, []), "write_reward"),
-        ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
-        (
-            PREFERENCES,
-            [
-                *by_stages.get(PREFERENCES, []),
-                *of_annotations(one for one in found.annotations if one.name not in labelled),
-            ],
-            "annotate",
-        ),
-        (LEARNING, by_stages.get(LEARNING, []), "train_values"),
-        ("The transcripts", of_recorded(recorded) if recorded else [], "collect" if in_words else ""),
-        ("The dataset", of_pairs(found.pairs) if found.pairs else [], "" if in_words else "collect"),
-        ("What it ran on", ran_on(found), ""),
-    )
-    shown = {title: part for title, part, _ in parts if part}
-    due = [(title, stage) for title, part, stage in reversed(parts) if stage in config.stages and not part]
-    missing = [f"{title} (--stage={stage})" for title, stage in due]
+def compose(config: ConfigDict, runs: list[RunRecord], home: Path) -> str:
+    """The whole page as HTML; the first of `runs` is this workdir."""
+    found = runs[0]
+    watched = Run(found.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
+    played = [(one.path == ".", watched[one.name]) for one in found.players if one.name in watched]
+    replays = choose(played, config.report.replays)
+    written = {"Watch it play": replay_blocks(replays) if replays else [], "What it ran on": ran_on(found)}
+    if len(runs) > 1:
+        written["Runs side by side"] = of_runs(by_name(runs), home)
+    for one in sorted(Run(found.path).sections(), key=lambda one: by_stage(one.stage)):
+        written.setdefault(one.title, []).extend(one.blocks)
+    shown = {title: written[title] for title in dict.fromkeys([*PARTS, *written]) if written.get(title)}
+    in_words = "The transcripts" in written or config.collect.transcripts > 0  # then collect does not make pairs
+    optional = "The dataset" if in_words else "The transcripts"
+    missing = [
+        f"{title} (--stage={stage})"
+        for title, stage in reversed(PARTS.items())
+        if stage in config.stages and title not in (*shown, optional)
+    ]
     links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
-    body = [*first_screen(found, sentence(found, recorded)), f'<nav class="pages" aria-label="parts">{links}</nav>']
+    body = [*first_screen(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
     for title, part in shown.items():
         body += [f'<section><h2 id="{anchor(title)}">{esc(title)}</h2>', *part, "</section>"]
     body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
@@ -169,12 +133,36 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
 
 
-def written_by_stages(workdir: Path) -> dict[str, list[str]]:
-    """The parts that the stages wrote, by title; stages that share one stand in the order in which they run."""
-    found: dict[str, list[str]] = {}
-    for part in sorted(Run(workdir).sections(), key=lambda part: NAMES.index(part.stage)):
-        found.setdefault(part.title, []).extend(part.blocks)
-    return found
+def first_screen(found: RunRecord) -> list[str]:
+    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play."""
+    head = found.head
+    title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
+    sentences = " ".join(filter(None, (head.asked, head.trained, head.played)))
+    named = ("motif_jax", head.task and f"task {head.task}", found.name, head.made)
+    return [
+        f'<header class="hero{" wide" if head.beside else ""}"><div>'
+        f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p>'
+        f'<h1>{title.strip()}</h1><p class="lead">{sentences}</p></div>{head.beside or ""}</header>'
+    ]
+
+
+def ran_on(found: RunRecord) -> list[str]:
+    """The part on the machine, as HTML: machine, versions, dates, and the whole config."""
+    machine, config = found.head.machine or {}, found.head.config or {}
+    rows: list[tuple[str, Any]] = [("processor", machine_words(machine))]
+    if machine.get("memory_gib"):
+        rows.append(("memory", f"{machine['memory_gib']} GiB"))
+    if machine.get("system"):
+        rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
+    rows += [("commit", esc(machine.get("commit", ""))), ("versions", found.versions)]
+    rows += [
+        (f"{what} made", esc(found.made[stage]))
+        for what, stage in (("dataset", "collect"), ("reward", "train_reward"), ("policy", "train_policy"))
+        if stage in found.made
+    ]
+    rows += [("seed", esc(config["seed"]))] if "seed" in config else []
+    body = [table(("", ""), [[esc(name), value] for name, value in rows if value], kind="fits")]
+    return [*body, folded("the whole config", json.dumps(config, indent=2, sort_keys=True))] if config else body
 
 
 def anchor(title: str) -> str:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from motif_jax.pages.blocks import table
 from motif_jax.pages.charts import COLOURS, curves
-from motif_jax.pages.formats import amount, esc
-from motif_jax.stages.report.figures import curves_of
-from motif_jax.stages.report.found import link
-from motif_jax.stages.report.head import annotator, duration, task_of
-from motif_jax.stages.report.judge import find_judged
-from motif_jax.stages.report.parts import Facts, Found
-from motif_jax.stages.report.players import behaviours, figures_table
-from motif_jax.stages.report.policy import curve
-from motif_jax.stages.report.reward import liked
-from motif_jax.stages.train_reward.page import percent, preferences, verdict
+from motif_jax.pages.figures import curve, curves_of
+from motif_jax.pages.formats import amount, duration, esc
+from motif_jax.pages.players import behaviours, figures_table
+from motif_jax.stages.report.record import RunRecord
 
-SHOWN = 6  # captions of each reward
 ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # not compared: curves that do not show behaviour
 
 
-def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
+def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
     """The part that compares several runs, as HTML.
 
     Args:
@@ -35,9 +29,9 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
         listed = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
         body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
-    metrics = (metric for found in runs.values() if found.training for row in found.training.rows for metric in row)
+    metrics = (metric for found in runs.values() for row in found.rows for metric in row)
     for name, title, note, _ in curves_of(metrics):
-        lines = {run: curve(found.training, name) for run, found in runs.items() if found.training}
+        lines = {run: curve(found.rows, name) for run, found in runs.items()}
         lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
         if name in ALONE or not lines:
             continue
@@ -57,58 +51,54 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
             *behaviours(named),
         ]
     likes = [
-        f"<div><h3>{esc(run)} likes most</h3>{liked(found.learnt.captions['most'][:SHOWN])}</div>"
+        f"<div><h3>{esc(run)} likes most</h3>{found.head.likes}</div>"
         for run, found in runs.items()
-        if found.learnt and found.learnt.captions
+        if found.head.likes
     ]
     return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
 
 
-def _origins(runs: Mapping[str, Found], home: Path) -> str:
+def _origins(runs: Mapping[str, RunRecord], home: Path) -> str:
     """A table of the runs: task, goal, annotator, accuracy, length of training."""
     rows = []
     for run, found in runs.items():
-        page = link(found.path / "report" / "index.html", home) if found.path.resolve() != home.resolve().parent else ""
-        last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
-        training, judged = found.training, find_judged(found.path)
+        page, head = link(found.path, home), found.head
         rows.append([
             f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>",
             _task(found),
-            esc(judged.schedule if judged else found.goal or "–"),
-            (esc(", ".join(judged.by)) if judged else annotator(found)) or "–",
-            _accuracy(last),
-            amount(training.steps) if training else "–",
-            duration(training.seconds) if training else "–",
+            esc(head.goal or "–"),
+            head.judge or "–",
+            head.agreement or "–",
+            amount(head.steps) if head.steps is not None else "–",
+            duration(head.seconds) if head.seconds is not None else "–",
         ])  # fmt: skip
     return table(
         ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for"), rows, (4, 5, 6)
     )
 
 
-def _accuracy(last: Facts) -> str:
-    """The accuracy of a reward with its verdict, as HTML; a dash without a reward."""
-    worth = (
-        f"<br><small class=soft>of {esc(preferences(last))}: {esc(verdict(last))}</small>" if last.get("sided") else ""
-    )
-    return percent(last.get("accuracy")) + worth
+def link(workdir: Path, home: Path) -> str:
+    """The path of a workdir's report relative to another report's directory `home`; "" without one."""
+    page, home = (workdir / "report/index.html").resolve(), home.resolve()
+    return Path(os.path.relpath(page, home)).as_posix() if page.is_file() and page.parent != home else ""
 
 
-def _task(found: Found) -> str:
+def _task(found: RunRecord) -> str:
     """The task of a run and its limit of steps, as HTML."""
     most = games(found).get("env.max_episode_steps")
-    return esc(task_of(found) or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
+    return esc(found.head.task or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
 
 
-def games(found: Found) -> dict[str, str]:
+def games(found: RunRecord) -> dict[str, str]:
     """The settings of the games, and the seed, if they are known."""
-    config = found.training.config if found.training else {}
+    config = found.head.config or {}
     known = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
-    if task := task_of(found):
-        known["env.task"] = task
+    if found.head.task:
+        known["env.task"] = found.head.task
     return known | ({"seed": str(config["seed"])} if "seed" in config else {})
 
 
-def differences(found: Sequence[Found]) -> dict[str, list[str]]:
+def differences(found: Sequence[RunRecord]) -> dict[str, list[str]]:
     """Settings of the games, and seeds, that differ between runs, with their values."""
     settings = [games(one) for one in found]
     names = dict.fromkeys(name for known in settings for name in known)
@@ -116,9 +106,9 @@ def differences(found: Sequence[Found]) -> dict[str, list[str]]:
     return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
 
 
-def by_name(found: Sequence[Found]) -> dict[str, Found]:
+def by_name(found: Sequence[RunRecord]) -> dict[str, RunRecord]:
     """Runs by the names of their directories, with as many parents as make the names unique."""
-    names: dict[str, Found] = {}
+    names: dict[str, RunRecord] = {}
     for one in found:
         parts = one.path.resolve().parts
         same = [other.path.resolve().parts for other in found if other is not one]

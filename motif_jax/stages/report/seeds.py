@@ -15,18 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.console import print_line
-from motif_jax.envs.protocols import TITLES, is_variation
-from motif_jax.episodes.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
-from motif_jax.pages.formats import Interval, amount, esc, exact
+from motif_jax.pages.figures import better, curve, curves_of, in_order, words
+from motif_jax.pages.formats import Interval, amount, duration, esc, exact, machine_words
+from motif_jax.pages.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
 from motif_jax.pages.spreadsheet import Sheet
-from motif_jax.stages.evaluate.summary import better
-from motif_jax.stages.report.figures import curves_of, in_order, words
-from motif_jax.stages.report.found import link
-from motif_jax.stages.report.head import duration, machine_line, versions_line
-from motif_jax.stages.report.policy import curve
+from motif_jax.stages.report.runs import link
 from motif_jax.stages.report.variants import CHANCE, Variant, by_rules, columns, gather, without_constant
 from motif_jax.structs import UserError
 from motif_jax.system.runs import PlannedRun
@@ -43,17 +39,17 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
       arguments: of the command that ran them.
     """
     home = workdir / "report"
-    variants = gather(runs, workdir, home)
+    variants = gather(runs, workdir)
     if not any(variant.runs for variant in variants):
         raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
     text = page(
         f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *body(variants, workdir, home, arguments), "</main>"]
     )
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
-    for rules, players in by_rules(variants).items():
+    for players in by_rules(variants).values():
         for name, scores in columns(players).items():
             means = (f"{figure} {spell(estimate([values]))}" for figure, values in scores.items())
-            print_line(f"{name}{of_rules(rules)}: {'; '.join(means)}")
+            print_line(f"{name}{of_rules(players)}: {'; '.join(means)}")
     return home / "index.html"
 
 
@@ -66,38 +62,37 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
         '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
         "shade its 95 % interval over seeds (stratified bootstrap).</p>",
     ]
-    for rules, players in by_rules(variants).items():
+    for players in by_rules(variants).values():
         for variant in players:
             if variant.missing:
-                named = (f" of {variant.name}" if variant.name else "") + of_rules(rules)
+                named = (f" of {variant.name}" if variant.name else "") + of_rules(players)
                 left_out = ", ".join(map(str, variant.missing))
                 lines.append(
                     f'<p class="absent">Not evaluated yet{esc(named)}: seed {left_out}. They are left out.</p>'
                 )
     if seeds < FEW:
         lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
-    for rules, players in by_rules(variants).items():
+    for players in by_rules(variants).values():
         found, constant = without_constant(columns(players))
         if found or constant:
             lines += [
-                f"<section><h2>Figures over seeds{esc(of_rules(rules))}</h2>",
+                f"<section><h2>Figures over seeds{esc(of_rules(players))}</h2>",
                 figures_table(found) if found else "",
                 alike(constant),
                 "</section>",
             ]
         if len(found) > 1:
-            lines += [f"<section><h2>Is it better{esc(of_rules(rules))}?</h2>", comparison(found), "</section>"]
+            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", comparison(found), "</section>"]
     if charts := training(variants):
         lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
     lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
     return [*lines, "<section><h2>How it was made</h2>", made_by(variants, arguments), "</section>"]
 
 
-def of_rules(rules: str) -> str:
+def of_rules(players: Sequence[Variant]) -> str:
     """The end of a title: by which rules, or in which variation, the players were evaluated."""
-    if not rules:
-        return ""
-    return f", with {rules}" if is_variation(rules) else f", by the rules of {TITLES.get(rules, rules)}"
+    rules = next((one.rules for variant in players for run in variant.runs.values() for one in run.players), "")
+    return f", {rules}" if rules else ""
 
 
 def alike(constant: Mapping[str, float]) -> str:
@@ -109,18 +104,16 @@ def alike(constant: Mapping[str, float]) -> str:
 def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
     """A table of task, config, commit, machine and command, as HTML."""
     runs = [one for variant in variants for one in variant.runs.values()]
-    tasks = [
-        (one.evaluated.task if one.evaluated else "") or (one.training.task if one.training else "") for one in runs
-    ]
+    tasks = [one.evaluated.task if one.evaluated else one.head.task or "" for one in runs]
     command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
     configs = [text for before, text in itertools.pairwise(arguments) if before in ("--config", "-config")]
     configs += [text.partition("=")[2] for text in arguments if re.match("--?config=", text)]
     rows = [
         ("task", [esc(task) for task in tasks]),
         ("config", [esc(text) for text in configs]),
-        ("commit", [esc(one.machine.get("commit", "")) for one in runs]),
-        ("versions", [versions_line(one) for one in runs]),
-        ("machine", [machine_line(one) for one in runs]),
+        ("commit", [esc((one.head.machine or {}).get("commit", "")) for one in runs]),
+        ("versions", [one.versions for one in runs]),
+        ("machine", [machine_words(one.head.machine or {}) for one in runs]),
         ("command", [quoted(command)] if command else []),
     ]
     known = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
@@ -186,12 +179,12 @@ def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
 def training(variants: Sequence[Variant]) -> list[str]:
     """Curves of training: the mean over the seeds of each variant, with its interval."""
     charts = []
-    trainings = [one.training for variant in variants for one in variant.runs.values() if one.training]
-    for name, title, note, _ in curves_of(metric for one in trainings for row in one.rows for metric in row):
+    runs = [one for variant in variants for one in variant.runs.values()]
+    for name, title, note, _ in curves_of(metric for one in runs for row in one.rows for metric in row):
         lines: dict[str, list[tuple[float, float]]] = {}
         bands: dict[str, Band] = {}
         for variant in variants:
-            points = [curve(one.training, name) for one in variant.runs.values() if one.training]
+            points = [curve(one.rows, name) for one in variant.runs.values()]
             over = band([tuple(np.array(axis) for axis in zip(*line, strict=True)) for line in points if line])  # type: ignore[misc]
             if over is not None:
                 label = variant.name or "mean over seeds"
@@ -214,17 +207,19 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     )
     for variant in variants:
         for seed, one in sorted(variant.runs.items()):
-            target, title = link(one.path / "report" / "index.html", home), f"{variant.name} seed {seed}".strip()
-            training, evaluated = one.training, one.evaluated
+            target, title = link(one.path, home), f"{variant.name} seed {seed}".strip()
+            done, evaluated = one.head, one.evaluated
             rows.append([
                 f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title),
-                amount(training.steps) if training else "–", duration(training.seconds) if training else "–",
+                amount(done.steps) if done.steps is not None else "–",
+                duration(done.seconds) if done.seconds is not None else "–",
                 f"{evaluated.episodes:,}" if evaluated else "–",
             ])  # fmt: skip
             own = evaluated.figures if evaluated else {}
             means = [interval.mean if (interval := own.get(figure)) else None for figure in figures]
-            done = (training.steps, training.seconds) if training else (None, None)
-            sheet.append((variant.name, seed, *done, evaluated.episodes if evaluated else None, *means))
+            sheet.append(
+                (variant.name, seed, done.steps, done.seconds, evaluated.episodes if evaluated else None, *means)
+            )
     head = ("variant", "seed", "steps", "seconds", "episodes", *(words(figure)[0] for figure in figures))
     names = ("run", "steps", "trained for", "episodes evaluated")
     return table(names, rows, (1, 2, 3), kind="fits", sheet=Sheet(head, sheet))

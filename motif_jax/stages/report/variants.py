@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.stages.report.found import read_workdir
-from motif_jax.stages.report.parts import EvaluatedPlayer, Found
+from motif_jax.pages.players import Player
+from motif_jax.stages.report.record import RunRecord, read_record
 from motif_jax.system.runs import PlannedRun
 
 CHANCE = "random play"
@@ -19,17 +19,17 @@ class Variant(NamedTuple):
     """Runs with the same values and different seeds."""
 
     name: str
-    runs: dict[int, Found]  # runs with results, by seed
+    runs: dict[int, RunRecord]  # runs with results, by seed
     missing: list[int]  # seeds whose policy was not evaluated, by these rules or by any
 
 
-def gather(runs: Sequence[PlannedRun], workdir: Path, home: Path) -> list[Variant]:
+def gather(runs: Sequence[PlannedRun], workdir: Path) -> list[Variant]:
     """Reads the results of all runs and groups them by variant."""
     found: dict[str, Variant] = {}
     for run in runs:
         variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
-        one = read_workdir(workdir / run.folder, home)
-        if not one.is_empty:
+        one = read_record(workdir / run.folder)
+        if one.rows or one.evaluated or one.head.asked:
             variant.runs[run.seed] = one
         if one.evaluated is None:
             variant.missing.append(run.seed)
@@ -72,17 +72,17 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
     """
     runs = list(variant.runs.values())
     own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
-    found: dict[str, list[EvaluatedPlayer | None]] = {}
-    for decoding in sorted(own, key=lambda one: (one.kind != "sample", one)):
+    found: dict[str, list[Player | None]] = {}
+    for decoding in sorted(own, key=lambda one: (one.words != "sample", one.words, one.beta)):
         players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
-        found[f"beta {decoding.beta:g}, {decoding.kind}"] = players
+        found[f"beta {decoding.beta:g}, {decoding.words}"] = players
     scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
     found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
     before = f"{variant.name}: " if variant.name else ""
     return {f"{before}{name}": scores_of(players) for name, players in found.items() if None not in players}
 
 
-def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray]:
+def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
     """The figures that all of these players have, a value per player. [S] each"""
     known = [player.figures for player in players if player]
     return {

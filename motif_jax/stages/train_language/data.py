@@ -27,6 +27,7 @@ from motif_jax.envs.worlds import check_world, essential
 from motif_jax.language.config import locate_model
 from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.stages import Experiment
+from motif_jax.stages.collect.page import report_transcripts
 from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.tokens import (
     FILE,
@@ -137,6 +138,7 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
                 raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
             return found
         found = import_episodes(episodes, path, provenance)
+        report_transcripts(workdir)
         print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
         return found
     found = Transcripts(path)

@@ -29,6 +29,7 @@ from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.groups import make_grouped
+from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
@@ -165,6 +166,7 @@ def learn(
             due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if keeper and due and not broken:
                 keeper.save(state, done)
+                report_training(workdir)
                 saved, saved_steps = time.monotonic(), done["env_steps"]
         if pending and not broken:
             broken = check_metrics(pending, record, folder, source)
@@ -195,14 +197,16 @@ def learn(
 
 
 def write_summary(folder: Path, done: dict[str, Any], rate: float | None, record: Record, restarts: int) -> None:
-    """Writes and prints the summary; `rate`: steps per second."""
-    write_json(folder / "summary.json", done | {
+    """Writes and prints the summary, and the report's part before it; `rate`: steps per second."""
+    summary = done | {
         "checkpoint": done["env_steps"],
         "steps_per_s": rate,
         "recent_episodes": summarise_recent(list(record.recent), record.figures),
         "worker_restarts": restarts,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
-    })  # fmt: skip
+    }
+    report_training(folder.parent, summary)
+    write_json(folder / "summary.json", summary)
     print_line(
         f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
         + (f"{rate:,.0f} steps/s; " if rate else "")

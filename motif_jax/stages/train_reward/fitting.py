@@ -22,6 +22,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.envs.worlds import title
 from motif_jax.files import checkpoint_steps, make_anew, to_plain, write_config, write_json, write_lines
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
@@ -30,8 +31,16 @@ from motif_jax.rewards.model import make_reward_model, make_value, value_caption
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
+from motif_jax.run import Run
 from motif_jax.stages.train_reward.inputs import label_checksums
-from motif_jax.stages.train_reward.page import faithfulness, percent, preferences, verdict, write_page
+from motif_jax.stages.train_reward.page import (
+    faithfulness,
+    percent,
+    preferences,
+    report_reward,
+    verdict,
+    write_page,
+)
 from motif_jax.stages.train_reward.setup import (
     about_anchor,
     about_labels,
@@ -161,8 +170,9 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         summary["worth"] = compare_with_worth(values, worth, counts, held_out, neutral)
     statistics = RewardStatistics(**facts["statistics"])
     last, chosen = history[-1], split.validation
-    page = write_page(folder, summary, statistics, values, data.table.messages, counts,
-                      rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip
+    stage = Run(workdir).stage("train_reward", folder.name)
+    page = write_page(stage, summary, statistics, values, data.table.messages, counts, rewards[chosen].mean(-1),
+                      data.target[chosen], data.dataset, title(config.env))  # fmt: skip
     write_json(folder / "statistics.json", summary)
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
@@ -197,5 +207,6 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
     checkpoints.close()
+    report_reward(Run(folder.parent).stage("train_reward", folder.name), facts, None, None, "")
     write_json(folder / "statistics.json", facts | {"best_epoch": epoch})
     print_line(f"train_reward: imported {str(file)!r} with its mean, variance and quantiles")

@@ -22,7 +22,7 @@ from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
-from motif_jax.run import Run
+from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
@@ -43,6 +43,7 @@ from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
 TITLE = "The written reward"  # of the report's part
+HEAD = Head(subject="A reward,", aim="written as a program")  # on its first screen
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
 LIKED = 8  # captions of preferred episodes that the writer is told
@@ -80,6 +81,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
+        stage.head(HEAD)
         write_best(stage.path / BEST, goal, section.writer, best.program.text, told, len(telling.judged))
     print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
     for finding in best.findings:

@@ -1,11 +1,15 @@
-"""Titles and order of the figures of episodes on the page.
+"""Titles and order of the figures of episodes, which of their sides is better, and the curves of training.
 
 A figure that WORDS does not contain is shown under the name that its world gives it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from motif_jax.pages.charts import Point
+from motif_jax.pages.formats import number
 
 WORDS = {  # of the evaluation's figures: title and note
     "return": ("the game's return", ""), "score": ("score", "at the end"),
@@ -31,6 +35,10 @@ CURVES: tuple[
     ("train/entropy", "Entropy", "of the policy", ""),
     ("steps_per_s", "Speed", "steps/s", ""),
 )
+HIGHER_IS_BETTER = (
+    "return", "score", "max_depth", "gold", "experience_level", "progression", "scout", "success", "intrinsic_return",
+    "kills",
+)  # fmt: skip
 UNSHOWN = (  # without a curve
     "count", "all", "share_death", "share_ended", "share_aborted", "ascended", "turns", "depth", "scout", "family",
     "bot_steps",
@@ -48,6 +56,16 @@ def in_order(figures: Iterable[str]) -> list[str]:
     return sorted(dict.fromkeys(figures), key=lambda figure: known.index(figure) if figure in WORDS else 0.5)
 
 
+def better(figure: str, figures: Iterable[str]) -> str:
+    """Whether "higher" or "lower" is better; "" if that is not known, as for the figures of a user's own world.
+
+    `figures` are all measured ones: fewer steps are better where episodes can succeed.
+    """
+    if figure == "steps":
+        return "lower" if "success" in figures else ""
+    return "higher" if figure in HIGHER_IS_BETTER or figure.startswith("success_") else ""  # of a family of missions
+
+
 def compared(figures: Iterable[str]) -> list[str]:
     """The figures for the comparison with random play on the first screen, the most informative first."""
     names = list(figures)
@@ -62,3 +80,8 @@ def curves_of(metrics: Iterable[str]) -> list[Curve]:
     names = sorted(name for name in set(metrics) - shown if name.startswith("episode/"))
     own = [(name, name.removeprefix("episode/")) for name in names]
     return [*CURVES[:2], *((name, words(figure)[0].capitalize(), "", figure) for name, figure in own), *CURVES[2:]]
+
+
+def curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
+    """The points (steps, value) of a metric of training, from the rows that have it."""
+    return [(row["env_steps"], number(row[name])) for row in rows if row.get(name) is not None]

@@ -1,0 +1,210 @@
+"""Evaluated players on a page: their records, and tables and charts of several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from motif_jax.pages.blocks import table
+from motif_jax.pages.charts import COLOURS, bars, reach, track
+from motif_jax.pages.figures import in_order, words
+from motif_jax.pages.formats import Interval, esc, exact
+from motif_jax.pages.spreadsheet import of_intervals
+
+SUMMARIES = "evaluate/*/summary.json"  # of a workdir; one per player, each a `Player`
+SELDOM = 0.05  # times per episode; rarer behaviours are left out
+NOTHING = Interval(0.0, 0.0, 0.0)
+
+
+class HowDecoded(NamedTuple):
+    """How a policy that writes is decoded."""
+
+    kind: str
+    beta: float
+    rerank_values: float = 0.0
+    include_logits: bool = True
+
+    @property
+    def words(self) -> str:
+        """The kind, with a remark if the policy's logits are left out."""
+        return self.kind + ("" if self.include_logits else ", without logits")
+
+    @property
+    def by_values(self) -> bool:
+        """Whether values influence the texts, by beta or by ranks of candidates."""
+        return bool(self.beta or (self.kind == "rerank" and self.rerank_values))
+
+
+class Player(NamedTuple):
+    """An evaluated player and its results, as its summary has them."""
+
+    path: str  # "." for the workdir's policy, "" for scripted players
+    step: int
+    greedy: bool
+    episodes: int
+    task: str
+    figures: dict[str, Interval | None]
+    reward: str | None = None  # checksum of the learnt reward that valued its episodes
+    did: Mapping[str, Interval] = {}  # per episode
+    ends: Mapping[str, int] = {}
+    returns: Mapping[str, Interval] = {}  # of the reward sources beside the learnt reward, by name
+    terms: Mapping[str, Mapping[str, Interval]] = {}  # returns of the terms of reward programs, by source and text
+    sources: Mapping[str, Any] = {}  # facts about these sources; equal facts mean equal rewards
+    aims: tuple[str, ...] = ()  # behaviours that the game's goals ask for
+    protocol: str = ""  # the rules of its games; "": those of the workdir
+    rules: str = ""  # the same in words: by the rules of BALROG's BabyAI
+    decoding: HowDecoded | None = None  # of a policy that writes
+    recipe: str = ""  # the algorithm that learnt its values
+    repeatable: bool = True  # whether its games can be repeated exactly
+    option: str = ""  # the option that plays alone, of a policy with options
+    name: str = ""  # of its directory
+
+    @property
+    def kind(self) -> str:
+        """How it is decoded."""
+        return self.decoding.words if self.decoding else ""
+
+    @property
+    def beta(self) -> float:
+        """The factor of Q - V in its decoding."""
+        return self.decoding.beta if self.decoding else 0.0
+
+    @property
+    def by_values(self) -> bool:
+        """Whether values influence its texts."""
+        return bool(self.decoding and self.decoding.by_values)
+
+    @property
+    def mean_return(self) -> float:
+        """The mean return; minus infinity if it is not known."""
+        interval = self.figures.get("return")
+        return interval.mean if interval else float("-inf")
+
+
+Players = dict[str, list[Player]]  # by the rules of their games; first "", those of the workdir
+
+
+def arranged(found: Mapping[str, Player]) -> Players:
+    """Players by the rules of their games: first the workdir's policy, its best decoding first; last random play.
+
+    `found`: by the names of their directories.
+    """
+    players = sorted((_bounded(player._replace(name=name)) for name, player in found.items()), key=_place)
+    rules = dict.fromkeys(["", *(player.protocol for player in players)])
+    return {one: [player for player in players if player.protocol == one] for one in rules}
+
+
+def _place(one: Player) -> tuple[Any, ...]:
+    scripted = one.path == ""
+    best = -one.mean_return if one.decoding and one.figures.get("return") else 0.0
+    is_random = scripted and one.name.startswith("random")
+    return one.path != ".", is_random, scripted, -one.step, best, bool(one.option), one.greedy
+
+
+def _bounded(player: Player) -> Player:
+    """The player with means that a chart can show: own games may give any."""
+
+    def shown(values: Mapping[str, Interval | None]) -> dict[str, Any]:
+        return {name: one and one.bounded for name, one in values.items()}
+
+    return player._replace(figures=shown(player.figures), did=shown(player.did), returns=shown(player.returns),
+                           terms={name: shown(terms) for name, terms in player.terms.items()})  # fmt: skip
+
+
+def own_of(players: Sequence[Player]) -> Player | None:
+    """The workdir's policy, at its latest evaluated checkpoint."""
+    return players[0] if players and players[0].path == "." else None
+
+
+def chance_of(players: Sequence[Player]) -> Player | None:
+    """Random play."""
+    return next((player for player in players if player.name.removesuffix(f"-{player.protocol}") == "random"), None)
+
+
+def label(player: Player) -> str:
+    """The name of a player in the report."""
+    if player.decoding:
+        name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
+        return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
+    if player.path == ".":
+        how = f", {player.option}{'' if '=' in player.option else ' alone'}" if player.option else ""
+        return f"the agent{how}{', greedy' if player.greedy else ''}, step {player.step:,}"
+    name = player.name.removesuffix(f"-{player.protocol}")
+    return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)
+
+
+def figures_table(named: Sequence[tuple[str, Player]]) -> str:
+    """A row per figure, a column per player."""
+    rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
+    sheet: list[tuple[str, Sequence[Interval | None]]] = [
+        ("episodes", [Interval(player.episodes) for _, player in named])
+    ]
+
+    def row(figure: str, intervals: Sequence[Interval | None]) -> tuple[str, Sequence[Interval | None]]:
+        counts = [player.episodes for _, player in named]
+        return figure, [one and one._replace(n=one.n or count) for one, count in zip(intervals, counts, strict=True)]
+
+    rewards = {player.reward for _, player in named}
+    for figure in in_order(figure for _, player in named for figure in player.figures):
+        name, note = words(figure)
+        intervals = [player.figures.get(figure) for _, player in named]
+        if not any(interval and interval.mean for interval in intervals):
+            continue
+        alike = figure != "intrinsic_return" or len(rewards) == 1
+        rows.append(figure_row(name, note, intervals, alike))
+        sheet.append(row(name, intervals))
+    for source in {source: None for _, player in named for source in player.returns}:
+        intervals = [player.returns.get(source) for _, player in named]
+        alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
+        rows.append(figure_row(f"{source} return", "from this reward source", intervals, alike))
+        sheet.append(row(f"{source} return", intervals))
+    names = [name for name, _ in named]
+    return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
+
+
+def figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:
+    """A figure of several players as cells; with a scale if the values are comparable (`alike`)."""
+    low, high = reach(intervals)
+    cells = []
+    for place, interval in enumerate(intervals):
+        if interval is None:
+            cells.append('<span class="soft">–</span>')
+            continue
+        colour = COLOURS[place % len(COLOURS)]
+        median = "" if interval.median is None else f" median {exact(interval.median)}"
+        cells.append(
+            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{median}</span>'
+            f"{track(interval, low, high, colour) if alike else ''}"
+        )
+    what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
+    return [f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells]
+
+
+def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
+    """Behaviours per episode: those that goals ask for first, then those that differ most between players."""
+    named = [(name, player) for name, player in named if player.did]
+    if not named:
+        return []
+    trained = [at for at, (_, player) in enumerate(named) if player.path]
+    # Several agents are compared with each other, a single one with the players beside it.
+    told_apart = trained if len(trained) > 1 else range(len(named))
+    names = {behaviour for _, player in named for behaviour in player.did}
+
+    aims = {behaviour for _, player in named for behaviour in player.aims}
+    done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}
+
+    def apart(behaviour: str) -> float:
+        lows, highs = zip(*(done[behaviour][at].band for at in told_apart), strict=True)
+        return (max(lows) - min(highs)) / max(*highs, 1e-9)
+
+    often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
+    if len(named) > 1:
+        often.sort(key=lambda behaviour: (behaviour not in aims, -apart(behaviour), behaviour))
+    else:
+        often.sort(key=lambda behaviour: (behaviour not in aims, -done[behaviour][0].mean, behaviour))
+    first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")
+    return [
+        "<h3>What they did</h3>",
+        f'<p class="soft">Behaviours per episode, counted from messages{first}. Each row has its own scale.</p>',
+        bars([(behaviour, "", done[behaviour]) for behaviour in often], [name for name, _ in named]),
+    ]

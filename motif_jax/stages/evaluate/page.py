@@ -1,0 +1,346 @@
+"""The evaluation's parts of the report: figures of all players, ends of episodes, behaviours, and decodings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from motif_jax.envs.protocols import TITLES, is_variation
+from motif_jax.files import read_json
+from motif_jax.pages.blocks import share_bar, table
+from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
+from motif_jax.pages.figures import compared, words
+from motif_jax.pages.formats import Interval, esc, exact
+from motif_jax.pages.players import (
+    SUMMARIES,
+    Player,
+    Players,
+    arranged,
+    behaviours,
+    chance_of,
+    figure_row,
+    figures_table,
+    label,
+    own_of,
+)  # fmt: skip
+from motif_jax.pages.spreadsheet import of_intervals
+from motif_jax.run import Head, Run, from_plain
+from motif_jax.stages.train_policy.page import report_training
+
+SHOWN = 5  # figures on the first screen
+CAUSES_SHOWN = 6  # causes with a name; the others are added up
+REFERENCES = ("candidate", "optimal", "asker", "checker", "kind", "rude", "random")  # scripted players, as lines
+DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of their lines; cloning has the colour of its decoding
+GAMES = 2  # of each player
+MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # in an answer that colours letters, as in Wordle
+SAID = re.compile("<[gyb]>")
+COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the end mark side by side
+
+
+def rules_in_words(protocol: str) -> str:
+    """The rules of other games than the workdir's, for titles; "" for its own."""
+    if not protocol:
+        return ""
+    return f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
+
+
+def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> None:
+    """Writes the parts of the report, and training's again, whose curves have the lines of random play.
+
+    `summary`: of the player `name`, which is written afterwards.
+    """
+    as_read = json.loads(json.dumps(summary, sort_keys=True))  # equal figures stand in the same order each time
+    players = arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
+    own, decoded = players[""], [player for player in players[""] if player.decoding and player.path == "."]
+    letters = _letters(workdir, decoded)
+    stage = Run(workdir).stage("evaluate", "evaluate")
+    stage.section("Evaluation", *_evaluation(players))
+    if decoded:
+        stage.section("Decoding with values", *_sweep(own, decoded))
+    if letters:
+        stage.section("Token by token", *letters)
+    if decoded:
+        task = esc(decoded[0].task)
+        head = Head(title=f"A language model that learnt from recorded games of {task}", played=_decoded(decoded))
+    else:
+        head = Head(beside=_beside_chance(own), played=" ".join(_played(own)))
+    stage.head(replace(head, task=own[0].task if own else None))
+    report_training(workdir, None, own)
+
+
+# ---- the first screen
+
+
+def _beside_chance(players: Sequence[Player]) -> str:
+    """A chart of the figures in which the agent and random play differ; "" if one of them was not evaluated."""
+    own, chance = own_of(players), chance_of(players)
+    if not (own and chance):
+        return ""
+    rows = []
+    for figure in compared(own.figures):
+        mine, theirs = own.figures[figure], chance.figures.get(figure)
+        comparable = figure != "intrinsic_return" or own.reward == chance.reward
+        if mine and theirs and comparable and mine != theirs:
+            rows.append((*words(figure), (mine, theirs)))
+    return f'<div class="card">{bars(rows[:SHOWN], (label(own), "random play"))}</div>' if rows else ""
+
+
+def _played(players: Sequence[Player]) -> list[str]:
+    """Sentences on the evaluation: success if a goal was ever reached, else score or return; with random play's."""
+    own, chance = own_of(players), chance_of(players)
+    if not own:
+        return []
+    both = [player.figures.get("success") for player in (own, chance) if player]
+    reached = any(success and success.mean for success in both)
+    figure, does = ("score", "scores") if own.figures.get("score") else ("return", "gets a return of")
+    if reached:
+        figure, does = "success", "reaches the goal in a share of"
+    mine, theirs = own.figures.get(figure), chance.figures.get(figure) if chance else None
+    sentences = []
+    if mine:
+        beside = f", random play {theirs.spelt}" if theirs else ""
+        known = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
+        games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
+        sentences.append(f"In {games} it {does} <b>{mine.spelt}</b>{beside}{known}.")
+    if not chance:
+        sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
+    return sentences
+
+
+def _decoded(players: Sequence[Player]) -> str:
+    """Sentences on the return of a policy that writes, compared with cloning, as HTML."""
+    best, cloned = players[0], [player for player in players if not player.by_values]
+    said = f"Decoded with the values of <b>{esc(best.recipe)}</b> ({how(best)}), its return is {_value(best)}"
+    if best in cloned:
+        recipe = f"<b>{esc(best.recipe)}</b>"
+        said = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
+    elif cloned:
+        most = max(cloned, key=lambda one: one.mean_return)
+        said += f"; the same policy without them, at its best, gets {_value(most)}"
+    return f"{said}. These are means over {best.episodes:,} games."
+
+
+def how(player: Player) -> str:
+    """How a policy that writes is decoded, in words."""
+    return f"beta {player.beta:g}, {esc(re.sub('^sample', 'sampled', player.kind))}"
+
+
+def _value(player: Player) -> str:
+    interval = player.figures.get("return")
+    return f"<b>{exact(interval.mean)}</b> {interval.words}" if interval else "–"
+
+
+# ---- all players
+
+
+def _evaluation(players: Players) -> list[str]:
+    """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
+    own = players[""]
+    body = _figures(_few(own)) if own else []
+    if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
+        body += _variations(own, varied)
+    for protocol, others in players.items():
+        if protocol and protocol not in varied:
+            body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
+            body += [figures_table([(label(player), player) for player in others])]
+    return body
+
+
+def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
+    """Success rates: a row for each variation of the games, a column for each player."""
+    games = {"as in training": players, **varied}
+    names = {label(player): None for others in varied.values() for player in others}
+    figures = []
+    for game, others in games.items():
+        by_name = {label(player): player.figures.get("success") for player in others}
+        figures.append((game, [by_name.get(name) for name in names]))
+    rows = [figure_row(game, "", intervals, alike=True) for game, intervals in figures]
+    return [
+        "<h3>Variations of the games</h3>",
+        '<p class="soft">Success rate in games that were not used in training, in the same episodes '
+        "for each player, with 95 % bootstrap intervals.</p>",
+        table(("", *names), rows, kind="figures", sheet=of_intervals(figures, list(names))),
+    ]
+
+
+def _few(players: Sequence[Player]) -> list[Player]:
+    """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
+    decoded = [player for player in players if player.decoding]
+    kept = decoded[:1] + [player for player in decoded[1:] if not player.by_values][:1]
+    return [player for player in players if player in kept or not player.decoding]
+
+
+def _figures(players: Sequence[Player]) -> list[str]:
+    """The part on evaluation, as HTML: figures, ends of episodes, behaviours."""
+    body = [
+        '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
+        "bootstrap intervals.</p>",
+        figures_table([(label(player), player) for player in players]),
+    ]
+    if not all(player.repeatable for player in players):
+        body.append(
+            '<p class="soft">This game cannot be repeated exactly: it can only be recorded while it is played, and '
+            "the players' games differ.</p>"
+        )
+    ended = [player for player in players if player.ends]
+    if ended:
+        body += ["<h3>How the episodes ended</h3>", *(_ends(player, ended) for player in ended)]
+    body += behaviours([(label(player), player) for player in players])
+    return body
+
+
+def _ends(player: Player, others: Sequence[Player]) -> str:
+    """The shares of the ends of one player's episodes, as a bar; an end has the same colour for all players."""
+    colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
+    total = max(sum(player.ends.values()), 1)
+    shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
+    shares.sort(key=lambda part: -part[1])
+    rest = sum(times for end, times in player.ends.items() if end not in colours) / total
+    if rest:
+        kinds = len(player.ends.keys() - colours.keys())
+        shares.append((f"{kinds} other ends", rest, "tie"))
+    return f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}"
+
+
+def _often(players: Iterable[Player]) -> list[str]:
+    """All ends of episodes, the most frequent first."""
+    times: dict[str, float] = {}
+    for player in players:
+        for end, count in player.ends.items():
+            times[end] = times.get(end, 0.0) + count / max(player.episodes, 1)
+    return sorted(times, key=lambda end: (-times[end], end))
+
+
+# ---- policies that write
+
+
+def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
+    """The part on decoding, as HTML: a chart of return against beta, scripted players as lines; and a table."""
+    by_kind: dict[str, list[Player]] = {}
+    for player in players:
+        by_kind.setdefault(player.kind, []).append(player)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    bands: dict[str, Band] = {}
+    for kind, some in by_kind.items():
+        some.sort(key=lambda player: player.beta)
+        known = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
+        name = {"sample": "sampled"}.get(kind, kind)
+        lines[name] = [(beta, interval.mean) for beta, interval in known]
+        if len(known) > 1:
+            ends = [interval.band for _, interval in known]
+            bands[name] = Band([beta for beta, _ in known], [low for low, _ in ends], [high for _, high in ends])
+    levels = _levels(every, players, list(by_kind))
+    swept = any(len(points) > 1 for points in lines.values())
+    recipe = next((player.recipe for player in players if player.recipe), "")
+    words = (
+        f'<p class="soft">{_decoding(players, esc(recipe))} All players play the same games; means with 95 % '
+        "bootstrap intervals.</p>"
+    )
+    chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if swept else ""
+    return [words, chart, _table(players, [one for one in every if one not in players])]
+
+
+def _decoding(players: Sequence[Player], recipe: str) -> str:
+    """How these decodings use the values of a recipe, as HTML."""
+    said, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
+    if any(player.beta and not player.kind.endswith("without logits") for player in players):
+        said.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
+    if any(player.kind.endswith("without logits") for player in players):
+        said.append(f"Without logits, beta (Q - V) alone decides, by the values of {recipe}.")
+    if reranked:
+        said.append(f"The kind rerank draws several texts and writes the one that the values of {recipe} rank first.")
+    if not said:
+        return f"Written by the policy of {recipe}, without values."
+    if any(not player.beta for player in players):
+        said.append(f"Beta 0{' without rerank' if reranked else ''} is the policy by itself.")
+    return " ".join(said)
+
+
+def _levels(every: Sequence[Player], players: Sequence[Player], kinds: Sequence[str]) -> list[Level]:
+    """Horizontal lines: cloning by each kind of decoding, in its colour; then the scripted players."""
+    levels = []
+    for player in players:
+        interval = player.figures.get("return")
+        if interval and not player.by_values:
+            name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
+            levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
+    scripted = [player for player in every if player.name in REFERENCES and not player.path]
+    for at, player in enumerate(scripted):
+        if interval := player.figures.get("return"):
+            colour = COLOURS[(len(kinds) + at) % len(COLOURS)]
+            levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, DASHES[at % len(DASHES)]))
+    return levels
+
+
+def _table(players: Sequence[Player], others: Sequence[Player]) -> str:
+    """A row per decoding, the best return in bold, then one per other player."""
+    best = max((player.mean_return for player in players), default=0.0)
+    rows = []
+    for player in (*players, *others):
+        name = how(player) if player in players else esc(player.name)
+        cells = [_cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
+        mark = "b" if player in players and player.mean_return == best else "span"
+        rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
+    return table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")
+
+
+def _cell(interval: Interval | None) -> str:
+    if interval is None:
+        return '<span class="soft">–</span>'
+    return f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+
+
+def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
+    """Games of the best decoding with values, then of the best without, as HTML: a block per game, a table per text."""
+    shown = [max(some, key=lambda one: one.mean_return) for valued in (True, False)
+             if (some := [player for player in players if player.by_values is valued])]  # fmt: skip
+    body = []
+    for player in shown:
+        file = workdir / "evaluate" / player.name / "letters.json"
+        record = read_json(file)["episodes"] if file.exists() else {}
+        for episode, turns in list(record.items())[:GAMES]:
+            total = sum(turn["reward"] for turn in turns)
+            body.append(
+                f"<h3>{how(player)}: game {esc(episode)}, return {exact(total)}</h3>"
+                f'<div class="pair" style="grid-template-columns:{COLUMNS}">{"".join(map(_written, turns))}</div>'
+            )
+    words = (
+        '<p class="soft">Under each token that was written (of Wordle, a letter): the most probable ones by the policy '
+        "alone, below them those with beta (Q - V), both at temperature 1; and Q - V of the one that was taken.</p>"
+    )
+    return [words, *body] if body else []
+
+
+def _written(turn: Mapping[str, Any]) -> str:
+    """One text of the agent's: its tokens side by side, each over both distributions."""
+    tokens, marks = turn["tokens"], SAID.findall(turn["heard"])
+    coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"]
+    cells = []
+    for place, one in enumerate(tokens):
+        colour = MARKS[marks[place]] if coloured and place < len(marks) else ""
+        style = f' style="color:var(--{colour})"' if colour else ""
+        advantage = "" if one["advantage"] is None else f'<small class="soft">{one["advantage"]:+.2f}</small>'
+        cells.append(
+            '<td style="white-space:nowrap">'
+            f"<b{style}>{esc(one['token'])}</b> {advantage}<br>{_odds(one['policy'], 'tie', one['token'])}"
+            f"{_odds(one['shifted'], 'first', one['token'])}</td>"
+        )
+    heard = "" if coloured or not turn["heard"] else f'<p class="soft">{esc(turn["heard"])}</p>'
+    return f'<div><div class="scroll"><table class="fits"><tr>{"".join(cells)}</tr></table></div>{heard}</div>'
+
+
+def _odds(likely: Sequence[tuple[str, float]], colour: str, taken: str) -> str:
+    """The most probable tokens as a column of bars; the one that was taken is in bold."""
+    lines = []
+    for name, odds in likely:
+        mark = "b" if name == taken else "span"
+        lines.append(
+            f'<div style="background:linear-gradient(to right,color-mix(in srgb,var(--{colour}) 35%,transparent) '
+            f'{odds:.0%},transparent {odds:.0%});white-space:nowrap;font-size:.78rem;min-width:3.4rem">'
+            f"<{mark}>{esc(name)}</{mark}> {odds:.0%}</div>"
+        )
+    return f'<div style="margin:.25rem 0">{"".join(lines)}</div>'

@@ -1,0 +1,433 @@
+"""The policy's part of the report: curves of the episodes, use of time, options, and the judge that was asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from motif_jax.annotation.asking import too_few
+from motif_jax.envs import worlds
+from motif_jax.files import read_json, read_lines
+from motif_jax.pages.blocks import folded, quoted, share_bar, table, tiles
+from motif_jax.pages.charts import COLOURS, Level, Point, curves
+from motif_jax.pages.figures import curve, curves_of
+from motif_jax.pages.findings import findings_blocks
+from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
+from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
+from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, program_title
+from motif_jax.rewards.online.online_section import WORDS, is_anchored, parse_goals
+from motif_jax.rewards.options import MIXTURES
+from motif_jax.run import METRICS, Head, Run, date_of
+from motif_jax.system.metrics import PROBES, PROMPTS
+
+TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
+GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
+CLOSE_WORDS = "closeness to the words of the goal"  # the title of online rewards without a judge
+USUAL = 0.5  # quantile of the learnt reward below which it is 0 by default
+THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
+    ("The thread that answers games", {
+        "policy": "choosing actions", "wait_for_workers": "waiting for games",
+        "gather": "gathering observations", "scatter": "distributing actions",
+    }),
+    ("The thread that hands rollouts over", {
+        "place": "placing on the device", "stack": "stacking", "wait_for_rollouts": "waiting for rollouts",
+        "wait_for_learner": "waiting for the learner",
+    }),
+    ("The learner", {"wait_for_batch": "waiting for a batch", "update": "waiting for the device"}),
+    ("The workers", {"workers_wait": "waiting for actions"}),
+)  # fmt: skip
+LEARNT_RETURN = "episode/intrinsic_return"
+PALETTE = ("first", "second", "good", "plum")
+LEAST = 0.02  # actions with lower probabilities throughout are left out
+CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
+EARNS = re.compile(r"option/(.+)/earns/(.+)")
+ASKED = 20  # questions to the judge
+READ_BYTES = 2**18  # of the end of opinions.jsonl, which may be large
+WORTHS = {1.0: "better than nothing", 0.0: "neutral", -1.0: "worse than nothing", None: "no label"}
+
+Rows = Sequence[Mapping[str, Any]]
+Facts = Mapping[str, Any]
+
+
+def report_training(workdir: Path, done: Facts | None = None, players: Sequence[Player] | None = None) -> None:
+    """Writes the part of the report, if training has begun.
+
+    Args:
+      workdir: the experiment's directory.
+      done: the training's summary; None: as it was written, if it was.
+      players: the evaluated ones; None: as they were written.
+    """
+    stage = Run(workdir).stage("train_policy", "policy")
+    if not (rows := stage.rows()):
+        return
+    if done is None:
+        file = stage.path / "summary.json"
+        done = read_json(file) if file.exists() else {}
+    if players is None:
+        players = arranged(Run(workdir).read_each(SUMMARIES, Player))[""]
+    config = read_json(stage.path / "config.json")
+    is_over = done.get("env_steps", 0) >= rows[-1]["env_steps"]  # a stopped training, which has a summary, may go on
+    last = done if is_over else rows[-1] | {"episodes": rows[-1].get("episode/all", 0)}
+    stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
+    opinions = stage.path / "opinions.jsonl"
+    judged = _last_lines(opinions) if opinions.exists() else None
+    if judged is not None:
+        stage.section(JUDGE, *_judge(rows, last["env_steps"], config["policy"]["online"], judged, stage.path))
+    head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over)
+    if judged is not None:
+        by = sorted({row["by"] for row in judged if row.get("by")})
+        head |= {"goal": _schedule(config["policy"]["online"]), "judge": esc(", ".join(by))}
+    stage.head(Head(**head, made=date_of((stage.path / METRICS).stat().st_mtime)))
+
+
+def _speed(last: Facts) -> float | None:
+    """Steps per second; None for less than half a second, as the first update is not timed."""
+    return last["env_steps"] / last["seconds"] if last["seconds"] >= 0.5 else None
+
+
+# ---- the first screen
+
+
+def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool) -> dict[str, Any]:
+    """What the first screen says of the training."""
+    task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
+    named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
+    preferred = SOURCES[LEARNT].words in rewards  # otherwise the preferences do not reach the agent
+    aimed = any(head.aim for (stage, _), head in Run(workdir).heads().items() if stage in ("annotate", "train_reward"))
+    if rewards == [GAME_REWARD]:
+        named = {"title": f"An agent that learnt by playing {esc(task)}"}
+    elif not (preferred and (aimed or len(rewards) == 1)):
+        named = {"title": f"An agent trained on {esc(listed(rewards))}"}
+    judge = config.get("annotate", {})
+    answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
+    warning = unreadable(str(judge.get("model") or judge.get("backend") or "the judge"), read, answers)
+    by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {esc(listed(rewards))}," if rewards else ""
+    speed, where = _speed(last), machine_words(machine)
+    trained = (
+        f"The agent{by} was trained for <b>{in_words(last['env_steps'])}</b> steps in "
+        f"<b>{duration(last['seconds'])}</b>{'' if is_over else ' so far'}{f': {speed:,.0f} steps/s' if speed else ''}"
+        f"{f' on {where}' if where else ''}."
+    )
+    config, machine = worlds.without_nethack(config, machine)
+    return named | {"task": task, "trained": f"{warning} {trained}".lstrip(), "machine": machine or None,
+                    "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
+
+
+def unreadable(judge: str, read: int, answers: int) -> str:
+    """A warning if too few of a judge's answers could be read, as HTML; else ""."""
+    if not too_few(read, answers, ""):
+        return ""
+    return (
+        f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(judge)} could be read</b>, so "
+        "they contribute almost nothing to the reward."
+    )
+
+
+def rewards_of(settings: Facts) -> dict[str, float]:
+    """The coefficients of a policy's rewards, by their titles as plain text."""
+    if settings["options"].strip():
+        return {"the rewards of its options": 1.0}
+    game = settings["extrinsic_coefficient"]
+    found = {GAME_REWARD: game}
+    named = {name: known.words for name, known in SOURCES.items()}
+    if settings["online"]["kind"] == WORDS:
+        named[ONLINE] = CLOSE_WORDS
+    for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
+        found[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
+    return {words: coefficient for words, coefficient in found.items() if coefficient}
+
+
+def listed(words: Sequence[str]) -> str:
+    """Joins words as in a sentence: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+# ---- training
+
+
+def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player], folder: Path) -> list[str]:
+    """The part on training, as HTML: figures, curves, shares of time."""
+    figures = [
+        (amount(last["env_steps"]), "steps"),
+        (duration(last["seconds"]), "of training"),
+        (f"{last['episodes']:,}", "episodes"),
+    ]
+    if speed := _speed(last):
+        figures.insert(2, (f"{speed:,.0f}", "steps/s overall"))
+    share = mean_of(rows, "reward/learnt_share")
+    if share:
+        figures.append((f"{share:.1%}", "of the steps were rewarded by the learnt reward"))
+    memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
+    if memory:
+        figures.append((f"{memory:,.0f} MiB", "of memory at most"))
+    charts, sources, own, chance = [], sources_of(rows, settings), own_of(players), chance_of(players)
+    drawn = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
+    for name, title, note, figure in curves_of({metric for row in rows for metric in row} - drawn):
+        points = curve(rows, name)
+        if not any(value for _, value in points):
+            continue  # always zero, such as success in a task without a goal
+        level = chance.figures.get(figure) if figure and chance else None
+        if figure == "intrinsic_return" and chance and own and chance.reward != own.reward:
+            level = None
+        levels = [Level("random play", level)] if level else []
+        charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
+    charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]
+    body = [_rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+    return [*body, *_options(rows, settings), *_probes(folder), "<h3>Where time goes</h3>", *_time(rows)]
+
+
+def sources_of(rows: Rows, settings: Facts) -> list[str]:
+    """Names of the reward sources beside the learnt reward."""
+    if settings["options"].strip():
+        named = {name for row in rows for name in row if re.fullmatch(r"episode/.*_return", name)}
+        return sorted(name.removeprefix("episode/").removesuffix("_return") for name in named - {LEARNT_RETURN})
+    choices = parse_sources(settings["sources"], settings["intrinsic_coefficient"])
+    return [choice.name for choice in choices if choice.name != LEARNT]
+
+
+def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
+    """The curve of a source's return, as HTML, with that of random play if it is from an equal source."""
+    points = curve(rows, f"episode/{source}_return")
+    if not points:
+        return ""
+    alike = own and chance and own.sources.get(source) == chance.sources.get(source)
+    levels = [Level("random play", chance.returns[source])] if alike and chance and source in chance.returns else []
+    title = f"{source} return"
+    return curves({title: points}, "steps", title=title, note="per episode", levels=levels)
+
+
+def mean_of(rows: Rows, name: str) -> float | None:
+    """The mean of a metric over the rows that have it, without the first row, which includes compilation."""
+    values = [row[name] for row in rows[1:] or rows if row.get(name) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _rewards(settings: Facts) -> str:
+    """A line on algorithm, network and the coefficients of all rewards, as HTML."""
+    rewards, level = rewards_of(settings), settings["threshold_quantile"]
+    words = [f"algorithm {settings['algorithm']}", f"network {settings['network']}"]
+    if settings["options"].strip():
+        words += [f"options {settings['options']}", f"controller {settings['controller']}"]
+        words += ["the controller mixes the options"] if settings["controller_chooses"] == MIXTURES else []
+    else:
+        words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
+    if level != USUAL and SOURCES[LEARNT].words in rewards:
+        words.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
+    return f'<p class="soft">{esc(" · ".join(words))}</p>'
+
+
+def _programs(own: Player | None) -> list[str]:
+    """The texts of reward programs and the returns of their terms, as HTML, from the evaluation of the policy."""
+    body: list[str] = []
+    if not own:
+        return body
+    for name, facts in own.sources.items():
+        text = facts.get("program") if isinstance(facts, Mapping) else None
+        if (title := program_title(name)) and isinstance(text, str):
+            body += [folded(title, text), *_terms(title, own.terms.get(name, {}))]
+    return body
+
+
+def _terms(title: str, returns: Mapping[str, Interval]) -> list[str]:
+    """The returns of a program's terms as HTML, largest first; empty if they are not known."""
+    if not returns:
+        return []
+    total = sum(abs(one.mean) for one in returns.values())
+    ordered = sorted(returns.items(), key=lambda one: -abs(one[1].mean))
+    rows = [
+        [f"<code>{esc(text)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
+        for text, one in ordered
+    ]
+    return [
+        f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and shares of '
+        "the sum of their absolute values.</p>",
+        table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
+    ]
+
+
+def _time(rows: Rows) -> list[str]:
+    body = ['<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>']
+    for thread, activities in THREADS:
+        shares = []
+        for (name, words), colour in zip(activities.items(), PALETTE, strict=False):
+            waiting = words.startswith("waiting")
+            share = mean_of(rows, f"time/{name}")
+            if share is not None:
+                shares.append((words, min(max(share, 0.0), 1.0), "tie" if waiting else colour))
+        if shares:
+            over = max(sum(share for _, share, _ in shares), 1.0)
+            shares = [(words, share / over, colour) for words, share, colour in shares]
+            body.append(f"<p>{thread}</p>{share_bar(shares, thin=True)}")
+    return body
+
+
+def _probes(folder: Path) -> list[str]:
+    """A chart for each fixed prompt, with a line for each action, as HTML; empty if there are none."""
+    if not (folder / PROBES).exists():
+        return []
+    names = read_json(folder / PROMPTS)["actions"]
+    found: dict[str, dict[str, list[Point]]] = {}  # by prompt and action: (steps, probability of the action)
+    for row in read_lines(folder / PROBES):
+        for prompt, odds in row["probabilities"].items():
+            lines = found.setdefault(prompt, {name: [] for name in names})
+            for name, odd in zip(names, odds, strict=True):
+                lines[name].append((row["env_steps"], odd))
+    colours = dict(zip(names, COLOURS * len(names), strict=False))
+    charts = []
+    for prompt, lines in found.items():
+        shown = {name: points for name, points in lines.items() if max(odd for _, odd in points) >= LEAST}
+        charts.append(curves(shown, "steps", 0.0, 1.0, title=prompt, colours=colours))
+    return [
+        "<h3>Fixed prompts</h3>",
+        '<p class="soft">Probabilities of the actions after each of these prompts.</p>',
+        f'<div class="charts">{"".join(charts)}</div>',
+    ]
+
+
+def _options(rows: Rows, settings: Facts) -> list[str]:
+    """Who was in charge, for how long, and what each earned, as HTML; empty for a policy without options."""
+    rows = [row for row in rows if any(name.startswith("option/") for name in row)]
+    if not rows:
+        return []
+    last = rows[-1]
+    found = [match for name in last if (match := EARNS.fullmatch(name))]
+    names, kinds = (list(dict.fromkeys(match[place] for match in found)) for place in (1, 2))
+
+    def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
+        return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}
+
+    cells = []
+    for name in names:
+        best = {kind: max(abs(last[f"option/{other}/earns/{kind}"]) for other in names) or 1.0 for kind in kinds}
+        earned = [last[f"option/{name}/earns/{kind}"] for kind in kinds]
+        shades = [max(value, 0.0) / best[kind] for value, kind in zip(earned, kinds, strict=True)]
+        cells.append([
+            esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}",
+            *(CELL.format(value, f"{shade * 0.35:.0%}") for value, shade in zip(earned, shades, strict=True)),
+        ])  # fmt: skip
+    mixed = settings["controller_chooses"] == MIXTURES
+    meaning = " A mixture counts for each of its options by its coefficient." if mixed else ""
+    charts = [
+        curves(over_time("share"), "steps", 0.0, 1.0, title="share of the time", note="in charge"),
+        curves(over_time("length"), "steps", 0.0, title="length of a turn", note="game steps"),
+    ]
+    head = ["in charge", "of the time", "steps per turn", *(f"earns for {kind}" for kind in kinds)]
+    return [
+        "<h3>Options</h3>",
+        '<p class="soft">The last figures of training. Each row shows what an option earned per step while it was in '
+        f"charge, in the reward of each option and of the controller.{meaning}</p>",
+        table(head, cells, range(1, len(head)), kind="fits"),
+        f'<div class="charts">{"".join(charts)}</div>',
+    ]
+
+
+# ---- the judge
+
+
+def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], folder: Path) -> list[str]:
+    """The part on the judge, as HTML. `judged`: the last answers, the newest first."""
+    last, steps = rows[-1], max(steps, 1)
+
+    def figure(name: str) -> float:
+        return last.get(f"reward/{ONLINE}_{name}") or 0.0
+
+    figures = [
+        (f"{figure('labels'):,.0f}", f"labels, for {figure('captions'):,.0f} different captions"),
+        (f"{1e6 * figure('labels') / steps:,.0f}", "labels per million steps"),
+    ]
+    if share := mean_of(rows, f"reward/{ONLINE}_labelled_share"):
+        figures.append((f"{share:.1%}", "of the steps showed a caption with a label"))
+    if wait := mean_of(rows, f"reward/{ONLINE}_latency_s_p50"):
+        figures.append((f"{1000 * wait:,.0f} ms", "from question to answer, median"))
+    if age := mean_of(rows, f"reward/{ONLINE}_age_s_p95"):
+        figures.append((f"{age:,.1f} s", "from first sight to a label, 95th percentile"))
+    if came := figure("answers"):
+        figures.append((f"{figure('answers_read') / came:.1%}", f"of {came:,.0f} answers could be read"))
+    figures.append((f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"))
+
+    def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
+        return [(x, scale * y) for x, y in curve(rows, f"reward/{ONLINE}_{name}")]
+
+    charts = [
+        ({"captions": line("captions"), "labels": line("labels")}, "Captions and labels", "different captions"),
+        ({"labelled": line("labelled_share", 100)}, "Steps with a label", "% of steps"),
+        ({"median": line("latency_s_p50", 1000), "95 %": line("latency_s_p95", 1000)}, "Time to answer", "ms"),
+        ({"median": line("age_s_p50"), "95 %": line("age_s_p95")}, "Age of labels", "s since first seen"),
+        ({"waiting": line("waiting")}, "Questions that wait", ""),
+        ({"helpful": line("yes_share", 100)}, "Answers that are yes", "%"),
+        ({"neutral": line("audit_neutral", 100)}, "Pay for neutral captions", "% of the pay, by the labels then"),
+        ({"down": line("down_s")}, "The judge is down", "s"),
+        ({"accuracy": line("accuracy", 100)}, "Accuracy of the network", "% of lessons' labels"),
+    ]
+    drawn = [
+        curves({name: points for name, points in lines.items() if points}, "steps", title=title, note=note)
+        for lines, title, note in charts
+        if any(value for points in lines.values() for _, value in points)
+    ]
+    body = [
+        f'<p class="soft">{esc(kind_of(online, judged))}</p>',
+        tiles(figures),
+        f'<div class="charts">{"".join(drawn)}</div>',
+    ]
+    audits = [*read_lines(folder / "audit.jsonl")] if (folder / "audit.jsonl").exists() else []
+    if audits:
+        body += ["<h3>The last audit during training</h3>", *audit_blocks(audits[-1])]
+    return [*body, "<h3>Asked last</h3>", answers(judged)] if judged else body
+
+
+def audit_blocks(audit: Facts) -> list[str]:
+    """The last audit during training, as HTML."""
+    when = f"at {audit['env_steps']:,} steps, over the last {audit['episodes']:,} episodes"
+    body = [f'<p class="soft">{when} · goal: {esc(audit["goal"])}</p>']
+    body += findings_blocks(audit["findings"], [], audit["not_looked_at"])
+    cells = [
+        [f"{one['share']:.1%}", esc(one["captions"]), f"{one['times']:,}", WORTHS[one["worth"]]]
+        for one in audit["paid"]
+    ]
+    head = ("share of the pay", "captions", "times paid", "to the judge")
+    return [*body, table(head, cells, numbers=(2,))] if cells else body
+
+
+def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
+    """The kind of reward, the models that were asked, and the schedule of goals."""
+    kind = online["kind"]
+    if kind == "ranking":
+        against = "a moment without a message" if is_anchored(online) else "each other"
+        kind += f": captions against {against}"
+    by = sorted({row["by"] for row in judged if row.get("by")})
+    return " · ".join([kind, *(f"asked: {name}" for name in by), f"goal: {_schedule(online)}"])
+
+
+def _schedule(online: Facts) -> str:
+    """The goals, in words."""
+    return ", ".join(
+        turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on"
+        for turn in parse_goals(online["goals"])
+    )
+
+
+def _last_lines(file: Path) -> list[dict[str, Any]]:
+    """The last answers of the judge, the newest first."""
+    with file.open("rb") as lines:
+        lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
+        if lines.tell():
+            lines.readline()  # the remainder of a line
+        whole = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [json.loads(line) for line in whole[: -ASKED - 1 : -1]]
+
+
+def answers(rows: Sequence[Facts]) -> str:
+    """A table of questions with their answers, as HTML."""
+    pairs = any(row.get("other") is not None for row in rows)
+    cells = []
+    for row in rows:
+        yes = row.get("yes")
+        verdict = "unreadable" if yes is None else f"{yes:.2f}".rstrip("0").rstrip(".")
+        shown = quoted(row["caption"]) + (f" or {quoted(row['other'])}" if row.get("other") is not None else "")
+        cells.append([shown, esc(verdict), esc(row.get("said") or ""), f"{row['env_steps']:,}"])
+    head = ("captions" if pairs else "caption", "P(second is better)" if pairs else "P(helpful)", "said", "step")
+    return table(head, cells, numbers=(1, 3))
