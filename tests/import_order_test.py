@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from motif_jax import names
 from motif_jax.rewards.choice import SOURCES
 from motif_jax.stages import NAMES
 
@@ -35,6 +36,7 @@ ARROWS = {
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
     "audit": {"rewards"},
+    "contrib": {"envs", "transcripts"},
 }
 # Stages wire any rooms; what they may take from each other:
 STAGES = {
@@ -151,6 +153,21 @@ def test_imports_follow_the_arrows():
                 assert module.split(".")[-1] in ABOVE_ALL, complaint
             else:
                 assert its_room in ARROWS[room], complaint
+
+
+@pytest.mark.quick
+def test_contrib_comes_in_by_the_table_of_names_alone():
+    for module in MODULES:
+        if place_of(module)[0] != "contrib":
+            assert "contrib" not in {place_of(other)[0] for other in imported_by(module)}, module
+            named = {place_of(other)[0] for other in named_in(module)}
+            assert "contrib" not in named or module == "motif_jax.names", module
+
+
+@pytest.mark.quick
+def test_every_short_name_is_of_something_that_exists():
+    for table in (names.WORLDS, names.TRANSCRIPT_FORMATS):
+        assert all(callable(names.load(path)) for path in table.values())
 
 
 @pytest.mark.quick

@@ -12,7 +12,7 @@ from attacks import ATTACKS, at_once, little_memory
 
 from motif_jax.actors import recorder
 from motif_jax.config import file as config_file
-from motif_jax.envs.guessing.scenes import SceneFiles
+from motif_jax.contrib.guessing.scenes import SceneFiles
 from motif_jax.episodes import playback
 from motif_jax.language import gguf_file
 from motif_jax.replays import replay

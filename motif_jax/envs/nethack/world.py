@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.config.table import table_of
 from motif_jax.envs.nethack.game_settings import FrameSettings, GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, NUMBERS, OBSERVATIONS, STILL, VIEWPOINTS, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
@@ -111,6 +112,34 @@ class NetHackWorld(FrameWorld):
     about = "the game NetHack"
     players = ("random", "explorer")
     settings: GameSettings
+    engine = True  # each game has a copy of NetHack's engine
+    packages = ("nle",)
+
+    @classmethod
+    def of_section(cls, env: Mapping[str, Any]) -> NetHackWorld:
+        """See `World`."""
+        return cls(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
+
+    @staticmethod
+    def title(env: Mapping[str, Any]) -> str:
+        """See `World`: the task."""
+        return str(env["task"])
+
+    @property
+    def character(self) -> str:
+        """Who is played, as datasets record it."""
+        return self.settings.character
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """See `World`; other games with NetHack's frames have none."""
+        return ("challenge", "balrog_nethack") if self.settings.is_nethack else ()
+
+    def scripted(self, name: str) -> Any:
+        """See `World`."""
+        from motif_jax.envs.nethack.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
+
+        return ExplorerPlayer()
 
     @property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -184,7 +184,7 @@ def _chosen(directory: Path, steps: list[int]) -> int:
 def check_variations(config: ConfigDict, world: World) -> None:
     """Raises UserError for variations that cannot be played."""
     names = split_variations(config.evaluate.variations)
-    if names and (world.name != "babyai" or config.evaluate.protocol != TASK):
+    if names and (not getattr(world, "varies", False) or config.evaluate.protocol != TASK):
         raise UserError(
             f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with the rules "
             f"of {config.evaluate.protocol!r} ({VARIATIONS_FLAG}, --config.env.world, --config.evaluate.protocol)"

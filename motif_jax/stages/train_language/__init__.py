@@ -16,12 +16,11 @@ from motif_jax.offline.offline_settings import OfflineSection, check_num_parts
 from motif_jax.stages import later, offline_stage
 from motif_jax.stages.train_language.data import (
     MANUAL,
-    TWEETS,
     TranscriptsConfig,
     check_prompts,
     check_template,
     find_manuals,
-    wordle_of,
+    find_played,
 )
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
@@ -71,8 +70,8 @@ def check(config: CloningConfig) -> None:
         check_prompts(config.transcripts.template)
         for file in find_manuals(config.transcripts.import_from.split(",")):
             read_manual(file)
-    if config.transcripts.import_format == TWEETS and config.transcripts.import_from:
-        wordle_of(config.env)
+    if (played := find_played(config.transcripts)) and config.transcripts.import_from:
+        played.check(config.env)
     find_meeting(config.distributed)  # raises UserError for bad values
 
 

@@ -1,0 +1,27 @@
+"""Short names of the config and the `module:Class` that each stands for. Where a name is used, it is looked up once.
+
+What is found here has the interface of a user's own class. Nothing imports the classes of `contrib` in another way.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+WORLDS = {  # envs/world.py
+    "nethack": "motif_jax.envs.nethack.world:NetHackWorld",
+    "toy": "motif_jax.envs.toy:ToyWorld",
+    "treasure": "motif_jax.envs.treasure.world:TreasureWorld",
+    "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
+    "wordle": "motif_jax.envs.wordle.world:WordleWorld",
+    "guessing": "motif_jax.contrib.guessing.world:GuessingWorld",
+    "comments": "motif_jax.contrib.comments.world:CommentsWorld",
+    "maze": "motif_jax.envs.maze.world:MazeWorld",
+}
+TRANSCRIPT_FORMATS = {"tweets": "motif_jax.contrib.tweets:Tweets"}  # those that need a world
+
+
+def load(path: str) -> Any:
+    """Imports what `module:Class` names, which the package has."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
