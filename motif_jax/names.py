@@ -18,6 +18,7 @@ WORLDS = {  # envs/world.py
     "comments": "motif_jax.contrib.comments.world:CommentsWorld",
     "maze": "motif_jax.envs.maze.world:MazeWorld",
 }
+ONLINE_REWARDS = {"words": "motif_jax.contrib.words:WordsSource"}  # kinds of online rewards without a judge
 TRANSCRIPT_FORMATS = {"tweets": "motif_jax.contrib.tweets:Tweets"}  # those that need a world
 
 

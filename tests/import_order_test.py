@@ -36,7 +36,7 @@ ARROWS = {
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
     "audit": {"rewards"},
-    "contrib": {"envs", "transcripts"},
+    "contrib": {"annotation", "envs", "rewards", "transcripts"},
 }
 # Stages wire any rooms; what they may take from each other:
 STAGES = {
@@ -166,7 +166,7 @@ def test_contrib_comes_in_by_the_table_of_names_alone():
 
 @pytest.mark.quick
 def test_every_short_name_is_of_something_that_exists():
-    for table in (names.WORLDS, names.TRANSCRIPT_FORMATS):
+    for table in (names.WORLDS, names.ONLINE_REWARDS, names.TRANSCRIPT_FORMATS):
         assert all(callable(names.load(path)) for path in table.values())
 
 

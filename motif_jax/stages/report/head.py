@@ -12,7 +12,7 @@ from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, WRITTEN, parse_sources, program_title
-from motif_jax.rewards.online.online_section import WORDS
+from motif_jax.rewards.online.online_section import find_judgeless
 from motif_jax.stages.report.data import warnings
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
@@ -20,7 +20,6 @@ from motif_jax.stages.train_reward.page import percent, preferences, verdict
 
 SHOWN = 5
 GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
-CLOSE_WORDS = "closeness to the words of the goal"  # the title of online rewards without a judge
 OF_NETHACK = {  # values of the config that only NetHack uses
     "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
     "reward": ("blstats", "crop", "glyphs"),
@@ -166,8 +165,8 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     game = settings["extrinsic_coefficient"]
     found = {GAME_REWARD: game}
     named = {name: known.words for name, known in SOURCES.items()}
-    if settings.get("online", {}).get("kind") == WORDS:
-        named[ONLINE] = CLOSE_WORDS
+    if judgeless := find_judgeless(settings.get("online", {}).get("kind", "")):
+        named[ONLINE] = judgeless.title
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
         found[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
     return {words: coefficient for words, coefficient in found.items() if coefficient}
