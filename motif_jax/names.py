@@ -6,6 +6,7 @@ What is found here has the interface of a user's own class. Nothing imports the 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 WORLDS = {  # envs/world.py
@@ -18,6 +19,18 @@ WORLDS = {  # envs/world.py
     "comments": "motif_jax.contrib.comments.world:CommentsWorld",
     "maze": "motif_jax.envs.maze.world:MazeWorld",
 }
+PROMPT_NETWORKS = {  # networks that read prompts and score the names of actions: networks/kinds.py
+    "language": "motif_jax.policies.language_network:LanguageNetwork",
+    "drrn": "motif_jax.contrib.drrn:Drrn",
+}
+ALGORITHMS = {  # learner/settings.py
+    "appo": "motif_jax.learner.algorithms:Appo",
+    "impala": "motif_jax.learner.algorithms:Impala",
+    "ppo": "motif_jax.learner.algorithms:Ppo",
+    "grpo": "motif_jax.learner.algorithms:Grpo",
+    "gigpo": "motif_jax.learner.algorithms:Gigpo",
+    "q_learning": "motif_jax.contrib.drrn:QLearning",
+}
 ONLINE_REWARDS = {"words": "motif_jax.contrib.words:WordsSource"}  # kinds of online rewards without a judge
 TRANSCRIPT_FORMATS = {"tweets": "motif_jax.contrib.tweets:Tweets"}  # those that need a world
 
@@ -26,3 +39,8 @@ def load(path: str) -> Any:
     """Imports what `module:Class` names, which the package has."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def find(table: Mapping[str, str], name: str) -> Any:
+    """What a short name stands for; None if the table does not have it."""
+    return load(table[name]) if name in table else None

@@ -99,6 +99,7 @@ class World(Protocol):
     A world may have more than the protocol requires:
 
         of_section(env), title(env)   class methods: it is made from the whole section `env`; what is played, in a word
+        own_game(env)                 name and flag of a user's code that the world runs (own_code.py)
         scripted(name)                makes a scripted player of `players`, other than "random"
         words, probes                 texts with all words of its prompts; fixed prompts, which training logs
         protocols, varies             its rules of evaluation, and whether its values can vary (protocols.py)

@@ -17,7 +17,7 @@ from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
 from motif_jax.envs.world import CAPTIONS, World, is_text
-from motif_jax.names import WORLDS, load
+from motif_jax.names import WORLDS, find, load
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 
@@ -191,5 +191,5 @@ def essential(env: Mapping[str, Any]) -> dict[str, Any]:
 def title(env: Mapping[str, Any]) -> str:
     """What is played, in a word: the world's name, or what its class makes of the section or a record of it."""
     world = str(env.get("world", "nethack"))
-    made = load(WORLDS[world]) if world in WORLDS else None  # the code of a user is not imported for this
+    made = find(WORLDS, world)  # the code of a user is not imported for this
     return str(made.title(env)) if hasattr(made, "title") else world

@@ -21,6 +21,7 @@ from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
+from motif_jax.policies.language_start import make_language_policy
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, report, train_language, train_policy
@@ -30,7 +31,6 @@ from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
 from motif_jax.stages.offline import make_batches
 from motif_jax.stages.train_language.data import make_renderer, open_transcripts
-from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines, write_json
 from motif_jax.tokens import WordTokeniser, write_tokeniser

@@ -12,6 +12,7 @@ from motif_jax.config.table import table_of
 from motif_jax.envs.nethack.game_settings import FrameSettings, GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, NUMBERS, OBSERVATIONS, STILL, VIEWPOINTS, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.own_code import TASK_FLAG
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import CHOICE, Screen, World, trained_world
 from motif_jax.structs import EndStatus, EpisodeInfo
@@ -124,6 +125,11 @@ class NetHackWorld(FrameWorld):
     def title(env: Mapping[str, Any]) -> str:
         """See `World`: the task."""
         return str(env["task"])
+
+    @staticmethod
+    def own_game(env: Mapping[str, Any]) -> tuple[str, str] | None:
+        """See `World`: `task` may name a game of the user's, with NetHack's frames."""
+        return (f"the game {env['task']!r}", TASK_FLAG) if ":" in env.get("task", "") else None
 
     @property
     def character(self) -> str:

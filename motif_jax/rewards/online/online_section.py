@@ -26,7 +26,7 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.envs.texts import Texts
-from motif_jax.names import ONLINE_REWARDS, load
+from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.structs import UserError
 
 
@@ -185,14 +185,9 @@ def asks_pairs(kind: str) -> bool:
     return kind in JUDGED and JUDGED[kind].asks_pairs
 
 
-def find_judgeless(kind: str) -> Any:
-    """The reward source of a kind without a judge; None for the others."""
-    return load(ONLINE_REWARDS[kind]) if kind in ONLINE_REWARDS else None
-
-
 def check_online(config: ConfigDict, texts: Texts) -> None:
     """Raises UserError for values that do not work together."""
-    section, judgeless = config.policy.online, find_judgeless(config.policy.online.kind)
+    section, judgeless = config.policy.online, find(ONLINE_REWARDS, config.policy.online.kind)
     turns = parse_goals(section.goals)
     with naming_goals():
         if judgeless:

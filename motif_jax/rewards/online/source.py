@@ -19,6 +19,7 @@ from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.coordination import host
 from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
@@ -27,7 +28,6 @@ from motif_jax.rewards.online.making import Judges, make_facts, make_kind, start
 from motif_jax.rewards.online.online_section import (
     asks_pairs,
     check_past,
-    find_judgeless,
     is_anchored,
     parse_goals,
     turn_at,
@@ -74,7 +74,7 @@ class OnlineSource(Captioned):
     def make(cls, setting: Setting) -> RewardSource:
         """See `RewardSource`. Raises UserError if the judge does not answer."""
         config, section = setting.config, setting.config.policy.online
-        if judgeless := find_judgeless(section.kind):
+        if judgeless := find(ONLINE_REWARDS, section.kind):
             found: RewardSource = judgeless.make(setting)
             return found
         judges = Judges(config)
@@ -89,7 +89,7 @@ class OnlineSource(Captioned):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
-        if judgeless := find_judgeless(facts["kind"]):
+        if judgeless := find(ONLINE_REWARDS, facts["kind"]):
             found: RewardSource = judgeless.rebuild(arrays, facts)
             return found
         source = cls(facts)

@@ -8,11 +8,11 @@ from typing import Any
 
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.envs.worlds import TABLE as GAME
+from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, WRITTEN, parse_sources, program_title
-from motif_jax.rewards.online.online_section import find_judgeless
 from motif_jax.stages.report.data import warnings
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
@@ -165,7 +165,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     game = settings["extrinsic_coefficient"]
     found = {GAME_REWARD: game}
     named = {name: known.words for name, known in SOURCES.items()}
-    if judgeless := find_judgeless(settings.get("online", {}).get("kind", "")):
+    if judgeless := find(ONLINE_REWARDS, settings.get("online", {}).get("kind", "")):
         named[ONLINE] = judgeless.title
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
         found[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient

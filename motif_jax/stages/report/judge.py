@@ -10,7 +10,7 @@ from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
 from motif_jax.rewards.choice import ONLINE
-from motif_jax.rewards.online.online_section import GoalTurn, is_anchored, parse_goals
+from motif_jax.rewards.online.online_section import GoalTurn, asks_pairs, is_anchored, parse_goals
 from motif_jax.stages.report.audit import find_flown, of_flown
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import Facts, Found
@@ -55,7 +55,7 @@ def find_judged(path: Path) -> Judged | None:
     with checked(path / "policy" / "config.json"):
         section = config["policy"]["online"]
         kind, goals = str(section["kind"]), parse_goals(str(section["goals"]))
-        anchored = is_anchored(section) if kind == "ranking" else None
+        anchored = is_anchored(section) if asks_pairs(kind) else None
     last = []
     with checked(file), open_regular(file) as lines:
         lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from motif_jax.config.table import Tables, Text, tables_of, value
 from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.language.config import FOLDER, MODEL, check_model
+from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.offline_settings import OfflineSection, check_num_parts
 from motif_jax.stages import later, offline_stage
 from motif_jax.stages.train_language.data import (
@@ -20,7 +21,6 @@ from motif_jax.stages.train_language.data import (
     check_prompts,
     check_template,
     find_manuals,
-    find_played,
 )
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
@@ -70,7 +70,7 @@ def check(config: CloningConfig) -> None:
         check_prompts(config.transcripts.template)
         for file in find_manuals(config.transcripts.import_from.split(",")):
             read_manual(file)
-    if (played := find_played(config.transcripts)) and config.transcripts.import_from:
+    if config.transcripts.import_from and (played := find(TRANSCRIPT_FORMATS, config.transcripts.import_format)):
         played.check(config.env)
     find_meeting(config.distributed)  # raises UserError for bad values
 

@@ -16,7 +16,7 @@ from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import essential
 from motif_jax.language.config import locate_model
 from motif_jax.language.gguf_file import read_gguf_tokeniser
-from motif_jax.names import TRANSCRIPT_FORMATS, load
+from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.stages import Experiment
 from motif_jax.structs import Episode, UserError
 from motif_jax.tokens import (
@@ -106,7 +106,7 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
             episodes = manual_episodes(files, window, exercises.NAME in names)
         else:
             files = [Path(name).expanduser() for name in names]
-            if played := find_played(given):
+            if played := find(TRANSCRIPT_FORMATS, given.import_format):
                 provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
                 episodes = played.episodes(files, config.env, config.seed)
             else:
@@ -124,11 +124,6 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
     if not found.is_action.any():
         raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")
     return found
-
-
-def find_played(given: TranscriptsSection) -> Any:
-    """The class of a format whose games a world replays; None for other formats."""
-    return load(TRANSCRIPT_FORMATS[given.import_format]) if given.import_format in TRANSCRIPT_FORMATS else None
 
 
 def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
