@@ -31,6 +31,16 @@ ALGORITHMS = {  # learner/settings.py
     "gigpo": "motif_jax.learner.algorithms:Gigpo",
     "q_learning": "motif_jax.contrib.drrn:QLearning",
 }
+BACKENDS = {  # annotation/backends.py
+    "model": "motif_jax.annotation.backends:Model",
+    "vllm": "motif_jax.annotation.backends:Vllm",
+    "server": "motif_jax.annotation.backends:Server",
+    "judge": "motif_jax.contrib.judge:RuleServer",
+    "lexicon": "motif_jax.annotation.backends:Rules",
+    "score": "motif_jax.annotation.backends:ScoreOracle",
+    "return": "motif_jax.annotation.backends:ReturnOracle",
+    "random": "motif_jax.annotation.backends:Chance",
+}
 ONLINE_REWARDS = {"words": "motif_jax.contrib.words:WordsSource"}  # kinds of online rewards without a judge
 TRANSCRIPT_FORMATS = {"tweets": "motif_jax.contrib.tweets:Tweets"}  # those that need a world
 
