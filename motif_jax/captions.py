@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.system.files import read_array, write_array
+from motif_jax.files import write_array
 
 WIDTH = 256
 WORDS = WIDTH // 8  # a message as 64-bit numbers
@@ -67,14 +67,9 @@ class CaptionTable:
     @classmethod
     def load(cls, directory: Path) -> CaptionTable:
         """Reads what `save` wrote."""
-        messages, counts = read_array(directory / "captions.npy"), read_array(directory / "counts.npy")
-        if messages.dtype != np.uint8 or counts.dtype != np.int64 or messages.shape != (counts.size, WIDTH):
-            raise ValueError(f"{directory} holds no caption table: {messages.shape} {messages.dtype}")
         table = cls()
-        table.intern(messages)
-        if len(table) != len(counts):
-            raise ValueError(f"{directory} holds a caption twice")
-        table._counts = counts.tolist()
+        table.intern(np.load(directory / "captions.npy"))
+        table._counts = np.load(directory / "counts.npy").tolist()
         return table
 
 

@@ -90,6 +90,20 @@ def remove_torn(path: Path) -> None:
                     other.unlink()
 
 
+# ---- arrays
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Writes a `.npy` file."""
+    write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def map_array(path: Path) -> np.ndarray:
+    """Maps a `.npy` file for writing; raises ValueError if it is shorter than its array, as after half a copy."""
+    np.load(path, mmap_mode="r")  # raises, where "r+" would fill the rest with zeros
+    return np.load(path, mmap_mode="r+")
+
+
 # ---- JSON
 
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, repeat_rows, take_rows
 
 NEVER = -jnp.inf
+FEW = 256  # tokens sorted when each row draws from its top FEW or fewer
 PACK_ROWS, PACK_LENGTH = 32, 16  # fewer rows, or shorter texts, are not worth compiling a second loop
 
 
@@ -47,14 +48,21 @@ def draw(logits: jax.Array, keys: jax.Array, sampling: TokenSampling) -> jax.Arr
 
 def _keep_probable(logits: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax.Array:
     """Excludes logits below the k-th largest, then tokens beyond the cumulative probability `top_p`."""
-    order = jnp.argsort(-logits, -1)  # stable: among equal logits the first one is kept
-    ranked = jnp.take_along_axis(logits, order, -1)
-    rank = jnp.arange(logits.shape[-1])
-    ranked = jnp.where((top_k > 0) & (rank >= top_k), NEVER, ranked)
-    odds = jax.nn.softmax(ranked, -1)
-    before = jnp.cumsum(odds, -1) - odds  # total probability of the more probable tokens
-    ranked = jnp.where((before >= top_p) & (rank > 0), NEVER, ranked)
-    return jnp.put_along_axis(logits, order, ranked, -1, inplace=False)
+
+    def keep(count: int) -> jax.Array:
+        ranked, order = jax.lax.top_k(logits, count)  # among equal logits the first one comes first
+        rank = jnp.arange(count)
+        ranked = jnp.where((top_k > 0) & (rank >= top_k), NEVER, ranked)
+        odds = jax.nn.softmax(ranked, -1)
+        before = jnp.cumsum(odds, -1) - odds  # total probability of the more probable tokens
+        ranked = jnp.where((before >= top_p) & (rank > 0), NEVER, ranked)
+        return jnp.put_along_axis(jnp.full_like(logits, NEVER), order, ranked, -1, inplace=False)
+
+    every = logits.shape[-1]
+    if every <= FEW:
+        return keep(every)
+    # Sorting a vocabulary costs more than a small model's forward pass.
+    return jax.lax.cond(((top_k > 0) & (top_k <= FEW)).all(), lambda: keep(FEW), lambda: keep(every))
 
 
 # (arguments, carry, token [B], hidden [B, width]) -> (addition to the logits [B, V], carry). `arguments` are constant

@@ -2,7 +2,7 @@
 
 dataset/preference/<name>.npy     int8 [N] codes of `Preference`
 annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
-annotations/<name>/merged.json    facts of dataset and config, checksums of both arrays and of neutral.json
+annotations/<name>/merged.json    metadata of dataset and config, counts, logs of the shards
 
 Pairs that were never asked have the label UNKNOWN, as published; the record has their number.
 """
@@ -10,29 +10,23 @@ Pairs that were never asked have the label UNKNOWN, as published; the record has
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from motif_jax.files import read_json, write_array, write_json
 from motif_jax.preferences.folders import annotation_folder, labels_file
-from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.shards import (
     Part,
     check_same,
-    checksum,
     count,
     folder_lock,
     read_labels,
-    read_record,
     rows_of,
 )
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array, read_json, write_array, write_json
-from motif_jax.system.foreign import sha256_of
 
-AGAIN = "--stage=annotate merges its shards anew"
 NOT_ASKED = "not_asked"  # key in the log of a shard and in a merge's record: number of pairs that were not asked
 
 
@@ -61,61 +55,13 @@ class Merged(NamedTuple):
     logs: dict[str, Any]  # by shard
 
 
-def checksums(folder: Path, codes: np.ndarray, prob: np.ndarray) -> dict[str, str]:
-    """Checksums of merged labels; of the neutral moment's only if there are any."""
-    neutral = {"neutral": sum_of(folder / NEUTRAL)} if (folder / NEUTRAL).exists() else {}
-    return {"codes": checksum(codes), "prob": checksum(prob), **neutral}
-
-
 def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
-    """Whether the merged labels exist, match their checksums and `facts`, and come from all shards."""
-    folder = annotation_folder(dataset.path, name)
-    try:
-        record = read_json(folder / "merged.json")
-        codes, prob = read_array(labels_file(dataset.path, name)), read_array(folder / "prob.npy")
-        written = checksums(folder, codes, prob)
-        return bool(record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written)
-    except (OSError, ValueError, KeyError, TypeError):
+    """Whether the merged labels of all shards exist, and were made with these `facts`."""
+    file = annotation_folder(dataset.path, name) / "merged.json"
+    if not (file.exists() and labels_file(dataset.path, name).exists()):
         return False
-
-
-def check_merged(dataset: PairDataset, name: str) -> None:
-    """Raises UserError if the labels changed since they were merged. Labels published by others are not checked."""
-    record = annotation_folder(dataset.path, name) / "merged.json"
-    if not record.exists():
-        return
-    try:
-        wrote = read_json(record)["checksums"]["codes"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{str(record)!r} is damaged ({error}): {AGAIN}") from error
-    if checksum(dataset.preference(name)) != wrote:
-        raise UserError(f"the labels {name!r} are not those that were merged, their checksum differs: {AGAIN}")
-
-
-def sum_of(file: Path) -> str:
-    """The SHA-256 of a file of an annotation; raises UserError if it cannot be read."""
-    try:
-        return sha256_of(file)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{str(file)!r} cannot be read ({error}): label again (--config.annotate.ignore_existing=True)"
-        ) from None
-
-
-def check_neutral(folder: Path) -> None:
-    """Raises UserError if the labels of the neutral moment (neutral.py) are not those that were merged."""
-    file, record = folder / NEUTRAL, folder / "merged.json"
-    if not record.exists():
-        return
-    try:
-        wanted = dict(read_json(record)["checksums"]).get("neutral")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{str(record)!r} is damaged ({error}): {AGAIN}") from error
-    if (sum_of(file) if file.exists() else None) != wanted:
-        raise UserError(
-            f"{str(file)!r} is not the one of the merged labels, as its checksum shows: label again "
-            "(--config.annotate.ignore_existing=True)"
-        )
+    record = read_json(file)
+    return bool(record["facts"] == facts and record["written"] and not record["missing_shards"])
 
 
 def merge(
@@ -133,7 +79,7 @@ def merge(
     if not folder.is_dir():
         raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
     with folder_lock(folder):
-        records = {file.name: read_record(file) for file in sorted(folder.glob("shard-*.json"))}
+        records = {file.name: read_json(file) for file in sorted(folder.glob("shard-*.json"))}
         if partial:
             for record in records.values():
                 check_same(folder, record, facts)
@@ -153,15 +99,15 @@ def merge(
         for part in parts:
             rows = rows_of(part, of_pair)
             if part in found:
-                codes[rows], prob[rows] = read_labels(folder, part, len(rows), found[part])
-            begun = part in found and found[part]["checksums"]
+                codes[rows], prob[rows] = read_labels(folder, part, len(rows))
+            begun = part in found and found[part]["counts"]
             not_asked += int(found[part]["log"].get(NOT_ASKED, 0)) if begun else len(rows)
         counts = count(codes)
         merged = Merged(count_asked(counts, not_asked), missing, True, logs)
         whole: dict[str, Any] = {"facts": dict(facts), "missing_shards": missing, "counts": counts, "shards": logs}
         whole[NOT_ASKED] = not_asked
-        whole["checksums"] = checksums(folder, codes, prob)
-        write_json(folder / "merged.json", whole)  # first: `check_free` refuses labels without it
+        write_json(folder / "merged.json", whole | {"written": False})  # first: `check_free` refuses labels without it
         write_array(folder / "prob.npy", prob)
         write_array(labels_file(dataset.path, name), codes)
+        write_json(folder / "merged.json", whole | {"written": True})
         return merged

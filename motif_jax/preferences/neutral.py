@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.captions import CaptionTable, decode
-from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_json
+from motif_jax.files import read_json, write_json
 
 RARE = 0.01  # least share of the pairs that should compare a neutral moment with another one
 MOST = 200  # captions to ask about, the most frequent ones
@@ -61,17 +60,8 @@ def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[n
     if not file.exists():
         return np.zeros((0, 2, length), ids.dtype), np.zeros(0, np.float32)
     nothing = np.flatnonzero(~table.messages.any(1))
-    try:
-        record = read_json(file)
-        captions, prob = np.array(record["captions"], np.int64), np.array(record["prob"], np.float32)
-        if captions.shape != prob.shape or captions.ndim != 1 or not len(nothing):
-            raise ValueError("its lists do not fit")
-        if not ((captions >= 0) & (captions < len(table)) & (prob >= 0) & (prob <= 1)).all():
-            raise ValueError("its numbers are out of range")
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise UserError(
-            f"{str(file)!r} is damaged ({error}): label again (--config.annotate.ignore_existing=True)"
-        ) from None
+    record = read_json(file)
+    captions, prob = np.array(record["captions"], np.int64), np.array(record["prob"], np.float32)
     often = table.counts[captions] / max(table.counts[captions].sum(), 1)
     times = np.maximum(1, np.round(often * RARE * len(ids))).astype(np.int64)
     captions, prob = np.repeat(captions, times), np.repeat(prob, times)

@@ -2,7 +2,7 @@
 
     annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
     annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
-    annotations/<name>/shard-00003-of-00016.json        facts of dataset and config, log, counts, checksums
+    annotations/<name>/shard-00003-of-00016.json        metadata of dataset and config, log, counts
 
 At first all labels are unknown. Every commit replaces the files; a killed job loses the labels since its last commit.
 `merging.py` combines all shards into one annotation.
@@ -11,7 +11,6 @@ At first all labels are unknown. Every commit replaces the files; a killed job l
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,14 +18,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import Held, take
+from motif_jax.files import Held, read_json, take, write_array, write_json
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_array, read_json, write_array, write_json
 
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
 FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"
-BLANK: dict[str, Any] = {"checksums": {}, "rows": 0, "counts": {}}
+BLANK: dict[str, Any] = {"rows": 0, "counts": {}}  # of a shard without labels
 ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -84,24 +82,18 @@ class Shard:
             self._clear()
         else:
             for other in sorted(folder.glob("shard-*.json")):  # of all jobs
-                record = read_record(other)
-                if not record["checksums"] and self._is_abandoned(other):
+                record = read_json(other)
+                if not record["counts"] and self._is_abandoned(other):
                     other.unlink()  # its job was killed before it labelled anything
                     continue
                 check_same(folder, record, facts)
         file = folder / f"{part.stem}.json"
-        found = read_record(file) if file.exists() else None
-        arrays = {suffix: folder / f"{part.stem}{suffix}" for suffix in FILES}
-        if found is None and any(array.exists() for array in arrays.values()):
-            raise UserError(f"the labels of {part.stem} in {str(folder)!r} have no record beside them: {TRY}")
+        found = read_json(file) if file.exists() else None
         self.record: dict[str, Any] = found or {"facts": dict(facts), "finished": False, "log": {}} | BLANK
-        self.codes, self.prob = read_labels(folder, part, num_rows, self.record)
-        self.record["checksums"] = {
-            suffix: [checksum(read_array(array))] for suffix, array in arrays.items() if array.exists()
-        }
+        self.codes, self.prob = read_labels(folder, part, num_rows)
         if found is None:  # at once, so that jobs with other settings see it
             write_json(file, self.record)
-        self._blank = not self.record["checksums"]
+        self._blank = not self.record["counts"]
 
     def _is_abandoned(self, record: Path) -> bool:
         """Whether this record's shard is not being written by another job."""
@@ -122,15 +114,11 @@ class Shard:
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
         """Writes the labels set so far to disk.
 
-        The record is written first, with each array's checksum before and after: a kill between two files leaves each
-        array in one of these states. `finished` is written last, because others may then merge the shard. It is said of
-        a shard all of whose questions were asked, answered or not. `log`: counts, times and versions of this job.
+        `finished` is written last, because others may then merge the shard. It is said of a shard all of whose
+        questions were asked, answered or not. `log`: counts, times and versions of this job.
         """
         arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order, so that every known code has its prob
-        before = self.record["checksums"]
-        after = {suffix: [*before.get(suffix, [])[-1:], checksum(array)] for suffix, array in arrays.items()}
         self.record |= {
-            "checksums": after,
             "finished": finished,
             "rows": len(self.codes),
             "counts": count(self.codes),
@@ -229,44 +217,13 @@ def count(codes: np.ndarray) -> dict[str, int]:
     return {kind.name.lower(): int((codes == kind).sum()) for kind in Preference}
 
 
-def checksum(array: np.ndarray) -> str:
-    """The SHA-256 of an array's bytes, in hexadecimal."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def read_record(file: Path) -> dict[str, Any]:
-    """Reads and checks the record of a shard, its JSON file."""
-    try:
-        record = read_json(file)
-        for field, kind in (("facts", dict), ("checksums", dict), ("log", dict), ("finished", bool), ("rows", int)):
-            if not isinstance(record.get(field), kind):
-                raise ValueError(f"it has no {field!r}")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(file)!r} is damaged ({error}): {TRY}") from error
-    return record
-
-
-def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Reads and checks the codes and probabilities of a shard. [M] int8, [M] float32"""
-    loaded: list[np.ndarray] = []
-    for suffix, (dtype, blank) in FILES.items():
-        file = folder / f"{part.stem}{suffix}"
-        known = record["checksums"].get(suffix, [])
-        if len(known) < 2 and not file.exists():  # the job was killed in its first commit, before this file
-            loaded.append(np.full(num_rows, blank, dtype))
-            continue
-        try:
-            array = read_array(file)
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read {str(file)!r} ({error}): {TRY}") from error
-        if array.shape != (num_rows,) or array.dtype != dtype:
-            raise UserError(
-                f"{str(file)!r} holds {array.shape} {array.dtype}, where ({num_rows},) {np.dtype(dtype)} is due: {TRY}"
-            )
-        if checksum(array) not in known:
-            raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {TRY}")
-        loaded.append(array)
-    codes, prob = loaded
+def read_labels(folder: Path, part: Part, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The codes and probabilities of a shard, unknown before its first commit. [M] int8, [M] float32"""
+    files = {suffix: folder / f"{part.stem}{suffix}" for suffix in FILES}
+    codes, prob = (
+        np.load(file) if file.exists() else np.full(num_rows, FILES[suffix][1], FILES[suffix][0])
+        for suffix, file in files.items()
+    )
     codes[np.isnan(prob)] = Preference.UNKNOWN  # the job was killed between the two files
     prob[codes == Preference.UNKNOWN] = np.nan
     return codes, prob

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.files import map_array, read_json, write_json
 from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system.files import read_array, read_json, write_json
-from motif_jax.system.foreign import sha256_of
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.own_folders import make_anew, remove_made
 
@@ -142,7 +141,6 @@ class PairWriter:
                 "episodes_given_up": self.progress["given_up"],
                 "distinct_captions": len(table),
                 "share_without_message": round(float(empty / ids.size), 6),
-                "sha256": {name: sha256_of(self.partial / f"{name}.npy") for name in self._arrays},
             },
         )
         self._arrays = {}
@@ -152,15 +150,8 @@ class PairWriter:
 
     def _read_progress(self) -> dict[str, Any] | None:
         file = self.partial / "progress.json"
-        try:
-            progress = read_json(file)
-            if progress["moments"]:
-                return progress
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, KeyError) as error:
-            remedy = f"remove {str(self.partial)!r} to start over"
-            raise UserError(f"{str(file)!r} is damaged ({error}); {remedy} (--workdir)") from error
+        if file.exists():  # written with the first moments
+            return read_json(file)
         # No moment is final; existing files may even come from another config.
         remove_made(self.partial, OWN)
         return None
@@ -179,15 +170,7 @@ class PairWriter:
         file = self.partial / f"{name}.npy"
         file.parent.mkdir(exist_ok=True)
         if mode == "r+":
-            try:
-                array = read_array(file, "r+")
-            except (OSError, ValueError) as error:
-                raise UserError(
-                    f"{str(file)!r} is damaged ({error}); remove {str(self.partial)!r} to start over"
-                ) from error
-            if array.shape != spec.shape or array.dtype != spec.dtype:
-                raise UserError(f"{str(file)!r} does not fit this run; remove {str(self.partial)!r} to start over")
-            return array
+            return map_array(file)
         array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
         with open_in_place(file, "r+b") as handle:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later

@@ -54,10 +54,7 @@ def test_collect(victims, tmp_path):
         dataset = PairDataset(workdir / "dataset")
         assert len(dataset) == 1000
         of_this_run = ("run.json", "index/source.json", "config.json")
-        found = {name: data for name, data in files(dataset.path).items() if name not in of_this_run}
-        sums = read_json(dataset.path / "dataset.json")["sha256"]
-        assert sums == {name: found[f"{name}.npy"] for name in sums}
-        return found
+        return {name: data for name, data in files(dataset.path).items() if name not in of_this_run}
 
     trial.kill(lambda workdir: None, Same(describe))
 

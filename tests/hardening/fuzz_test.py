@@ -1,22 +1,16 @@
 """Anything may stand in files: it is read as it is, or refused in one sentence; fuzz_words_test.py has the rest."""
 
-import json
 import random
 import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
-from fuzzing import JSON, SETTINGS, refused
+from fuzzing import SETTINGS
 from hypothesis import given
 from hypothesis import strategies as st
-from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.parsing import KEYS, read_verdict, shares, to_answer
-from motif_jax.captions import CaptionTable, decode, encode
-from motif_jax.preferences.merging import is_merged
-from motif_jax.preferences.shards import read_record
-from motif_jax.preferences.store import PairDataset
+from motif_jax.captions import decode, encode
 from motif_jax.system.files import read_array
 
 # ---- verdicts
@@ -71,22 +65,6 @@ def test_any_text_becomes_a_caption_and_any_caption_a_text(text):
         assert shown == text[:256]
 
 
-@SETTINGS
-@given(st.lists(st.binary(min_size=256, max_size=256), max_size=6), st.integers(0, 2**32), st.booleans())
-def test_a_table_of_captions_loads_as_it_was_saved_or_not_at_all(texts, seed, truncated):
-    table = CaptionTable()
-    table.intern(np.frombuffer(b"".join(texts), np.uint8).reshape(-1, 256))
-    with tempfile.TemporaryDirectory() as folder:
-        table.save(Path(folder))
-        damage(random.Random(seed), Path(folder, random.Random(seed).choice(["captions.npy", "counts.npy"])), truncated)
-        try:
-            loaded = CaptionTable.load(Path(folder))
-        except ValueError:
-            return
-        assert len(loaded) == len(loaded.counts)
-        assert loaded.messages.shape == (len(loaded), 256)
-
-
 def damage(rng: random.Random, file: Path, truncated: bool) -> None:
     """Flips some bits, most of them in the head, or cuts the file off."""
     data = bytearray(file.read_bytes())
@@ -118,25 +96,3 @@ def test_an_array_is_an_array_or_a_value_error(dtype, seed, truncated, mapped):
             told = str(error)
         assert len(told.splitlines()) <= 1
         assert file.stat().st_size <= size
-
-
-# ---- shards
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    return PairDataset(write_dataset(tmp_path_factory.mktemp("shards") / "dataset", random_pairs(40)))
-
-
-@SETTINGS
-@given(content=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode())
-       | st.integers(1, 100_000).map(lambda depth: b"[" * depth))  # fmt: skip
-def test_any_record_of_a_shard_is_read_or_refused(dataset, content):
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "record.json")
-        file.write_bytes(content)
-        assert refused(lambda: read_record(file))
-    folder = dataset.path.parent / "annotations/other"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "merged.json").write_bytes(content)
-    assert not is_merged(dataset, "other", {})

@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
+from motif_jax.language import generation
 from motif_jax.language.beam import search
 from motif_jax.language.generation import (
     FREE,
@@ -223,15 +224,17 @@ def slow_odds(logits, temperature, top_k, top_p):
     return np.array([odds[token] if token in inside else 0 for token in range(len(odds))]) / odds[inside].sum()
 
 
+@pytest.mark.parametrize("few", [generation.FEW, 5])
 @pytest.mark.parametrize(
     "values", [(1.0, 0, 1.0), (0.7, 4, 1.0), (1.5, 0, 0.5), (2.0, 5, 0.7), (1.0, 0, 0.0), (0.0, 3, 0.5)]
 )
-def test_tokens_are_drawn_with_their_probabilities(values):
+def test_tokens_are_drawn_with_their_probabilities(values, few, monkeypatch):
+    monkeypatch.setattr(generation, "FEW", few)
     num = 4000
     logits = jnp.array(np.random.default_rng(0).normal(size=12) * 2).astype(jnp.float32)
     keys = jax.random.split(jax.random.key(1), num)
     sampling = jax.tree.map(jnp.asarray, TokenSampling(*values))
-    drawn = jax.jit(draw)(jnp.tile(logits, (num, 1)), keys, sampling)
+    drawn = jax.jit(lambda *args: draw(*args))(jnp.tile(logits, (num, 1)), keys, sampling)
     found, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
     assert (found[wanted == 0] == 0).all()
     np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / num**0.5)

@@ -6,7 +6,6 @@ from small_dataset import write_dataset
 
 from motif_jax.preferences.neutral import ask_about, captions_to_ask, neutral_pairs
 from motif_jax.preferences.store import PairDataset
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 COMMON = [("You kill the newt!", "It's a wall.")] * 150 + [("It's a wall.", "It's a wall.")] * 49
@@ -48,17 +47,7 @@ def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(
     assert prob.tolist() == pytest.approx([0.6, 0.9])
 
 
-def test_without_the_file_there_are_no_pairs_and_damage_is_one_sentence(tmp_path):
+def test_without_the_file_there_are_no_pairs(tmp_path):
     table, ids = captions(tmp_path, ("", "You die..."))
     more, prob = neutral_pairs(tmp_path, table, ids)
     assert (more.shape, prob.shape) == ((0, 2, 1), (0,))
-    for text in (
-        "",
-        "[]",
-        '{"captions": [1]}',
-        '{"captions": [99], "prob": [0.5]}',
-        '{"captions": [1], "prob": [2.0]}',
-    ):
-        (tmp_path / "neutral.json").write_text(text)
-        with pytest.raises(UserError, match=r"neutral.json' is damaged .*\(--config.annotate.ignore_existing=True\)"):
-            neutral_pairs(tmp_path, table, ids)

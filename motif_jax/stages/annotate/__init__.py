@@ -15,7 +15,7 @@ from motif_jax.annotation.backends import OpenBackend, Oracle, opened
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.folders import annotation_folder, labels_file
-from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, is_merged, merge
+from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
@@ -79,15 +79,12 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     name = label_name(section)
     check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
-        check_merged(dataset, other)
         dataset.preference(other)
     backend = make_backend(config, dataset)
     facts = make_facts(backend, section, dataset)
     if isinstance(backend, Oracle):
-        dataset.check_whole([backend.needs])
         questions, of_pair = None, np.arange(len(dataset))  # it answers every pair. [N]
     else:
-        dataset.check_whole(["data/blstats"] if section.captions == WITH_BOTTOM_LINE else [])
         questions = Questions(dataset, section.captions)
         of_pair = questions.of_pair
     if backend.verdicts:

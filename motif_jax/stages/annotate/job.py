@@ -19,10 +19,11 @@ from motif_jax.annotation.annotator import Incomplete, Question, batched
 from motif_jax.annotation.asking import LEAST_SHARE, Answered, Asking, AskingCounts, Ratings
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge
 from motif_jax.console import clean, print_line
+from motif_jax.files import read_json
 from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import Asked, Questions, to_numbers
-from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
+from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range
 from motif_jax.preferences.store import Preference
 from motif_jax.stages.annotate.page import measure_bias
 from motif_jax.stages.annotate.rounds import QuestionRounds
@@ -94,7 +95,7 @@ class AnnotationJob:
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
         with folder_lock(self._shard.folder):
-            records = [read_record(file) for file in sorted(self._shard.folder.glob("shard-*.json"))]
+            records = [read_json(file) for file in sorted(self._shard.folder.glob("shard-*.json"))]
         for record in records:
             other = record["log"].get("model", self._model)
             if other and other != self._model:  # "": that job did not ask

@@ -10,15 +10,12 @@ answers of earlier rounds only, so a killed job goes on as if nothing had happen
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from motif_jax.files import read_json, write_json
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.shards import ORDER, TRY, Shard
-from motif_jax.structs import UserError
-from motif_jax.system.files import read_json, write_json
+from motif_jax.preferences.shards import ORDER, Shard
 
 NETWORKS = 4
 OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
@@ -62,14 +59,8 @@ class QuestionRounds:
         """The questions in `order.json`; None if there are none for this annotation."""
         if not self._file.exists():
             return None
-        try:
-            record: Mapping[str, Any] = read_json(self._file)
-            order = np.array(record["numbers"], np.int64)
-            if order.ndim != 1 or not ((order >= 0) & (order < len(self._rows))).all():
-                raise ValueError("its numbers are out of range")
-            return order if record["facts"] == self._facts else None
-        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-            raise UserError(f"{str(self._file)!r} is damaged ({error}): {TRY}") from None
+        record = read_json(self._file)
+        return np.array(record["numbers"], np.int64) if record["facts"] == self._facts else None
 
 
 def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:

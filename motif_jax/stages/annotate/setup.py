@@ -11,10 +11,9 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import Tables, section, tables_of
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.files import LONGEST, short_name
+from motif_jax.files import LONGEST, read_json, short_name
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import BOTTOM_LINE, WITH_BOTTOM_LINE
-from motif_jax.preferences.shards import read_record
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
@@ -83,8 +82,8 @@ def make_backend(config: AnnotateConfig, dataset: PairDataset | None = None) -> 
 
 def _has_verdicts(section: AnnotateSection, dataset: PairDataset) -> bool:
     """Whether the annotation was begun before rules gave probabilities; it goes on as it began."""
-    records = map(read_record, annotation_folder(dataset.path, label_name(section)).glob("shard-*.json"))
-    return any(record["checksums"] and TEMPERATURE not in record["facts"] for record in records)
+    records = map(read_json, annotation_folder(dataset.path, label_name(section)).glob("shard-*.json"))
+    return any(record["counts"] and TEMPERATURE not in record["facts"] for record in records)
 
 
 def make_facts(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:

@@ -20,13 +20,13 @@ import numpy as np
 from motif_jax.envs.worlds import title
 from motif_jax.pages.formats import Interval, count, number
 from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.merging import NOT_ASKED, check_merged, count_asked
+from motif_jax.preferences.merging import NOT_ASKED, count_asked
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.report import parts
 from motif_jax.stages.report.figures import CURVES
-from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
+from motif_jax.stages.report.parts import Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines
 
@@ -90,7 +90,6 @@ def find_pairs(path: Path) -> Pairs | None:
         machine["versions"] = versions_of(facts)
         facts = typed(facts, DATASET)
     dataset = PairDataset(path / "dataset")
-    dataset.check_whole(f"info/{name}" for name in SPREADS)
     return Pairs(facts, ran, dataset, machine, date_of(file))
 
 
@@ -98,7 +97,6 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
     """All annotations of the dataset."""
     found = []
     for name in dataset.preference_names():
-        check_merged(dataset, name)
         counts = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
         file = annotation_folder(dataset.path, name) / "merged.json"
         record = read_object(file) or {"facts": {}, "shards": {}}

@@ -16,10 +16,9 @@ from motif_jax.console import print_line
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.merging import check_neutral
 from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
-from motif_jax.preferences.shards import ROUNDING, checksum
-from motif_jax.preferences.store import PairDataset, fingerprint
+from motif_jax.preferences.shards import ROUNDING
+from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import PairBatches, without_padding
 from motif_jax.rewards.model import Value
@@ -32,7 +31,7 @@ from motif_jax.rewards.statistics import (
     summarise_values,
 )
 from motif_jax.stages.annotate.setup import label_name
-from motif_jax.stages.train_reward.inputs import check_origin, learnt_from, load_prob
+from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 
@@ -61,16 +60,16 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
     dataset = PairDataset(workdir / "dataset")
-    dataset.check_whole(["info/score"])
-    weights = learnt_from(config)
-    made_of = fingerprint(dataset)
+    weights, made_of = learnt_from(config), fingerprint(dataset)
     targets, hard = {}, {}
     for name in weights:
         codes = dataset.preference(name)
         folder = annotation_folder(dataset.path, name)
         soft = config.reward.labels != "hard" and (folder / "prob.npy").exists()
-        prob = load_prob(folder / "prob.npy", len(codes)) if soft else None
-        check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})
+        record = folder / "merged.json"  # labels published by others have none
+        if record.exists() and read_json(record)["facts"]["dataset"] != made_of:
+            raise UserError(f"annotation {name!r} was made for another dataset ({labels.FLAG})")
+        prob = np.load(folder / "prob.npy") if soft else None  # [N] float32, NaN where unknown
         targets[name] = labels.soft_target(codes, prob)
         hard[name] = labels.soft_target(codes, None)
     target = labels.mix(targets, weights)
@@ -82,7 +81,6 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     only_messages = not (config.reward.blstats or config.reward.crop or config.reward.glyphs)
     if config.reward.anchor != "none" and only_messages and len(weights) == 1:
         folder = annotation_folder(dataset.path, *weights)
-        check_neutral(folder)
         more, prob = neutral_pairs(folder, table, ids)
         ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
         sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
@@ -93,7 +91,8 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
             "train_reward: the answers about a moment without a message are not used: they need one annotation, and a "
             "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
         )
-    return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, made_of, checksum(target), given)
+    digest = digest_of([target])
+    return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, made_of, digest, given)
 
 
 def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
@@ -107,7 +106,6 @@ def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extr
                 f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint} "
                 "(--config.reward.blstats, .crop, .glyphs)"
             )
-    dataset.check_whole([f"data/{key}" for key, needed in needs.items() if needed])
     if options["blstats"]:
         extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
     if options["crop"]:
