@@ -273,9 +273,13 @@ def test_every_end_of_an_episode_has_words():
     assert (shares["share_death"], shares["share_ended"], shares["share_aborted"]) == (0.0, 1.0, 0.0)
 
 
-def test_a_scripted_player_that_the_program_does_not_have_is_named():
-    with pytest.raises(UserError, match="the world 'guided' names the scripted player 'guide', .* it has random"):
+def test_a_world_of_ones_own_makes_the_scripted_players_that_it_names():
+    said = r"the world 'guided' names the scripted player 'guide', but has no method scripted\(name\)"
+    with pytest.raises(UserError, match=said):
         parse_scripted("guide", make_world({"world": "own_worlds:Guided"}))
+    players = make_scripted("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
+    players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
+    assert players.choose(0, None) == 1
 
 
 def test_observations_that_datasets_cannot_keep_are_refused_before_anything_starts():
