@@ -45,7 +45,7 @@ ONLINE_REWARDS = {"words": "motif_jax.contrib.words:WordsSource"}  # kinds of on
 TRANSCRIPT_FORMATS = {"tweets": "motif_jax.contrib.tweets:Tweets"}  # those that need a world
 
 
-def load(path: str) -> Any:
+def import_named(path: str) -> Any:
     """Imports what `module:Class` names, which the package has."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -53,4 +53,4 @@ def load(path: str) -> Any:
 
 def find(table: Mapping[str, str], name: str) -> Any:
     """What a short name stands for; None if the table does not have it."""
-    return load(table[name]) if name in table else None
+    return import_named(table[name]) if name in table else None

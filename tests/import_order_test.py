@@ -172,7 +172,7 @@ def test_contrib_comes_in_by_the_table_of_names_alone():
 @pytest.mark.quick
 def test_every_short_name_is_of_something_that_exists():
     for table in TABLES_OF_NAMES:
-        assert all(callable(names.load(path)) for path in table.values())
+        assert all(callable(names.import_named(path)) for path in table.values())
 
 
 # Where these names mean something else, or are looked up.

@@ -17,7 +17,7 @@ from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
 from motif_jax.envs.world import CAPTIONS, World, is_text
-from motif_jax.names import WORLDS, find, load
+from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 
@@ -78,7 +78,7 @@ def find_world(name: str) -> Any:
         near = difflib.get_close_matches(name, WORLDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(WORLDS)}, or name module:Class"
         raise UserError(f"unknown world {name!r} ({WORLD_FLAG}): {hint}")
-    return load(WORLDS[name])
+    return find(WORLDS, name)
 
 
 def check_section(env: Any) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
-from motif_jax.names import ALGORITHMS, load
+from motif_jax.names import ALGORITHMS, find
 
 RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
 FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
@@ -173,5 +173,5 @@ def find_algorithm(name: str) -> Algorithm:
     """The algorithm of a name; raises ValueError if it does not exist."""
     if name not in ALGORITHMS:
         raise ValueError(f"algorithm={name!r}: give one of {', '.join(ALGORITHMS)}")
-    found: Algorithm = load(ALGORITHMS[name])()
+    found: Algorithm = find(ALGORITHMS, name)()
     return found

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Table, Tables, Text, Whole, table_of, value
 from motif_jax.learner.settings import Settings, find_algorithm
-from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS, load
+from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS, find
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.options import OPTIONS_FLAG
@@ -146,7 +146,7 @@ OF_ALGORITHMS: Table = {
 }
 TABLES: Tables = {
     "policy": table_of(Network)
-    | {key: one for name in PROMPT_NETWORKS for key, one in table_of(load(PROMPT_NETWORKS[name]).values, name).items()}
+    | {key: one for name in PROMPT_NETWORKS for key, one in table_of(find(PROMPT_NETWORKS, name).values, name).items()}
     | table_of(RewardsSection)
     | SOURCE_VALUES
     | OPTION_VALUES
