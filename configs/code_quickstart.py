@@ -8,6 +8,9 @@ The argument is the game: `gold` is NetHack with the goal `gold`; `doorkey` is M
 know nothing of games: they show what the loop does. To have a language model write:
 
     --config.write_reward.writer=server --config.annotate.server.url=URL --config.annotate.model=NAME
+
+Expected on DoorKey: 90 % success after 139,000 steps [90,000, 188,000] over five seeds; without a program, not within
+500,000 (docs/results/code-rewards.md).
 """
 
 import runpy

@@ -9,6 +9,9 @@
 
 With --config.policy.train_for_env_steps=40000000 (82 minutes on two cores) this made the agent of docs/releases.md.
 
+Time: training takes six minutes on two cores. Expected over five seeds (docs/results/motif.md): gold is picked up 1.14
+[0.94, 1.34] times, by random play 0.51; stairs are taken down 0.32 [0.10, 0.53] times, by random play 0.05.
+
 As quickstart.py, but the reward is learnt from labels with degrees, so that small steps stay small. The agent also gets
 a little for each new square of the map, and loses a little in each step that takes no time; its games are short.
 """
@@ -24,7 +27,7 @@ GOALS = "gold", "stairs", "explore", "progress"
 
 
 def get_config(argument: str = "gold") -> ConfigDict:
-    """The whole experiment; docs/motif.md has the results."""
+    """The whole experiment; docs/results/motif.md has the results."""
     if argument not in GOALS:
         raise UserError(f"unknown goal {argument!r}: choose from {', '.join(GOALS)} (--config)")
     config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()

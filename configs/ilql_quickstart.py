@@ -3,8 +3,9 @@
     python -m motif_jax.launch --config=configs/ilql_quickstart.py --workdir=runs/ilql
 
 The transcripts are games of a player that mostly repeats its words. Its clone does the same, and the values correct it.
-The run takes seven to ten minutes on two cores. Over five seeds, the mean return of the clone was -3.8, and with values
--2.3 sampled, -1.7 greedy (docs/ilql.md).
+
+Time: seven to ten minutes on two cores. Expected over five seeds: the clone returns -3.8, with values -2.3 sampled and
+-1.7 greedy (docs/results/ilql.md).
 """
 
 import runpy

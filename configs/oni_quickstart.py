@@ -2,8 +2,10 @@
 
     python -m motif_jax.launch --config=configs/oni_quickstart.py --workdir=runs/oni
 
-The judge is the lexicon on a local server, which takes 50 ms per question. Only its labels reward the agent. Training
-takes nearly seven minutes, evaluation of the agent and of random play one more.
+The judge is the lexicon on a local server, which takes 50 ms per question. Only its labels reward the agent.
+
+Time: eight minutes on two cores, nearly seven of them for training. Expected after 600,000 steps, over five seeds: a
+score of 21.5 [16.5, 26.4], with `:reward_free,classification` 40.6 [19.7, 76.1]; random play 7.1 (docs/results/oni.md).
 """
 
 import runpy

@@ -4,6 +4,9 @@
 
 `treasure` is a small game whose best return, 29, is known; an agent that is satisfied with the first reward gets 20.
 `nethack` has the options learnt, gold and stairs, and a controller that is paid the game's score.
+
+Time of `treasure`: training takes three minutes on two cores. Expected: a return of 27.9 [27.8, 28.0] over five seeds
+(docs/results/options.md). In `nethack`, an agent with one reward scores more.
 """
 
 import runpy

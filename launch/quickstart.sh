@@ -146,7 +146,7 @@ if [ "$judge" ]; then
 fi
 expect_report() { # in the workdir $1, unless only some stages were asked for
   if [ -z "$staged" ] && [ ! -f "$1/report/index.html" ]; then
-    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
+    printf 'motif_jax: stopped; run the same command again to resume\n' >&2
     exit 1
   fi
 }

@@ -22,7 +22,7 @@ from motif_jax.system.files import write_config
 from motif_jax.system.jax_start import check_jax_starts, divide_cpu
 from motif_jax.system.own_folders import check_no_links
 
-# Values of earlier versions; with these settings, nothing has changed.
+# Removed values, which are accepted at these settings, for backwards compatibility.
 GONE = {
     "policy.exploration": "entropy",
     "policy.online.heads": 1,

@@ -57,11 +57,11 @@ from motif_jax.system.runs import PlannedRun, arguments_of, check_at_once, plan,
 from motif_jax.system.startup import STOPPED, say
 
 FLAGS = flags.FLAGS
-PRINT_CONFIG = "only print all values of the config, in the form of the workdir's config.json"
-DRY_RUN = "only make the checks with which the stages begin, and say which of them would run, go on or be skipped"
+PRINT_CONFIG = "print all values of the config, in the form of the workdir's config.json, and exit"
+DRY_RUN = "validate the config, print what each stage would do (run, resume or skip), and exit"
 NOLOCKS = (
-    "work also where the file system has no locks; you then promise that no other run works in this workdir, nor in "
-    "the directories that it shares with others, at the same time"
+    "run without locks, on a file system that has none; make sure that no other run uses this workdir, or the "
+    "directories that it shares with others, at the same time"
 )
 
 
@@ -134,12 +134,12 @@ def parse(argv: list[str]) -> None:
         print_lines(describe(section, tables(), given))
         sys.exit(0)
     if found is None:
-        raise UserError("say which experiment: --config=motif:score (or --help)")
+        raise UserError("--config is required, for example --config=motif:score (or --help)")
     read_flags(*found, argv, FLAGS)
     if FLAGS.print_config and FLAGS.sweep:
         raise UserError("--print_config prints the config of one run: give it without --sweep")
     if not FLAGS.workdir and not FLAGS.print_config:
-        raise UserError("say where to work: --workdir=runs/NAME (or --help)")
+        raise UserError("--workdir is required, for example --workdir=runs/NAME (or --help)")
 
 
 def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:

@@ -42,7 +42,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class EndStatus(enum.IntEnum):
-    """How the episode stands after a step; the numbers are NLE's, up to ENDED."""
+    """Status of the episode after a step; the numbers are NLE's, up to ENDED."""
 
     ABORTED = -1  # time limit
     RUNNING = 0
@@ -100,7 +100,7 @@ COMMON = len(EpisodeInfo._fields) - 1  # values that every world's episodes have
 
 
 class Turn(NamedTuple):
-    """What was said at once in an episode of text. The agent's turns have a reward, those of the world have none."""
+    """One utterance of an episode of text. The agent's turns have a reward, the world's have none."""
 
     text: str
     reward: float | None = None

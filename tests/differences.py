@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("glam", "ilql", "oni")
+PAGES = {"glam": "glam.md", "ilql": "differences/ilql.md", "oni": "differences/oni.md"}  # below docs/
 MARK = "pytest.mark.differs"
 COMMAND = "python tests/differences.py"
 BEGIN, END = f"<!-- begin: made by `{COMMAND}` from the tests -->\n", "<!-- end -->\n"
@@ -54,7 +54,8 @@ def _stated(file: Path, text: str) -> Iterator[Difference]:
 
 def with_list(page: str, text: str, found: list[Difference]) -> str:
     """The text of a page, with its list made again from these differences."""
-    rows = [_cells(one) for one in found if one.page == page]
+    root = "../" * (PAGES[page].count("/") + 1)
+    rows = [_cells(one, root) for one in found if one.page == page]
     titles = ("original", "here", "`reference`", "code", "test")
     shown = [number for number in range(len(titles)) if any(row[number] for row in rows)]
     lines = [[titles[number] for number in shown], ["---"] * len(shown)]
@@ -63,21 +64,21 @@ def with_list(page: str, text: str, found: list[Difference]) -> str:
     before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise ValueError(f"docs/{page}.md lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
+        raise ValueError(f"docs/{PAGES[page]} lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
     return f"{before}{BEGIN}{table}{END}{after}"
 
 
-def _cells(one: Difference) -> tuple[str, ...]:
-    code = f"[{Path(one.where).name}](../{one.where})" if one.where else ""
+def _cells(one: Difference, root: str) -> tuple[str, ...]:
+    code = f"[{Path(one.where).name}]({root}{one.where})" if one.where else ""
     words = (re.sub(r"(?<!\\)\|", r"\\|", text) for text in (one.there, one.here, one.reference))
-    return *words, code, f"[`{one.test}`](../{one.file})"
+    return *words, code, f"[`{one.test}`]({root}{one.file})"
 
 
 def main() -> None:
     """Writes all lists."""
     found = differences()
-    for page in PAGES:
-        file = ROOT / "docs" / f"{page}.md"
+    for page, path in PAGES.items():
+        file = ROOT / "docs" / path
         file.write_text(with_list(page, file.read_text(), found))
 
 

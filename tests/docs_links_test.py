@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "third_party").glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), ROOT / "llms.txt", *(ROOT / "docs").rglob("*.md"), *(ROOT / "third_party").glob("*.md")]
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SITE = ROOT / "launch/site/mkdocs.yml"
@@ -38,8 +38,9 @@ def test_every_link_leads_to_a_file_and_an_anchor_that_exist(page):
 
 @pytest.mark.quick
 def test_the_site_lists_every_page():
-    listed = re.findall(r"[\w-]+\.md", SITE.read_text())
-    assert sorted(listed) == sorted(["index.md", *(page.name for page in (ROOT / "docs").glob("*.md"))])
+    listed = re.findall(r"[\w/-]+\.md", SITE.read_text())
+    pages = (str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+    assert sorted(listed) == sorted(["index.md", *pages])
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
@@ -51,3 +52,5 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert 'href="motif/"' in home
     assert 'href="../own-game/#attributes-of-a-world"' in page
     assert (tmp_path / "launch/report.png").is_file()
+    assert (tmp_path / "results/motif_seeds.csv").is_file()
+    assert 'href="../../motif/"' in (tmp_path / "results/motif/index.html").read_text()

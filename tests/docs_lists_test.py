@@ -3,6 +3,7 @@
 import runpy
 
 import pytest
+import result_tables
 from conftest import ROOT
 from differences import COMMAND, PAGES, differences, with_list
 from import_order_test import ARROWS
@@ -21,8 +22,8 @@ from motif_jax.rewards.choice import SOURCES
 from motif_jax.stages import NAMES
 
 LISTS = [  # page: what its list must have, as it is written there
-    ("README.md", [f"`{name}`" for name in NAMES]),
-    ("README.md", [f"`{name.removesuffix('_continual')}`" for name in TASKS]),
+    ("docs/program.md", [f"`{name}`" for name in NAMES]),
+    ("docs/program.md", [f"`{name.removesuffix('_continual')}`" for name in TASKS]),
     ("configs/motif.py", TASKS),
     (
         "configs/motif.py",
@@ -63,8 +64,14 @@ def test_the_page_of_all_values_is_as_the_declarations_say():
 @pytest.mark.quick
 @pytest.mark.parametrize("page", PAGES)
 def test_differences_from_an_original_are_those_that_tests_state(page):
-    text = (ROOT / "docs" / f"{page}.md").read_text()
-    assert text == with_list(page, text, differences()), f"{COMMAND} writes the list of docs/{page}.md"
+    text = (ROOT / "docs" / PAGES[page]).read_text()
+    assert text == with_list(page, text, differences()), f"{COMMAND} writes the list of docs/{PAGES[page]}"
+
+
+@pytest.mark.quick
+def test_data_of_results_is_that_of_the_tables_in_their_pages():
+    files = {file.name: file.read_text() for file in result_tables.RESULTS.glob("*.csv")}
+    assert files == result_tables.result_tables(), result_tables.COMMAND
 
 
 @pytest.mark.quick

@@ -69,6 +69,17 @@ def test_every_step_can_be_skipped(tmp_path, step):
     assert f"--config.benchmark.parts=({left})" in calls[0]
 
 
+@pytest.mark.parametrize(("arguments", "config", "home"), [
+    (("glam", "--config.seed=1"), "goto_local,smollm2", "gpu-glam"),
+    (("glam", "--rehearsal", "--config.seed=1"), "goto_local,smollm2,rehearsal", "gpu-glam-rehearsal"),
+])  # fmt: skip
+def test_a_pretrained_player_is_trained_instead_in_the_same_place_each_time(tmp_path, arguments, config, home):
+    done, calls = gpu(tmp_path, *arguments, WORKDIR="")
+    assert done.returncode == 0, done.stderr
+    assert calls[0] == f"-m motif_jax.launch --config=configs/glam.py:{config} --workdir=runs/{home} --config.seed=1"
+    assert len(calls) == 2
+
+
 def test_several_steps_are_skipped(tmp_path):
     done, calls = gpu(tmp_path, "--skip=numerics,train", "--skip=reward")
     assert done.returncode == 0, done.stderr
@@ -95,6 +106,7 @@ def test_the_cpu_stays_available_for_the_comparison(tmp_path):
     (("--skip=",), {}, "say which steps to skip"),
     (("--skip=numerics,reward,policy,profile,train",), {}, "every step is skipped (--skip)"),
     (("--workdir=x",), {}, "WORKDIR=elsewhere"),
+    (("glam", "--skip=train"), {}, "--skip=train is not for glam"),
     (("--stage=collect",), {}, "is not for this script"),
     (("--skpi=train",), {}, "unexpected argument '--skpi=train'"),
     ((), {"backend": "cpu"}, "sees no GPU, though there is one (NVIDIA H200)"),

@@ -21,8 +21,8 @@ def test_help_teaches(launch):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ((), "say which experiment: --config="),
-    ((MOTIF,), "say where to work: --workdir="),
+    ((), "--config is required, for example --config="),
+    ((MOTIF,), "--workdir is required, for example --workdir="),
     (("--config=configs/nope.py", "--workdir=W"), "there is no config file"),
     (("--config=mtif", "--workdir=W"), "no config file 'mtif' (--config); code_quickstart, glam, glam_quickstart, "),
     (("--config=motif:scor", "--workdir=W"), "unknown task 'scor'"),

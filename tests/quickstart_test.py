@@ -148,7 +148,7 @@ def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
     assert done.returncode == status
     assert len(calls) == 1
     assert "The report:" not in done.stdout
-    assert ("stopped; give the same command again to go on" in done.stderr) == (status == 1)
+    assert ("stopped; run the same command again to resume" in done.stderr) == (status == 1)
 
 
 @pytest.mark.quick

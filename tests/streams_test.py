@@ -109,7 +109,7 @@ def test_signals_during_the_start(tmp_path):
         else:
             assert process.returncode == 128 + number, errors
             assert lines
-        assert lines in ([], ["motif_jax: stopped; give the same command again to go on"])
+        assert lines in ([], ["motif_jax: stopped; run the same command again to resume"])
 
 
 def listens(process: int) -> bool:

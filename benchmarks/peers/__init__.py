@@ -1,7 +1,7 @@
 """Other people's libraries on the same work, each in an environment of its own, and ours in turn in the same run.
 
 The environments are made from launch/peers/NAME.txt. A peer that cannot be installed, or whose run fails, becomes a row
-that says why. docs/speed.md describes the work of each comparison.
+that says why. docs/results/speed.md describes the work of each comparison.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
     python -m motif_jax.launch --config=examples/control/config.py:pendulum --workdir=runs/pendulum
 
 `:lander` needs `pip install box2d`. sb3.py trains Stable-Baselines3's PPO on the same games.
+
+Time on one core: 39 seconds, `:lander` four minutes. Expected over five seeds: a return of -178 [-202, -159], `:lander`
+261 [248, 273] (docs/results/own-game.md).
 """
 
 from ml_collections import ConfigDict

@@ -5,6 +5,7 @@
 
 Random play makes pairs of captioned moments, the rules of lexicon.toml judge them, a reward is learnt from that, and an
 agent learns from this reward alone; then it plays 200 games beside random play, and the report shows all of it.
+Expected over five seeds: success in 0.81 [0.75, 0.87] of the games, random play in 0.28 (docs/results/own-game.md).
 """
 
 from ml_collections import ConfigDict

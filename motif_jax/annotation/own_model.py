@@ -91,15 +91,15 @@ class OwnModel:
         return [_answer(*answer) for answer in answers]
 
     def _tell(self) -> None:
-        """Says once that the place decides, and not the caption."""
+        """Prints once that the model's answers depend on the order of the captions."""
         if self._told or self.pairs < LEAST:
             return
         self._told = True
         if self.reversed > MANY * self.pairs:
             print_line(
-                f"annotate: {self.reversed / self.pairs:.0%} of {self.pairs:,} pairs get the other caption when their "
-                "order is turned: the model names a place rather than a caption, and little is left when both orders "
-                "are averaged (another --config.annotate.prompt or .model)"
+                f"annotate: {self.reversed / self.pairs:.0%} of {self.pairs:,} pairs get the other caption in the "
+                "reverse order: the model chooses a position rather than a caption, and averaging both orders leaves "
+                "little information (try another --config.annotate.prompt or .model)"
             )
 
 

@@ -20,8 +20,8 @@ class Annotate:
     backend: str = value(
         "lexicon",
         Text(tuple(BACKENDS), own=True),
-        "lexicon, judge: rules, here or on a server; model: a language model in this process; vllm, server: others; "
-        "score, return, random: without captions",
+        "lexicon: rules; judge: the same rules behind a local server; model: a language model in this process; "
+        "vllm, server: other language models; score, return, random: without captions",
         decides=True,
     )
     model: str = value(
@@ -33,8 +33,8 @@ class Annotate:
     mode: str = value(
         "reason",
         Text(MODES),
-        "reason: an analysis, then a verdict, as published; score: probabilities of verdicts; rate: those of single "
-        "captions, from which the answers on pairs follow",
+        "reason: an analysis, then a verdict, as published; score: probabilities of verdicts; rate: ratings of single "
+        "captions, from which the labels of pairs are computed",
         decides=True,
     )
     goal: str = value(
@@ -52,7 +52,7 @@ class Annotate:
     prompt_file: str = value(
         "", PATH, "your own prompts; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
     )
-    lexicon: str = value("", PATH, "your own rules, a TOML file; empty: those of the game", decides=True)
+    lexicon: str = value("", PATH, "TOML file with your own rules; empty: those of the game", decides=True)
     samples: int = value(
         1,
         Whole(1, 1000),
@@ -84,30 +84,31 @@ class Annotate:
         decides=True,
         differs="128 questions and 5 % of the others are asked in both orders, and all if the order decides over 5 %",
     )
-    tie_margin: float = value(0.1, Number(0, 0.5), "a probability this close to one half is a tie", decides=True)
+    tie_margin: float = value(0.1, Number(0, 0.5), "probabilities within this distance of 1/2 are ties", decides=True)
     custom_name: str = value(
-        "", NAME, "name of the annotation; empty: made of model, captions, goal and prompt", decides=True
+        "", NAME, "name of the annotation; empty: derived from model, captions, goal and prompt", decides=True
     )
-    compare_with: str = value("", NAME_LIST, "other annotations of the dataset to measure agreement with: name,name")
+    compare_with: str = value("", NAME_LIST, "measure agreement with these annotations of the dataset: name,name")
     max_pairs: int = value(0, Whole(0, 10**12), "annotate only this many pairs, as a trial; 0: all")
     order: str = value(
         "as_now",
         Text(("as_now", "random", "disagreement")),
-        "questions to ask first: as_now: by caption; random; disagreement: those that a small reward is unsure about",
+        "order of the questions: as_now: by caption; random; disagreement: those on which small reward models "
+        "disagree come first",
     )
-    rounds: int = value(4, Whole(1, 1000), "order disagreement: rounds, between which the small reward learns")
+    rounds: int = value(4, Whole(1, 1000), "order disagreement: rounds, between which the reward models are trained")
     num_shards: int = value(  # files are named after five digits
-        1, Whole(1, 99_999), "jobs that share the questions", decides=True
+        1, Whole(1, 99_999), "number of jobs that share the questions", decides=True
     )
-    shard: int = value(0, Whole(0, 99_998), "number of this job")
+    shard: int = value(0, Whole(0, 99_998), "index of this job, from 0")
     merge: str = value("auto", Text(("auto", "partial")), "partial: merge the answers that exist, without asking")
     ignore_existing: bool = value(
         False, Flag(), "discard the annotation and label again; with an empty cache_dir, questions are asked again, too"
     )
     cache_dir: str = value(
-        "runs/answers", PATH, "answers of language models, shared by all experiments; empty: they are not kept"
+        "runs/answers", PATH, "cache of language models' answers, shared by all experiments; empty: no cache"
     )
-    batch_size: int = value(2048, Whole(1), "answers written at a time, and questions per call of vLLM")
+    batch_size: int = value(2048, Whole(1), "answers generated in parallel, and questions per call of vLLM")
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class SamplingSection:
     max_tokens: int = value(
         1024,
         Whole(1, 10_000_000),
-        "most tokens of an answer",
+        "maximum tokens of an answer",
         decides=True,
         differs="an analysis has at most 1,024 tokens (`max_tokens`) rather than 4,096",
     )
@@ -130,32 +131,34 @@ class SamplingSection:
 class Vllm:
     """The backend vllm."""
 
-    tensor_parallel: int = value(1, Whole(1, 1024), "GPUs that hold one copy of the model")
+    tensor_parallel: int = value(1, Whole(1, 1024), "GPUs per copy of the model")
     dtype: str = value("auto", Text(DTYPES), "type of parameters and activations", decides=True)
     quantization: str = value("", Text(longest=64), "fp8 halves the memory on recent GPUs", decides=True)
     max_model_len: int = value(
-        4096, Whole(0, 100_000_000), "most tokens of prompt and answer; 0: the model's own limit"
+        4096, Whole(0, 100_000_000), "maximum tokens of prompt and answer; 0: the model's own limit"
     )
-    gpu_memory_utilization: float = value(0.92, Number(0, 1, above=True), "share of the GPU's memory that vLLM takes")
-    extra: str = value("{}", Text(longest=4000), "more arguments of vllm.LLM, as JSON", decides=True)
+    gpu_memory_utilization: float = value(0.92, Number(0, 1, above=True), "share of the GPU's memory for vLLM")
+    extra: str = value("{}", Text(longest=4000), "additional arguments of vllm.LLM, as JSON", decides=True)
 
 
 @dataclass(frozen=True)
 class ServerSection:
     """The backend server."""
 
-    url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "address, up to /v1")
+    url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "base URL, up to /v1")
     key_variable: str = value(
-        "MOTIF_JAX_API_KEY", Text(), "environment variable with the server's key, if it needs one"
+        "MOTIF_JAX_API_KEY", Text(), "environment variable that holds the API key, if the server needs one"
     )
-    in_flight: int = value(64, Whole(1, 10_000), "most unanswered questions at a time")
-    timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "longest wait for one reply, in seconds")
-    patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "longest wait for a server that is down, in seconds")
-    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "the same at the start of the job, in seconds")
+    in_flight: int = value(64, Whole(1, 10_000), "maximum number of concurrent requests")
+    timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "timeout of a request, in seconds")
+    patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "seconds to retry a server that is down")
+    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "seconds to wait for the server at the start of the job")
     prefill: bool = value(
         False, Flag(), "mode score: begin the answer with '(', which vLLM's server can and others cannot", decides=True
     )
-    extra: str = value("{}", Text(longest=4000), "more fields of the request, as JSON; null removes one", decides=True)
+    extra: str = value(
+        "{}", Text(longest=4000), "additional fields of the request, as JSON; null removes one", decides=True
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,10 @@ these protocols count each key. All protocols have the same figures, including B
 Variations are separated by `;`, and the values of one by `+`:
 
     rewording=synonyms;mission=shuffled;level=PickUpSeqPickUpLocal;level=GoToFrench+actions=french
+
+Controls are sets of variations that answer a question. `grounding` asks whether a policy uses what its prompt says:
+missions that name other things (a control of this program), and GLAM's own, with other words, in French, and with pairs
+of colour and noun that MixedTrainLocal holds out.
 """
 
 from __future__ import annotations
@@ -45,6 +49,17 @@ CHANGED: dict[str, dict[str, Any]] = {  # changed values of config.env, by proto
     "challenge": _CHALLENGE,
     "balrog_nethack": _CHALLENGE | {"max_episode_steps": 100_000, "no_progress_steps": 150},
     "balrog_babyai": {SECTION: {"level": "MixedTrainLocalN0"}},
+}
+
+CONTROLS = {  # protocols by their name in the table
+    "": {},
+    "grounding": {
+        "shuffled missions": "mission=shuffled",
+        "renamed things": "rewording=invented_words",
+        "reworded missions": "rewording=synonyms",
+        "held-out pairs": "level=MixedTestLocal",
+        "French": "language=french+actions=french",
+    },
 }
 
 TITLES = {  # in sentences

@@ -8,13 +8,14 @@ gradients nor optimizer state, which saves most of the memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from motif_jax.devices.parameters import leaves_by_path, name_of
 from motif_jax.language.layers import Linear
 from motif_jax.language.model import Decoder, EncoderDecoder
 from motif_jax.structs import UserError
@@ -70,6 +71,35 @@ def merge_low_rank(model: Model) -> Model:
     for path, module in list(_modules(model, LowRank)):
         _put(model, path, module.whole())
     return model
+
+
+def new_additions(params: Any, names: Sequence[str], rank: int, seed: int) -> dict[str, dict[str, jax.Array]]:
+    """The same low-rank factors beside the parameters of a model, for `with_additions`; see `add_low_rank`."""
+    kernels = {path: leaf for path, leaf in leaves_by_path(params).items() if path[-1] == "kernel" and "blocks" in path}
+    for name in names:
+        if not any(_is_called(path[:-1], name) for path in kernels):
+            raise UserError(f"no matrix of this language model is called {name!r}")
+    rngs, found = nnx.Rngs(seed), {}
+    for path, kernel in kernels.items():
+        if any(_is_called(path[:-1], name) for name in names):
+            *stack, inputs, outputs = kernel.shape
+            normal = nnx.initializers.normal(inputs**-0.5)
+            found["-".join(path)] = {
+                "low_a": normal(rngs.params(), (*stack, inputs, rank), jnp.float32),
+                "low_b": jnp.zeros((*stack, rank, outputs), jnp.float32),
+            }
+    return found
+
+
+def with_additions(params: Any, additions: Mapping[str, Mapping[str, jax.Array]], factor: float) -> Any:
+    """The parameters of the whole model, as plain matrices."""
+
+    def whole(path: Any, leaf: Any) -> Any:
+        if (added := additions.get("-".join(name_of(path)))) is None:
+            return leaf
+        return (leaf.astype(jnp.float32) + factor * (added["low_a"] @ added["low_b"])).astype(leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(whole, params)
 
 
 def _modules(model: Any, kind: type) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -117,6 +117,11 @@ def locate_model(name: str | Path, flag: str = "") -> Path:
     return found[0]
 
 
+def is_language_model(name: str) -> bool:
+    """Whether this names a language model, and not the workdir or the release of a policy."""
+    return name == SMOLLM2 or name.endswith(".gguf") or os.path.isfile(os.path.join(name, "tokenizer.json"))
+
+
 def model_bytes(name: str) -> int:
     """The size of a language model on disk; 0 if it does not exist."""
     return sum(file.stat().st_size for file in _weights(name))

@@ -91,7 +91,7 @@ class Generated(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What decides about each row, the same at every step."""
+    """Settings of each row of a batch, the same at every step."""
 
     keys: jax.Array
     sampling: TokenSampling  # [B] each

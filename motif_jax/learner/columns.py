@@ -9,7 +9,7 @@ acc_t = delta_t + discount_t min(rho_t, clip_c) acc_next
 
 where `next` is the next step of the same column. An end of the game ends all columns; at a time limit V_next is V_t, as
 in vtrace.py. Where the next step is not known, at a switch, and at the end of the rollout for columns that are not in
-charge there, V_next is (V_t - r_t) / discount_t, so that such a step teaches nothing. (V_t would grow to
+charge there, V_next is (V_t - r_t) / discount_t, so that the TD error of such a step is zero. (V_t would grow to
 r_t / (1 - discount) there, and the option would learn to waste steps if a reward then came last.)
 
 The controller's steps are decisions, during which the game stands still. A decision's reward is the sum of the

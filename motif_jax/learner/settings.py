@@ -27,11 +27,14 @@ class Settings:
     discount: float = value(0.99, Number(0, 1), "discount factor", decides=True)
     learning_rate: float = value(1e-4, Number(0, above=True), "learning rate of Adam", decides=True)
     anneal_learning_rate_to: float = value(
-        1.0, Number(0, 1e6), "share of it that is left after train_for_env_steps, in a straight line", decides=True
+        1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear decay", decides=True
+    )
+    learning_rate_warmup: int = value(
+        0, Whole(0, 10**9), "optimizer steps in which it rises from 0, for pretrained networks", decides=True
     )
     adam_eps: float = value(1e-6, Number(0, 1, above=True), "Adam's epsilon", decides=True)
     max_gradient_norm: float = value(
-        4.0, Number(0, above=True, infinite=True), "largest norm of gradients", decides=True
+        4.0, Number(0, above=True, infinite=True), "gradient clipping: maximum global norm", decides=True
     )
     clip_ratio: float = value(
         0.1, Number(0, infinite=True), "clipping of probability ratios, except in impala", decides=True
@@ -39,18 +42,18 @@ class Settings:
     clip_value: float = value(
         1.0,
         Number(0, infinite=True),
-        "largest change of the value per batch; 0: no limit",
+        "clipping of value changes per batch; 0: none",
         decides=True,
         differs="in goal tasks the value loss is not clipped: goal rewards are 50, so clipping would stall learning",
     )
     value_coefficient: float = value(0.5, Number(0, 1e6), "weight of the value loss", decides=True)
-    exploration_coefficient: float = value(0.003, Number(0, 1e6), "weight of the entropy in the loss", decides=True)
+    exploration_coefficient: float = value(0.003, Number(0, 1e6), "coefficient of the entropy bonus", decides=True)
     anneal_exploration_to: float = value(
-        1.0, Number(0, 1e6), "share of it that is left after train_for_env_steps, in a straight line", decides=True
+        1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear decay", decides=True
     )
     clip_rho: float = value(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's rho", decides=True)
     clip_c: float = value(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's c", decides=True)
-    gae_lambda: float = value(0.95, Number(0, 1), "ppo: how far rewards count for earlier actions", decides=True)
+    gae_lambda: float = value(0.95, Number(0, 1), "ppo: lambda of generalised advantage estimation", decides=True)
     bootstrap: str = value(
         "explicit",
         Text(("explicit", "inferred", "never")),
@@ -62,12 +65,12 @@ class Settings:
     normalise_over_all: bool = value(
         False,
         Flag(),
-        "include samples that are too old in these statistics",
+        "include samples beyond max_policy_lag in these statistics",
         decides=True,
         differs="advantages are normalised over the samples that the learner uses, without those that are too old",
     )
     max_policy_lag: int = value(
-        10_000, Whole(1), "samples of policies older than this many updates are not learnt from", decides=True
+        10_000, Whole(1), "ignore samples of policies older than this many updates", decides=True
     )
     adam_b1: float = 0.9
     adam_b2: float = 0.999
@@ -89,9 +92,9 @@ class Settings:
 class GroupSettings:
     """The groups of grpo and gigpo."""
 
-    group_size: int = value(8, Whole(2, 65_536), "episodes that begin alike, with the same seed", decides=True)
+    group_size: int = value(8, Whole(2, 65_536), "episodes per group, which share a seed", decides=True)
     divide_by: str = value(
-        "deviation", Text(("deviation", "nothing")), "what advantages in a group are divided by", decides=True
+        "deviation", Text(("deviation", "nothing")), "divisor of the advantages in a group", decides=True
     )
     mean_over: str = value(
         "steps",

@@ -74,6 +74,18 @@ def annealed(start: float, end: float, version: jax.Array, total_updates: int) -
     return jnp.float32(start) + (end - start) * progress
 
 
+def warmed(rate: jax.Array, optimizer_state: Any, settings: Settings) -> jax.Array:
+    """The learning rate of the next step, which rises in a straight line over the first ones.
+
+    Adam's first steps are as long as all others, however small the gradient. So without a warm-up, the bonus for
+    entropy moves a large pretrained network far in a first batch without any reward.
+    """
+    if not settings.learning_rate_warmup:
+        return rate
+    _, adam = optimizer_state
+    return rate * jnp.minimum((adam.count + 1) / settings.learning_rate_warmup, 1.0)
+
+
 def descend(
     optimizer: optax.GradientTransformation, params: Any, optimizer_state: Any, gradients: Any, rate: jax.Array
 ) -> tuple[Any, Any, Metrics]:
@@ -163,7 +175,7 @@ def make_policy_update(
     def step(state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
         """Takes one optimizer step; the version is not changed."""
         anneal = functools.partial(annealed, version=state.version, total_updates=settings.total_updates)
-        rate = anneal(settings.learning_rate, settings.learning_rate_end)
+        rate = warmed(anneal(settings.learning_rate, settings.learning_rate_end), state.optimizer, settings)
         coefficient = anneal(settings.exploration_coefficient, settings.exploration_end)
         of_controller = control.exploration_after(state.version, settings.total_updates) if control else coefficient
         arguments = state.params, frozen, data, coefficient, of_controller

@@ -215,7 +215,7 @@ class FilmGrid(nnx.Module):
     """Encodes a grid: learnt vectors of the cells' values and two layers for each cell, the first scaled by a text.
 
     With four convolutions instead, BabyAI's GoToLocal was not learnt in thirteen minutes; so it takes one and a half
-    (docs/babyai.md).
+    (docs/results/babyai.md).
     """
 
     def __init__(self, spec: ArraySpec, behaviours: int, *, dtype: DTypeLike, rngs: nnx.Rngs):

@@ -35,22 +35,20 @@ class Learning:
     """The optimizer and its loss."""
 
     learning_rate: float = value(1e-3, Number(0, above=True), "learning rate after the warm-up", decides=True)
-    learning_rate_end: float = value(
-        0.1, Number(0, 1), "share of it that is left at the end, as a cosine", decides=True
-    )
-    warmup_steps: int = value(50, Whole(0), "updates in which the learning rate rises from 0", decides=True)
+    learning_rate_end: float = value(0.1, Number(0, 1), "final share of it; cosine decay", decides=True)
+    warmup_steps: int = value(50, Whole(0), "updates of linear warm-up", decides=True)
     weight_decay: float = value(0.0, Number(0), "weight decay of AdamW", decides=True)
     adam_b1: float = value(0.9, Number(0, 1, below=True), "Adam's beta 1", decides=True)
     adam_b2: float = value(0.999, Number(0, 1, below=True), "Adam's beta 2", decides=True)
     adam_eps: float = value(1e-8, Number(0, above=True), "Adam's epsilon", decides=True)
     max_gradient_norm: float = value(
-        1.0, Number(0, infinite=True), "largest norm of gradients; 0: no clipping", decides=True
+        1.0, Number(0, infinite=True), "gradient clipping: maximum global norm; 0: none", decides=True
     )
     mean_over_all_tokens: bool = value(
         False, Flag(), "cloning's loss is a mean over all tokens rather than the agent's", decides=True, only_for=CLONES
     )
-    num_parts: int = value(1, Whole(1, 2**10), "parts of a batch, computed one after another to save memory")
-    chunk: int = value(0, Whole(0), "tokens whose logits, or Q, are in memory at a time; 0: all")
+    num_parts: int = value(1, Whole(1, 2**10), "gradient accumulation: parts of a batch, to save memory")
+    chunk: int = value(0, Whole(0), "tokens per chunk of logits, or Q, to save memory; 0: all")
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class ValueTerms:
     expectile: float = value(
         0.7, Number(0, 1, above=True, below=True), "expectile of V; 0.5: the mean", decides=True, only_for=EXPECTILE
     )
-    double_q: bool = value(True, Flag(), "two Q, the smaller of which counts", decides=True, only_for=VALUES)
+    double_q: bool = value(True, Flag(), "use the smaller of two Q", decides=True, only_for=VALUES)
     polyak: float = value(
         0.005, Number(0, 1, above=True), "share of new parameters in the target", decides=True, only_for=SOFT
     )
@@ -107,7 +105,7 @@ class GroupLearning:
     divide_by: str = value(
         "deviation",
         Text(("deviation", "nothing")),
-        "what advantages in a group are divided by",
+        "divisor of the advantages in a group",
         decides=True,
         only_for=GROUPS,
     )
@@ -157,13 +155,13 @@ class Running:
     best_share: float = value(
         0.2, Number(0, 1, above=True), "share of the episodes, by their return", decides=True, only_for=SELECTIVE
     )
-    batch_size: int = value(64, Whole(1, 2**20), "rows of tokens, of all hosts together", decides=True)
-    max_length: int = value(256, Whole(2, 2**20), "tokens of a row; longer episodes are cut", decides=True)
+    batch_size: int = value(64, Whole(1, 2**20), "rows per batch, over all hosts", decides=True)
+    max_length: int = value(256, Whole(2, 2**20), "tokens per row; longer episodes are truncated", decides=True)
     packed: bool = value(
-        True, Flag(), "several episodes to a row; False: one, beside others of about its length", decides=True
+        True, Flag(), "pack several episodes into a row; False: one per row, batched by length", decides=True
     )
     in_order: bool = value(
-        False, Flag(), "episodes in the order of the transcripts, as in a course; False: in a random one", decides=True
+        False, Flag(), "keep the order of the transcripts, as a curriculum; False: shuffle", decides=True
     )
     validation_share: float = value(
         0.05, Number(0, 1, above=True, below=True), "share of the episodes held out for validation", decides=True
@@ -171,10 +169,12 @@ class Running:
     num_epochs: int = value(1, Whole(1, 10**6), "epochs")
     log_every: int = value(50, Whole(1), "updates per row of metrics")
     evaluate_every: int = value(0, Whole(0), "updates between evaluations; 0: before the first epoch and after each")
-    save_every_s: float = value(300.0, Number(0, MANY_SECONDS, above=True), "most seconds of work that a kill can cost")
-    keep_checkpoints: int = value(2, Whole(1), "checkpoints to keep beside the best")
+    save_every_s: float = value(
+        300.0, Number(0, MANY_SECONDS, above=True), "flush interval in seconds: the most work that a kill loses"
+    )
+    keep_checkpoints: int = value(2, Whole(1), "checkpoints to keep besides the best")
     tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
-    wandb: str = value("", Text(longest=128), "project of Weights & Biases, which must be installed; empty: none")
+    wandb: str = value("", Text(longest=128), "project of Weights & Biases (pip install wandb); empty: off")
 
 
 @dataclass(frozen=True)

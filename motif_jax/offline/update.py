@@ -82,11 +82,19 @@ class Objective(NamedTuple):
     weights: dict[str, float]  # of terms in the loss
 
 
-def make_offline_update(language: ModelFunctions, recipe: Recipe, settings: OfflineSettings) -> Callable[..., Any]:
-    """Makes the training step of a recipe that learns from transcripts; see `make_update`."""
+def make_offline_update(
+    language: ModelFunctions,
+    recipe: Recipe,
+    settings: OfflineSettings,
+    whole: Callable[[Weights], Weights] = lambda weights: weights,
+) -> Callable[..., Any]:
+    """Makes the training step of a recipe that learns from transcripts; see `make_update`.
+
+    `whole`: from the weights to those that `language` takes, where low-rank additions are learnt.
+    """
     return make_update(
         Objective(
-            lambda weights, batch: sum_terms(language, recipe, settings, weights, batch),
+            lambda weights, batch: sum_terms(language, recipe, settings, whole(weights), batch),
             lambda batch: count(recipe, batch),
             lambda name: divisor_of(name, recipe, settings),
             {name: weight for name, (weight, _) in weights_of(recipe, settings).items()},
@@ -155,7 +163,12 @@ def follow(target: Params, learnt: Params, step: jax.Array, settings: OfflineSet
     return jax.tree.map(lambda slow, fast: (1 - share) * slow + share * fast, target, source)
 
 
-def make_offline_measure(language: ModelFunctions, recipe: Recipe, settings: OfflineSettings) -> Callable[..., Any]:
+def make_offline_measure(
+    language: ModelFunctions,
+    recipe: Recipe,
+    settings: OfflineSettings,
+    whole: Callable[[Weights], Weights] = lambda weights: weights,
+) -> Callable[..., Any]:
     """Makes a function that evaluates losses, for `mesh.map_update(measure, ..., num_constants=2)`.
 
     Returns:
@@ -163,7 +176,7 @@ def make_offline_measure(language: ModelFunctions, recipe: Recipe, settings: Off
     """
 
     def measure(sums: Sums, state: OfflineState, given: Params, batch: TranscriptBatch) -> Sums:
-        weights = Weights(state.learnt, state.target, given)
+        weights = whole(Weights(state.learnt, state.target, given))
         found = sum_terms(language, recipe, settings, weights, batch) | count(recipe, batch)
         return jax.tree.map(jnp.add, sums, total({name: jnp.float32(value) for name, value in found.items()}))
 

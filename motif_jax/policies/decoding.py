@@ -40,7 +40,7 @@ OF_ONE_KIND = (BEAMS, RERANKED)
 class Sweep:
     """Decoding in evaluation: the kinds and betas to compare."""
 
-    kinds: str = value("sample", Text(), "sample, greedy, beam, rerank, with commas; each is evaluated")
+    kinds: str = value("sample", Text(), "sample, greedy, beam, rerank, comma-separated; each is evaluated")
     betas: str = value(
         "0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, which is added to the logits; 0: the policy as it is"
     )
@@ -57,8 +57,8 @@ class Decoding:
     )
     include_logits: bool = value(True, Flag(), "False: beta (Q - V) alone decides, without the policy's logits")
     temperature: float = value(1.0, Number(0), "temperature", only_for=DRAWN)
-    top_k: int = value(0, Whole(), "number of tokens that are drawn from; 0: all", only_for=WARM)
-    top_p: float = value(1.0, Number(0, 1), "probability mass that tokens are drawn from; 1: all", only_for=WARM)
+    top_k: int = value(0, Whole(), "top-k sampling; 0: off", only_for=WARM)
+    top_p: float = value(1.0, Number(0, 1), "top-p sampling; 1: off", only_for=WARM)
     beams: int = value(4, Whole(1, 1000), "beams", only_for=BEAMS)
     candidates: int = value(8, Whole(1, 10_000), "candidates, the best of which is written", only_for=RERANKED)
     rerank_values: float = value(
@@ -66,8 +66,8 @@ class Decoding:
     )
     rerank_log_prob: float = value(0.0, Number(), "factor of a candidate's log-probability", only_for=RERANKED)
     wanted_return: float = value(0.0, Number(), "return that the policy is conditioned on", only_for=CONDITIONED)
-    max_tokens: int = value(64, Whole(1, 2**20), "most tokens of a text, also of a reply that chai learns from")
-    batch_size: int = value(64, Whole(1, 2**20), "conversations that are computed together")
+    max_tokens: int = value(64, Whole(1, 2**20), "maximum tokens of a text, also of a reply that chai learns from")
+    batch_size: int = value(64, Whole(1, 2**20), "conversations per batch")
 
     @property
     def name(self) -> str:

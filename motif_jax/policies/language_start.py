@@ -10,21 +10,28 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from motif_jax.envs.world import World
-from motif_jax.language.config import LanguageConfig, find_trained, to_record
+from motif_jax.language.config import LanguageConfig, find_trained, from_record, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.hub_config import make_config
+from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
 from motif_jax.language.model import make_language_model
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.language_policy import language_policy_fields, types_of
 from motif_jax.policies.model import Model
+from motif_jax.policies.prompts import BUCKET
 from motif_jax.policies.text_sections import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, WordTokeniser
 
 
-def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
-    """The network's options, as checkpoints hold them, and the network with its initial parameters."""
+def make_language_policy(
+    config: ConfigDict, world: World, workdir: Path, learns: bool = True
+) -> tuple[dict[str, Any], Model]:
+    """The network's options, as checkpoints hold them, and the network with its initial parameters.
+
+    `learns`: says first how much memory training takes.
+    """
     section = config.policy.language
     directory = find_model(section, workdir)
     architecture, tokeniser = _read_form(directory) if directory else _new_form(section, world)
@@ -42,12 +49,32 @@ def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tup
             "max_tokens": section.max_tokens, "chunk": section.chunk, "remat": section.remat,
         },
     }  # fmt: skip
+    if directory and learns:
+        _tell(config, options, tokeniser, world)
     language = None
     if directory and section.weights != RANDOM:
         language, architecture = _read(directory, options, section, config.seed)
         options[LANGUAGE]["config"] = to_record(architecture)  # reading the weights may complete it
     model = Model(**language_policy_fields(options, config.seed, language))
     return options, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
+
+
+def _tell(config: ConfigDict, options: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
+    section, own = config.policy, options[LANGUAGE]
+    fields = language_policy_fields(options, None)
+    probes = getattr(world, "probes", {}).values()
+    longest = max((len(tokeniser.encode(prompt)) for prompt in probes), default=own["max_tokens"])
+    rows = section.batch_size // section.num_minibatches
+    rows = min(rows, own["chunk"] or rows)
+    width = types_of(options).compute.itemsize
+    learnt = fields["params"]
+    tell_memory(
+        "train_policy", learnt, 2 * bytes_of(learnt) + bytes_of(fields["frozen"]),  # a copy acts
+        3 * bytes_of(learnt),  # with Adam's two moments
+        activation_bytes(from_record(own["config"]), rows, -(-longest // BUCKET) * BUCKET, width, own["remat"]),
+        3 * bytes_of(learnt) + bytes_of(fields["frozen"]),  # a checkpoint
+        f"--config.policy.num_minibatches, {FLAG}.chunk, .remat, .lora_rank",
+    )  # fmt: skip
 
 
 def find_model(section: ConfigDict, workdir: Path) -> Path | None:

@@ -71,7 +71,7 @@ class PolicyPlayer:
         self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         if heads:
             self._cores = OptionMemory(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
-        self._key, self._calls = jax.random.key(seed), 0
+        self._key, self.calls = jax.random.key(seed), 0  # the number of calls, which numbers the random draws
 
         def step(leaves: tuple[jax.Array, ...], *inputs: Any) -> tuple[jax.Array, ...]:
             weights = jax.tree.unflatten(self._structure, leaves)
@@ -130,9 +130,9 @@ class PolicyPlayer:
             first[count:] = True
             games = _pad(games, size, self._num_games)
         self._cores, before, actions, logits, values, *choices = self._step(
-            leaves, self._cores, self._key, np.int32(self._calls), self._encode(observations), first, games
+            leaves, self._cores, self._key, np.int32(self.calls), self._encode(observations), first, games
         )
-        self._calls += 1
+        self.calls += 1
         with self.timers("wait_for_device"):
             chosen = np.asarray(actions)[:count]
         outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}

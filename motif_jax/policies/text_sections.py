@@ -30,7 +30,7 @@ class LanguageSection:
     weights: str = value(
         PRETRAINED,
         Text(WEIGHTS),
-        "begin with the model's weights, only its embeddings, or random weights",
+        "initial weights: pretrained, only the embeddings, or random",
         decides=True,
     )
     family: str = value("llama", Text(("gpt2", "llama", "t5")), "architecture of a new model", decides=True)
@@ -49,17 +49,15 @@ class LanguageSection:
     reference_heads: bool = value(
         False, Flag(), "heads have sigmoids and nonzero initial outputs, as published", decides=True
     )
-    lora_rank: int = value(
-        0, Whole(0, 2**12), "train additions of this rank instead of all parameters; 0: all", decides=True
-    )
+    lora_rank: int = value(0, Whole(0, 2**12), "rank of LoRA; 0: train all parameters", decides=True)
     lora_alpha: float = value(
-        16.0, Number(0, 1e6, above=True), "additions are multiplied by alpha / rank", decides=True
+        16.0, Number(0, 1e6, above=True), "scale of LoRA: additions are multiplied by alpha / rank", decides=True
     )
     lora_names: str = value(
-        "q,v", Text(longest=1000), "matrices with additions: q, k, v, o, up, down, gate; cross.q", decides=True
+        "q,v", Text(longest=1000), "matrices with LoRA: q, k, v, o, up, down, gate; cross.q", decides=True
     )
-    max_tokens: int = value(512, Whole(1, 2**20), "most tokens of a prompt; a longer one is an error", decides=True)
-    chunk: int = value(0, Whole(0), "prompts that the learner reads at a time, to save memory; 0: all")
+    max_tokens: int = value(512, Whole(1, 2**20), "maximum tokens of a prompt; a longer one is an error", decides=True)
+    chunk: int = value(0, Whole(0), "prompts per pass of the learner, to save memory; 0: all")
     remat: bool = value(False, Flag(), "recompute hidden states for gradients: less memory, more time")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
+from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
@@ -72,7 +73,9 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values: {error!r}") from error
     folder = directory.parent / POLICY
-    graph, params, config = read_language_model(folder, Types(jnp.dtype(section["dtype"]), jnp.dtype(jnp.float32)))
+    compute, rank = jnp.dtype(section["dtype"]), section.get("lora_rank", 0)
+    types = Types(compute, compute if rank else jnp.dtype(jnp.float32))
+    graph, params, config = read_language_model(folder, types)
     tokeniser = read_model_tokeniser(folder, config)
     if digest(tokeniser) != facts["tokeniser"]:
         raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
@@ -81,6 +84,9 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     def values_from(parts: dict[str, Any]) -> dict[str, Any]:
         found = jax.tree.map(np.asarray, parts)
         models = found.keys() & {"policy", "trunk"}
+        if rank:
+            factor = section["lora_alpha"] / rank
+            return found | {name: with_additions(params, found[name], factor) for name in models}
         return found | {name: rebuild(params, leaves_by_path(parts[name]), directory) for name in models}
 
     online = values_from({name: part for name, part in learnt.items() if name != "q"})

@@ -59,10 +59,10 @@ class DistillationValues:
     """The source rnd: random network distillation, which rewards novel observations."""
 
     learning_rate: float = value(
-        1e-4, Number(0, 1, above=True), "learning rate of its predictor, which takes one step per update", decides=True
+        1e-4, Number(0, 1, above=True), "learning rate of the predictor, which takes one step per update", decides=True
     )
-    hidden: int = value(128, Whole(1, 65536), "units of its hidden layers", decides=True)
-    outputs: int = value(64, Whole(1, 65536), "numbers to predict", decides=True)
+    hidden: int = value(128, Whole(1, 65536), "units of the hidden layers", decides=True)
+    outputs: int = value(64, Whole(1, 65536), "outputs of the random network", decides=True)
 
 
 SOURCES = {

@@ -70,7 +70,7 @@ class ControlSection:
     """The controller of options."""
 
     length: str = value(
-        AUTO, Text(longest=20), "game steps of an option: auto (1 to 128, the controller chooses) or a number",
+        AUTO, Text(longest=20), "game steps per option: auto (the controller chooses 1 to 128) or a number",
         decides=True,
     )  # fmt: skip
     discount: str = value(
@@ -80,7 +80,7 @@ class ControlSection:
         decides=True,
     )
     bootstrap_on_switch: bool = value(
-        True, Flag(), "an option's return ends where another option follows it", decides=True
+        True, Flag(), "end an option's return where another option follows it", decides=True
     )
     exploration: float = value(
         1.0,
@@ -91,20 +91,20 @@ class ControlSection:
     anneal_exploration_to: float = value(
         1.0,
         Number(0, 1e6, above=True),
-        "share of it that is left after train_for_env_steps, falling by the same share per update",
+        "final share of it, at train_for_env_steps; exponential decay",
         decides=True,
     )
     heads: str = value(
         "in_effect",
         Text(("in_effect", "all")),
-        "choices that count in the loss: those that took effect, or all that were drawn",
+        "choices that count in the loss: those that took effect, or all",
         decides=True,
     )
     coefficients: str = value(
-        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients of a mixture, among which the controller chooses",
+        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses",
         decides=True,
     )  # fmt: skip
-    sum_to_one: bool = value(True, Flag(), "a mixture's coefficients are divided by their sum", decides=True)
+    sum_to_one: bool = value(True, Flag(), "divide a mixture's coefficients by their sum", decides=True)
 
 
 VALUES = table_of(Options) | table_of(ControlSection, "control")

@@ -94,9 +94,11 @@ class Experiment:
         "stages to run, unless --stage names others",
     )
     seeds: str = value(
-        "", Text(longest=4000), "several runs, in folders of the workdir; 5: seeds 0 to 4; 3,7: these; empty: one run"
+        "",
+        Text(longest=4000),
+        "run several seeds, each in a directory of the workdir; 5: seeds 0 to 4; 3,7: these two; empty: one run",
     )
-    seeds_at_once: int = value(1, Whole(1, 1000), "runs at the same time, each on its share of the cores")
+    seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
 

@@ -31,8 +31,9 @@ from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.files import to_plain
+from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
-from motif_jax.offline.batch import Replies, TranscriptBatch
+from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
 from motif_jax.offline.offline_settings import OfflineSection, Running, settings_of
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
@@ -199,7 +200,7 @@ def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, sto
                     save()
                     raise Stopped(
                         f"stopped by {stop.asked or 'a signal to another host'} after {done.steps:,} updates, which "
-                        "are saved; give the same command again to go on"
+                        "are saved; run the same command again to resume"
                     )
                 if metrics and done.steps == first:
                     print_line(f"{stage.name}: compiling the first update")
@@ -313,6 +314,16 @@ class LanguageParts(NamedTuple):
     tokeniser: Tokeniser
     config: LanguageConfig
     graph: Any  # `nnx.merge(graph, params)` is the model
+    additions: Any = None  # low-rank ones at the start, which are learnt instead of the parameters
+    factor: float = 0.0  # of the additions
+
+    def whole(self, tree: Mapping[str, Any], params: Any = None) -> dict[str, Any]:
+        """Learnt parts, or targets, with whole models; `params`: what the additions are added to, if not its own."""
+        if self.additions is None:
+            return dict(tree)
+        params = self.params if params is None else params
+        models = {"policy", "trunk"} & tree.keys()
+        return dict(tree) | {name: with_additions(params, tree[name], self.factor) for name in models}
 
 
 class EpochBatches(NamedTuple):
@@ -408,14 +419,20 @@ def make_job(
     learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
     settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
-    given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
-    update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
+    start = parts.params if parts.additions is None else parts.additions
+    given = replicate({} if recipe.policy and start is parts.params else {"policy": parts.params}, mesh)
+
+    def whole(weights: Weights) -> Weights:
+        params = weights.given.get("policy")
+        return Weights(parts.whole(weights.learnt, params), parts.whole(weights.target, params), weights.given)
+
+    update = make_offline_update(parts.language, recipe, settings, whole)
+    update = map_update(update, mesh, batch_axis=0, num_constants=1)
     measured = recipe_of(CLONING) if recipe.plays else recipe
-    measure = make_offline_measure(parts.language, measured, settings)
+    measure = make_offline_measure(parts.language, measured, settings, whole)
     measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
     state = init_state(
-        jax.random.key(config.seed), parts.language, recipe, settings, parts.params,
-        parts.params if trunk is None else trunk, bias,
+        jax.random.key(config.seed), parts.language, recipe, settings, start, start if trunk is None else trunk, bias,
     )  # fmt: skip
 
     def evaluate(state: Any) -> dict[str, float]:

@@ -82,7 +82,7 @@ def _failed(code: str) -> str:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return ""
-    return done.stderr.decode(errors="replace") or "it ended without a word" if done.returncode else ""
+    return done.stderr.decode(errors="replace") or "it exited without output" if done.returncode else ""
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:

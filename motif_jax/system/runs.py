@@ -178,7 +178,7 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
         _end([process for _, process in playing.values()])
     if failed:
         raise UserError(
-            f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}; give the same command again to go on"
+            f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}; run the same command again to resume"
         )
 
 

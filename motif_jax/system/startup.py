@@ -19,7 +19,7 @@ from typing import Any
 from motif_jax.console import clean
 
 OUTPUTS = ("standard output", "standard error")  # names of the streams in errors
-STOPPED = "stopped; give the same command again to go on"
+STOPPED = "stopped; run the same command again to resume"
 LIMIT = 2000  # characters of the last message
 
 

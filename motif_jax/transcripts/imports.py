@@ -168,7 +168,7 @@ def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
                 columns, width = [row.index(name) for name in SCORED], len(row)
                 continue
             if len(row) != width:
-                raise UserError(f"{where} has {len(row)} values, where {width} are due ({FLAG})")
+                raise UserError(f"{where} has {len(row)} values, expected {width} ({FLAG})")
             text, votes, parent = (row[column] for column in columns)
             if not re.fullmatch(r"-?[0-9]{1,15}", votes):
                 raise UserError(f"{where} has the score {shown(votes)} ({FLAG})")

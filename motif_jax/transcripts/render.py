@@ -76,10 +76,13 @@ def spoken(turns: Turns) -> Turns:
 class Renderer:
     """The tokens of all texts that are said; `rows` concatenates them to episodes on demand."""
 
-    def __init__(self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0):
+    def __init__(
+        self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0, apart: bool = False
+    ):
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text.
 
-        `discount`: factor per token of the agent, for rewards that `rows` cuts off.
+        `discount`: factor per token of the agent, for rewards that `rows` cuts off. `apart`: they may differ, as those
+        who play read the texts one by one, too.
         """
         texts = turns.texts
         turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only
@@ -95,7 +98,8 @@ class Renderer:
         self._sizes = np.array([len(tokens) for tokens in pieces], np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._mark = len(texts)  # index of the first mark's piece
-        self._check_pieces(texts, template)
+        if not apart:
+            self._check_pieces(texts, template)
         counts = turns.ends - turns.starts
         sizes = self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action]
         before = np.concatenate([[0], np.cumsum(sizes)])

@@ -147,7 +147,7 @@ class Transcripts:
             raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error
         if found is None or found.ndim != 1 or found.dtype != np.dtype(kind):
             shown = "nothing" if found is None else f"{found.shape} {found.dtype}"
-            raise UserError(f"{str(file)!r} holds {shown}, where a row of {kind} is due ({self._flag})")
+            raise UserError(f"{str(file)!r} holds {shown}, expected a row of {kind} ({self._flag})")
         if wanted != _sum(found):
             raise UserError(f"{str(file)!r} is not what was written there, its checksum differs ({self._flag})")
         return found

@@ -71,7 +71,7 @@ def test_a_model_that_names_a_place_says_nothing_about_captions_and_that_is_told
     monkeypatch.setattr(judge, "_next", lambda rows: np.repeat(strong, len(rows), 0))
     asked = [Question(f"a {number}", "b") for number in range(LEAST)]
     assert {answer.yes for _, answer in judge.answers(asked)} == {0.5}
-    assert "100% of 200 pairs get the other caption when their order is turned" in capsys.readouterr().out
+    assert "100% of 200 pairs get the other caption in the reverse order" in capsys.readouterr().out
     list(judge.answers(asked))
     assert capsys.readouterr().out == ""  # once
 

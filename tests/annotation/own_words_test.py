@@ -35,7 +35,7 @@ def make(file: str, one: bool, mode: str = "reason"):
 @pytest.mark.differs(
     "oni",
     there="prompts are those of the publication",
-    here="prompts are our own; a [file](#a-prompt-with-its-own-answer-words) can have the published ones",
+    here="prompts are our own; a [file](../oni.md#a-prompt-with-its-own-answer-words) can have the published ones",
 )
 @pytest.mark.quick
 @pytest.mark.parametrize(

@@ -133,5 +133,5 @@ def test_command_lines(launch, tmp_path):
     assert not (tmp_path / "run").exists()
     done = launch("--help=policy", motif)
     assert done.returncode == 0
-    told = "    limit of the game's reward\n    a number above 0 (or infinite); decides the result\n"
+    told = "    clip of the scaled game reward, ±\n    a number above 0 (or infinite); decides the result\n"
     assert f"--config.policy.reward_clip=10.0\n{told}" in done.stdout

@@ -1,4 +1,4 @@
-"""What differs from the published system, told in docs/motif.md as the tables of the config tell it."""
+"""What differs from the published system, told in docs/differences/motif.md as the tables of the config tell it."""
 
 import re
 
@@ -23,9 +23,9 @@ def test_every_value_that_reference_sets_says_what_differs():
 
 
 def test_the_page_for_users_of_motif_has_the_whole_list():
-    page = " ".join((ROOT / "docs/motif.md").read_text().split())
+    page = " ".join((ROOT / "docs/differences/motif.md").read_text().split())
     for line in (*differences(tables()), *ALWAYS):
-        assert f"- {line[:1].upper()}{line[1:]}." in page, f"docs/motif.md lacks: {line}"
+        assert f"- {line[:1].upper()}{line[1:]}." in page, f"docs/differences/motif.md lacks: {line}"
         assert line in describe("reference", tables(), {})
 
 

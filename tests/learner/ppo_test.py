@@ -10,6 +10,7 @@ from linear_policy import BASE, VERSION, B, T, assert_same, compiled, make_param
 
 from motif_jax.learner.losses import surrogate
 from motif_jax.learner.samples import Samples, gae, minibatch, with_targets
+from motif_jax.learner.update import init_state
 from motif_jax.learner.vtrace import next_values, vtrace
 
 PPO = replace(BASE, algorithm="ppo", discount=0.9, gae_lambda=0.8, clip_ratio=0.2, clip_value=0.5)
@@ -144,6 +145,25 @@ def test_the_ratio_is_1_in_the_first_step_and_moves_in_the_following_ones():
     assert metrics["ratio_deviation"] > 1e-3
     assert metrics["kl_of_last_epoch"] > metrics["kl"] > 0
     assert metrics["ratio_min"] < 1 < metrics["ratio_max"]
+
+
+def test_a_first_batch_without_reward_hardly_moves_a_policy_whose_learning_rate_rises():
+    params = make_params()
+    params["value"] *= 0  # a new head
+    rollouts, nothing = make_rollouts(), np.zeros((T, B), np.float32)
+    logits, _ = jax.jit(unroll)(params, (), rollouts.observations, rollouts.first, rollouts.core[0])
+    rollouts = rollouts._replace(logits=np.asarray(logits[:-1]), value=nothing, reward=nothing, moments={"m": nothing})
+    settings = replace(PPO, num_epochs=5, num_minibatches=2, exploration_coefficient=0.01)
+    state, kl = {}, {}
+    for warmup in (0, 40):  # an update has 10 steps
+        one = replace(settings, learning_rate_warmup=warmup)
+        state[warmup], metrics = train(one, rollouts, init_state(params, one)._replace(version=jnp.int32(VERSION)))
+        kl[warmup] = metrics["kl_of_last_epoch"]
+        assert metrics["learning_rate"] == pytest.approx(2e-2 * (5.5 / 40 if warmup else 1))
+    assert kl[0] > 0.02
+    assert kl[40] < kl[0] / 20
+    _, metrics = train(one, rollouts, state[40], updates=4)
+    assert metrics["learning_rate"] == pytest.approx(2e-2)
 
 
 def test_without_memory_minibatches_are_made_of_steps_the_same_on_any_number_of_devices():

@@ -312,7 +312,7 @@ def test_a_judge_that_names_a_place_is_asked_in_both_orders_and_is_told_to_be_at
         run(workdir, backend="server", server__url=chat.url)
         questions = len({frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]})
         said = capsys.readouterr().out
-        assert ("100% of 128 pairs get the other caption when their order is turned" in said) == bool(place)
+        assert ("100% of 128 pairs get the other caption in the reverse order" in said) == bool(place)
         assert ("100% of the answers are ties" in said) == bool(place)
         assert len(chat.asked) == 2 * questions if place else questions + 128 <= len(chat.asked) < 1.5 * questions
 
@@ -719,7 +719,7 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
             if number != signal.SIGKILL:
                 assert process.returncode == 128 + number, err
                 assert "Traceback" not in err
-                assert "give the same command again to go on" in err
+                assert "run the same command again to resume" in err
             kills += 1
         _, err = process.communicate()
         assert process.returncode == 0, err

@@ -89,7 +89,7 @@ def test_a_signal_ends_it_cleanly(tmp_path, number):
     wait_for(lambda: (tmp_path / "dataset.partial").exists() and worker_processes(process.pid))
     process.send_signal(number)
     assert process.wait() == 128 + number
-    assert "give the same command again" in process.stderr.read()
+    assert "run the same command again" in process.stderr.read()
     assert not worker_processes(process.pid)
     assert not list(tmp_path.glob("dataset/*"))
 

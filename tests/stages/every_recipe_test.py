@@ -49,7 +49,7 @@ def start(tmp_path_factory):
     config = get_config()
     config.update_from_flattened_dict(TINY | {"env.options": json.dumps({"words": str(folder / "words.txt")})})
     experiment.run(config, folder, ["collect"])
-    parts = make_parts(config.language, Transcripts(folder / "transcripts"), config.train_values.max_length, seed=0)
+    parts = make_parts(config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0)
     write_model(folder / "model", parts, parts.params)
     config.transcripts.path, config.train_values.policy = str(folder / "transcripts"), str(folder / "model")
     return config

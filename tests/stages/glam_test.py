@@ -1,5 +1,7 @@
 """A language model plays BabyAI-Text and learns by PPO: training, evaluation, replays, the report."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -134,6 +136,53 @@ def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_wa
 
 
 @pytest.mark.slow
+def test_controls_compare_what_a_policy_does_with_other_missions_and_without_training_in_one_table(
+    trained, tmp_path, capsys
+):
+    config = config_of(tmp_path)
+    config.evaluate.update({
+        "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
+        "replays": "",
+    })  # fmt: skip
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    assert evaluate.is_complete(config, tmp_path)
+    name = trained.name
+    rows = read_json(tmp_path / "evaluate/controls.json")["rows"]
+    assert [(row["protocol"], row["player"]) for row in rows] == [
+        ("task", f"{name}-64"), ("task", "random"), ("task", f"{name}-0"),
+        *((protocol, f"{name}-64") for protocol in ("mission=shuffled", "rewording=invented_words",
+                                                    "rewording=synonyms", "level=MixedTestLocal")),
+        ("level=MixedTestLocal", "random"), ("language=french+actions=french", f"{name}-64"),
+    ]  # fmt: skip
+    assert {row["success"]["mean"] for row in rows} <= {0.0, 1.0}
+    lines = [line.split()[:4] for line in capsys.readouterr().out.splitlines()]
+    assert ["shuffled", "missions", "mission=shuffled", f"{name}-64"] in lines
+
+
+def test_controls_play_a_language_model_that_another_program_trained(directory, tmp_path):
+    model = write_gguf(tmp_path / "theirs.gguf")
+    for number, player in enumerate((model, directory)):
+        config = config_of(tmp_path, max_tokens=240)
+        config.evaluate.update({
+            "policy": str(player), "controls": "grounding", "variations": "", "beside": "", "episodes": 1,
+            "replays": "",
+        })  # fmt: skip
+        evaluate.check(config)
+        config.evaluate.controls = "grounding" if number else ""  # all games once
+        evaluate.run(config, tmp_path)
+        assert evaluate.is_complete(config, tmp_path)
+        assert read_json(tmp_path / f"evaluate/{player.stem}/summary.json")["parameters"]
+    assert {row["player"] for row in read_json(tmp_path / "evaluate/controls.json")["rows"]} == {directory.stem}
+    config.evaluate.policy = "/nowhere.gguf"
+    with pytest.raises(UserError, match=r"there is no file '/nowhere.gguf'.*--config.evaluate.policy"):
+        evaluate.check(config)
+    config.update({"evaluate": {"policy": "random", "protocol": "balrog_babyai"}})
+    with pytest.raises(UserError, match=r"only the world 'babyai' has variations.*\.controls"):
+        evaluate.check(config)
+
+
+@pytest.mark.slow
 def test_replays_have_the_probabilities_of_all_actions(trained):
     folder = trained / "evaluate/policy-64"
     replay = load_replay(file_of(folder, next(iter(read_json(folder / "summary.json")["replays"].values()))), "--flag")
@@ -191,6 +240,50 @@ def test_a_policy_begins_with_the_parameters_of_a_gguf_file(tmp_path):
     options, model = make_language_policy(config, evaluate.make_world(config.env), tmp_path)
     assert sum_of_arrays(model.params["language"]) == sum_of_arrays(nnx.state(make_model("llama"), nnx.Param))
     assert options["language"]["tokeniser"] == read_gguf_tokeniser(tmp_path / "m.gguf").text
+
+
+def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monkeypatch):
+    config = config_of(tmp_path, model=str(directory), max_tokens=200, hidden=64)
+    world = evaluate.make_world(config.env)
+
+    def told(**language):
+        config.policy.language.update(language)
+        make_language_policy(config, world, tmp_path)
+        return re.match(r"train_policy learns (\S+) parameters: weights .* free$", capsys.readouterr().out)[1]
+
+    assert (told(), told(lora_rank=2)) == ("7,593", "4,865")  # additions and the head of the values
+    monkeypatch.setattr("motif_jax.language.memory.available_mib", lambda: 0)
+    monkeypatch.setattr("motif_jax.policies.language_start._read", None)  # before it is read
+    with pytest.raises(
+        UserError, match=r"train_policy learns .* needs .* KiB of memory, but only 0 bytes are free \(--"
+    ):
+        told()
+
+
+def test_the_first_batch_says_what_a_step_costs(tmp_path, capsys, monkeypatch):
+    config = config_of(tmp_path)
+    monkeypatch.setattr("motif_jax.stages.train_policy.loop.PATIENCE_S", 0.001)
+    config.policy.train_for_env_steps = 32
+    train_policy.run(config, tmp_path)
+    found = capsys.readouterr()
+    assert re.search(r"choosing an action takes \S+ s, and learning .* s for a batch of 32 steps, and \S+ s for all 32",
+                     found.out)  # fmt: skip
+    assert re.search(r"train_policy: \d+ of 32 steps", found.err.split("32 of 32")[0])
+
+
+@pytest.mark.parametrize("words", ["", ",random", ",grpo", ",gigpo", ",demonstrations"])
+@pytest.mark.slow
+def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_path):
+    config = get_config("glam.py", f"goto_local,smollm2{words},rehearsal")
+    config.evaluate.update({"controls": "", "episodes": 1})
+    for name in config.stages:
+        stage = {"collect": collect, "train_language": train_language, "train_policy": train_policy,
+                 "evaluate": evaluate, "report": report}[name].STAGE  # fmt: skip
+        stage.check(stage.view(config))
+        stage.run(stage.view(config), tmp_path)
+    summary = read_json(tmp_path / "policy/summary.json")
+    assert summary["updates"] == 2
+    assert list(read_lines(tmp_path / "policy/metrics.jsonl"))[-1]["train/finite"] == 1
 
 
 def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):

@@ -105,7 +105,7 @@ def test_a_third_interrupt_says_what_is_lost(stage, tmp_path):
     run.interrupt("waiting until")
     run.interrupt(f"{number - run.saved:,} {run.unit} were not saved and are lost")
     status, told = run.go_on()
-    assert (status, told) == (128 + signal.SIGINT, "motif_jax: stopped; give the same command again to go on\n")
+    assert (status, told) == (128 + signal.SIGINT, "motif_jax: stopped; run the same command again to resume\n")
     assert run.saved < number
     again = Run(stage, tmp_path)  # the same command goes on
     assert int(again.wait_for("saving").split()[-1]) > run.saved

@@ -73,7 +73,7 @@ def test_it_is_said_that_a_controller_is_not_paid_and_that_turns_are_long(tmp_pa
     monkeypatch.setattr(record, "UNPAID", 500)
     run(tmp_path, controller="own_sources:Nothing:2")
     said = capsys.readouterr().out
-    assert said.count("the controller was not paid in 500 steps, so it learns nothing (--config.policy.contr") == 1
+    assert said.count("the controller received no reward in 500 steps (--config.policy.contr") == 1
     assert "turns of up to 128 steps are longer than a rollout" in said
 
 

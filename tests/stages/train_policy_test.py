@@ -253,7 +253,7 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
     _, told = process.communicate()
     assert process.returncode == 0, told
     assert "stopped by SIGTERM after" in told
-    assert "give the same command again to go on" in told
+    assert "run the same command again to resume" in told
     wait_for(lambda: not worker_processes(process.pid))
     last = saved()[-1]
     assert read_json(tmp_path / "policy/summary.json")["env_steps"] == last

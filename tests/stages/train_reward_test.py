@@ -421,7 +421,7 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
-        ({"message": "none"}, "reads nothing learns nothing"),
+        ({"message": "none"}, "needs at least one input"),
         ({"glyphs": True}, "has no data/glyphs.npy, which this reward reads"),
         ({"import_from": "/nowhere.pth"}, "there is no file '/nowhere.pth'|PyTorch checkpoints need PyTorch"),
     ):

@@ -11,7 +11,10 @@ from gguf_models import write_gguf
 from offline_test import rows
 
 from motif_jax import experiment
-from motif_jax.stages import evaluate, train_values
+from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.language.hub import read_language_model
+from motif_jax.policies.values import read_values
+from motif_jax.stages import evaluate, train_language, train_values
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_config
 
@@ -95,6 +98,38 @@ def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
         to_go += [sum(rewards[at:]) for at in range(len(rewards))]
     assert mean_to_go(store) == pytest.approx(np.mean(to_go))
     assert rows(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
+
+
+def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_path, capsys):
+    model = trained / "run/language/model"
+    config = config_for(
+        trained, transcripts__path=str(trained / "run/transcripts"), language__model=str(model), language__lora_rank=2,
+        train_values__num_epochs=1, train_values__evaluate_every=0, train_language__learning_rate=1e-1,
+        train_values__learning_rate=1e-1,
+    )  # fmt: skip
+    experiment.run(config, tmp_path / "run", ["train_language", "train_values"])
+    said = capsys.readouterr().out
+    assert "train_language learns 128 parameters: weights" in said
+    assert "train_values learns 3,443 parameters: weights" in said  # with the heads of the values
+    figures = [row["valid_loss"] for row in rows(tmp_path / "run/language") if "valid_loss" in row]
+    assert figures[-1] < figures[0]
+
+    def changed(before, after):
+        before, after = leaves_by_path(before), leaves_by_path(after)
+        return {".".join(path[-3:-1]) for path in before if not np.array_equal(before[path], after[path])}
+
+    cloned = [read_language_model(folder)[1] for folder in (model, tmp_path / "run/language/model")]
+    assert changed(*cloned) == {"attention.q", "attention.v"}
+    values, _ = read_values(tmp_path / "run/values/checkpoints")
+    assert changed(cloned[1], values.policy) == set()
+    assert changed(values.policy, values.online["trunk"]) == {"attention.q", "attention.v"}
+    assert changed(values.policy, values.target["trunk"]) == {"attention.q", "attention.v"}
+    config = config_for(trained, language__lora_rank=2)
+    with pytest.raises(UserError, match=r"an untrained model learn little.*--config.language.lora_rank, .model"):
+        train_language.STAGE.check(train_language.STAGE.view(config))
+    config.train_values.recipe = "ilql+joint"
+    with pytest.raises(UserError, match=r"a given policy, and not 'ilql\+joint' with start 'policy'.*lora_rank"):
+        train_values.STAGE.check(train_values.STAGE.view(config))
 
 
 def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):

@@ -129,6 +129,6 @@ def test_a_signal_ends_all_runs(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM
-    assert process.stderr.read().decode().strip().endswith("give the same command again to go on")
+    assert process.stderr.read().decode().strip().endswith("run the same command again to resume")
     running = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
     assert not running

@@ -126,6 +126,12 @@ def test_pieces_that_the_tokeniser_would_join_are_refused(template, turns):
     assert "other tokens together than apart" in refusal(Greedy(), template, *turns)
 
 
+def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_cloned():
+    turns = turns_of([Episode((Turn("xa"), Turn("bx", 1.0)), True)])
+    made = Renderer(turns, Greedy(), TEMPLATES["none"], apart=True)
+    assert made.tokens(0) == [*Greedy().encode("xa"), *Greedy().encode("bx")]
+
+
 def test_the_same_tokeniser_works_with_marks_that_it_keeps_apart():
     episode = Episode((Turn("xa"), Turn("bx", 1.0)), True)
     Renderer(turns_of([episode]), Greedy(), MARKS)

@@ -154,7 +154,7 @@ def put(index, value):
 @pytest.mark.parametrize(("changes", "said"), [
     ({"turns__text": put(0, 99)}, "a turn whose text is not there"),
     ({"turns__text": put(0, -1)}, "a turn whose text is not there"),
-    ({"turns__text": lambda array: array.astype(np.int64)}, "holds (4,) int64, where a row of int32 is due"),
+    ({"turns__text": lambda array: array.astype(np.int64)}, "holds (4,) int64, expected a row of int32"),
     ({"turns__text": lambda array: array.reshape(2, 2)}, "holds (2, 2) int32"),
     ({"turns__reward": put(0, np.inf)}, "a reward that is not finite, first at turn 0"),
     ({"turns__reward": put(1, 1.0)}, "a reward for a turn that the agent does not say"),

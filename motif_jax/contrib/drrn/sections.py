@@ -14,10 +14,8 @@ FLAG, REPLAY_FLAG = "--config.policy.drrn", "--config.policy.replay"
 class DrrnSection:
     """The network drrn, with q_learning: Q of a prompt and of an action's name."""
 
-    width: int = value(
-        128, Whole(1, 2**14), "size of word vectors, of the memory of texts, and of the hidden layer", decides=True
-    )
-    max_tokens: int = value(512, Whole(1, 2**20), "most tokens of a prompt; a longer one is an error", decides=True)
+    width: int = value(128, Whole(1, 2**14), "size of word vectors, of the GRUs and of the hidden layer", decides=True)
+    max_tokens: int = value(512, Whole(1, 2**20), "maximum tokens of a prompt; a longer one is an error", decides=True)
 
 
 @dataclass(frozen=True)

@@ -62,13 +62,18 @@ class BabyAISettings:
         decides=True,
     )
     window: int = value(3, Whole(1, 64), "observations in a prompt", decides=True)
-    prompt_bytes: int = value(0, Whole(0, 2**16), "room for a prompt, in bytes; 0: enough for the window", decides=True)
-    faithful_walls: bool = value(False, Flag(), "name walls also where things lie before them", decides=True)
+    prompt_bytes: int = value(
+        0, Whole(0, 2**16), "maximum size of a prompt in bytes; 0: enough for the window", decides=True
+    )
+    faithful_walls: bool = value(False, Flag(), "also name a wall behind an object", decides=True)
     reference_families: bool = value(
-        False, Flag(), "in training, each game keeps to one family of missions, as published", decides=True
+        False, Flag(), "as published: in training, each game plays one family of missions", decides=True
     )
     reference_french: bool = value(
-        False, Flag(), "carried things are named in English and all missions say 'aller à', as published", decides=True
+        False,
+        Flag(),
+        "as published: a carried object has its English name, and all missions say 'aller à'",
+        decides=True,
     )
     max_episode_steps: int = 5000  # that of the game's section; levels have limits of their own, which are lower
 

@@ -34,7 +34,7 @@ class GameSettings:
 
     task: str = value("score", Text(), "a task, toy, or module:Class for a game of your own", decides=True)
     screen: str = value(
-        "terminal", Text(tuple(SCREENS)), "what the crop shows; map is 15 % faster and has no text", decides=True
+        "terminal", Text(tuple(SCREENS)), "source of the crop; map is 15 % faster and has no text", decides=True
     )
     max_episode_steps: int = value(5000, Whole(1), "time limit of episodes, in any world", decides=True)
     penalty_mode: str = value(
@@ -43,21 +43,21 @@ class GameSettings:
     # Doubled a hundred times, float32 still holds it.
     penalty_step: float = value(-0.01, Number(-1e6, 1e6), "penalty for a step without game time", decides=True)
     character: str = value(
-        "mon-hum-neu-mal", Text(), "role, race, alignment and gender; @: another one in each episode", decides=True
+        "mon-hum-neu-mal", Text(), "role, race, alignment and gender; @: drawn for each episode", decides=True
     )
     actions: str = value(
         "basic", Text(ACTION_SETS), "basic: the 23 of Motif; extended: the 28 of ONI (docs/games.md)", decides=True
     )
     no_progress_steps: int = value(
-        0, Whole(), "steps in a row without game time that cut an episode; 0: no limit", decides=True
+        0, Whole(), "truncate an episode after this many consecutive steps without game time; 0: no limit", decides=True
     )
     stairs_message: bool = value(
-        False, Flag(), "a step onto stairs down has a message, as looking there would", decides=True
+        False, Flag(), "a step onto stairs down shows the message of the look command", decides=True
     )
     reference_time_limit: bool = value(
         False,
         Flag(),
-        "the time limit counts as the end of the game, rather than as a cut",
+        "the time limit counts as a termination, not as a truncation",
         decides=True,
         differs="an episode that the time limit cuts does not count as a death",
     )

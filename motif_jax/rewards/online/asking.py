@@ -100,7 +100,7 @@ class Asking:
         now = time.monotonic()
         if silent_s <= patience_s:
             if self._down_s:
-                print_line(f"train_policy: the judge answers again, after {self._down_s:,.0f} seconds")
+                print_line(f"train_policy: the judge is back online after {self._down_s:,.0f} seconds")
             self._down_s = 0.0
             return
         reason = self._judge.problem or "it does not answer"

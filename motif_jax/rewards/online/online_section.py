@@ -99,29 +99,37 @@ class OnlineValues:
     order: str = value(
         "recency", Text(ORDERS), "asked first: last seen (recency), most often seen (count), or least certain"
     )
-    labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "budget of questions; 0: as fast as the judge answers")
-    queue: int = value(
-        2_000, Whole(1, 10_000_000), "most waiting questions; the least urgent are dropped until they are seen again"
+    labels_per_1000_steps: float = value(
+        0.0, Number(0, 1e6), "limit of the rate of questions; 0: as fast as the judge answers"
     )
-    attempts: int = value(3, Whole(1, 100), "times that a question is asked if its answers cannot be parsed")
+    queue: int = value(
+        2_000,
+        Whole(1, 10_000_000),
+        "maximum length of the queue; the least urgent questions are dropped until they are seen again",
+    )
+    attempts: int = value(3, Whole(1, 100), "attempts per question whose answers cannot be parsed")
     patience_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "seconds without an answer after which the judge counts as down"
+        30.0, Number(0.1, MANY_SECONDS), "timeout in seconds after which the judge counts as down"
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
     audit_every_steps: int = value(
         500_000,
         Whole(0, 10**15),
-        "steps between audits of what the last episodes were paid for, by the labels so far; 0: never",
+        "audit the online reward every N steps; 0 disables",
     )
     capacity: int = value(
-        1_000_000, Whole(1, 100_000_000), "most distinct captions in memory; 0.6 kB each", decides=True
+        1_000_000, Whole(1, 100_000_000), "maximum number of distinct captions in memory; 0.6 kB each", decides=True
     )
     # classification and ranking
     message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
-    batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per lesson", decides=True)
-    lessons_early: int = value(32, Whole(0, 100_000), "lessons whenever labels arrive, before switch_at", decides=True)
-    lessons_late: int = value(1, Whole(0, 100_000), "lessons per update of the policy, from switch_at on", decides=True)
+    batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per update of the networks", decides=True)
+    lessons_early: int = value(
+        32, Whole(0, 100_000), "updates of the networks whenever labels arrive, before switch_at", decides=True
+    )
+    lessons_late: int = value(
+        1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
+    )
     switch_at: int = value(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies", decides=True)
     pairs_per_update: int = value(
         10, Whole(1, 100_000), "ranking with .anchor=none: pairs to ask about per update of the policy", decides=True

@@ -196,7 +196,7 @@ class Store:
     def better_than_nothing(self) -> np.ndarray:
         """P(better than no message) of each caption, by its last answer; NaN without one. [U] float32
 
-        "Not helpful" counts as no better, 1/2. Answers about pairs of captions say nothing of it.
+        "Not helpful" counts as neutral, 1/2. Answers about pairs of captions give no information about it.
         """
         found, answered = np.full(len(self.captions), np.nan, np.float32), self.answered
         first, label = self.questions["first"][answered], self.questions["label"][answered]

@@ -154,7 +154,7 @@ class AnnotationJob:
         if turned > RARELY:
             self._asked.ask_both(self._low + np.arange(len(self._put)))
             print_line(
-                f"annotate: {turned:.0%} of {len(both):,} pairs get the other caption when their order is turned: all "
+                f"annotate: {turned:.0%} of {len(both):,} pairs get the other caption in the reverse order: all "
                 "questions are asked in both orders"
             )
 

@@ -32,11 +32,13 @@ from motif_jax.system.files import write_config, write_json
 class AuditSection:
     """Is the reward right?"""
 
-    steps: int = value(100_000, Whole(1, 10**9), "steps of the agent's episodes, and of random play's, to look at")
+    steps: int = value(100_000, Whole(1, 10**9), "maximum steps to audit, of the agent's episodes and of random play's")
     flips: int = value(400, Whole(0, 100_000), "pairs of captions that the judge is asked about in both orders")
     triples: int = value(300, Whole(0, 100_000), "triples of captions, three questions each")
-    repeats: int = value(200, Whole(0, 100_000), "questions that are asked a second time, past the answer cache")
-    wholes: int = value(40, Whole(0, 100_000), "pairs of whole episodes, of the agent and of random play, both orders")
+    repeats: int = value(200, Whole(0, 100_000), "questions to ask a second time, without the answer cache")
+    wholes: int = value(
+        40, Whole(0, 100_000), "pairs of whole episodes, of the agent and of random play, in both orders"
+    )
     second_reward_dir: str = value(
         "", PATH, "workdir or checkpoints of a reward learnt with another seed; inversions count only if both have them"
     )

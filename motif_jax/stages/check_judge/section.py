@@ -15,11 +15,11 @@ FLAG = f"--config.{STAGE_NAME}"
 class CheckJudge:
     """A trial of the judge."""
 
-    questions: int = value(256, Whole(20, 10**6), "most questions, no two of them about the same message")
-    agreement: float = value(0.8, Number(0, 1), "least agreement with the rules of the game, where it has rules")
-    reversals: float = value(0.5, Number(0, 1), "most of the pairs whose better caption changes with their order")
-    decided: float = value(0.1, Number(0, 1), "least share of the questions that are decided")
-    anyway: bool = value(False, Flag(), "go on with a judge that is not good enough")
+    questions: int = value(256, Whole(20, 10**6), "maximum number of questions; no two share a message")
+    agreement: float = value(0.8, Number(0, 1), "minimum agreement with the rules of the game, if it has rules")
+    reversals: float = value(0.5, Number(0, 1), "maximum share of the pairs whose answer changes with their order")
+    decided: float = value(0.1, Number(0, 1), "minimum share of the questions that are decided")
+    anyway: bool = value(False, Flag(), "continue with a judge that fails these limits")
 
 
 @dataclass(frozen=True)

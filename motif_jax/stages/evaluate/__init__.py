@@ -37,7 +37,7 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.console import print_line
-from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
+from motif_jax.envs.protocols import CHANGED, CONTROLS, TASK, by_protocol, check_protocol
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, make_world, title
@@ -67,6 +67,7 @@ from motif_jax.stages.evaluate.replays import (
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
+    print_controls,
     print_sweep,
     print_table,
     read_json,
@@ -87,23 +88,40 @@ from motif_jax.system.machine import usable_cores
 class Evaluate:
     """Evaluation of policies and scripted players."""
 
-    policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
-    beside: str = value("random", PATHS, "other players in the same games, with commas: a scripted one, WORKDIR, @STEP")
+    policy: str = value(
+        "",
+        PATH,
+        "WORKDIR[@STEP] of a policy, or random or explorer; or a language model: directory, GGUF file, or smollm2; "
+        "empty: of this workdir",
+    )
+    beside: str = value(
+        "random", PATHS, "other players of the same games, comma-separated: a scripted one, WORKDIR, @STEP"
+    )
     protocol: str = value(
-        TASK, Text(tuple(CHANGED)), "whose games: task: those of env; challenge: the NetHack Challenge's; BALROG's"
+        TASK,
+        Text(tuple(CHANGED)),
+        "rules of evaluation: task: those of env; challenge: the NetHack Challenge's; or BALROG's",
     )
     variations: str = value(
-        "", Text(longest=4000), "more games of babyai: rewording=synonyms;level=GoToFrench+actions=french"
+        "",
+        Text(longest=4000),
+        "variations of babyai to evaluate as well: rewording=synonyms;level=GoToFrench+actions=french",
+    )
+    controls: str = value(
+        "",
+        Text(tuple(CONTROLS)),
+        "controls of babyai to evaluate as well, in one table with zero-shot and random play; grounding: does it read "
+        "its mission?",
     )
     episodes: int = value(100, Whole(1, 1_000_000), "episodes, played to their end; they are not used in training")
     replays: str = value(
         "best,worst,liked", Text(longest=1000), "episodes to keep: best, worst, liked, longest, toughest, or numbers"
     )
     greedy: bool = value(False, Flag(), "always choose the most probable action; often worse in games of chance")
-    num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
-    games_per_worker: int = value(16, Whole(1), "games that a worker plays side by side")
+    num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
+    games_per_worker: int = value(16, Whole(1), "games per worker, played in parallel")
     hang_timeout_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "seconds without a sign of life after which a worker is replaced"
+        30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
     )
 
 
@@ -166,8 +184,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
     from motif_jax.stages.evaluate.writers import check_writers
 
     loaded: dict[Any, Any] = {}  # policies that several decodings share
+    played: dict[str, list[str]] = {}  # names of players by the protocol of their games
     for asked in with_variations(config):
         contenders = find_contenders(asked, workdir)
+        played[asked.evaluate.protocol] = [contender.name for contender, _ in contenders]
         due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
@@ -175,7 +195,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
         if contenders[-1][0].decoding:
             print_sweep(workdir / "evaluate", [contender.name for contender, _ in contenders])
             continue
-        print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
+        if not config.evaluate.controls:
+            print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
+    if config.evaluate.controls:
+        print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
 
 
 def evaluate(

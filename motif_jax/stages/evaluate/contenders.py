@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import flatten
 from motif_jax.devices.releases import FACTS, is_release
 from motif_jax.envs.protocols import (
+    CONTROLS,
     TASK,
     VARIATIONS_FLAG,
     by_protocol,
@@ -24,6 +25,8 @@ from motif_jax.envs.protocols import (
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.files import short_name
+from motif_jax.language.config import is_language_model, locate_model
+from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.rewards.choice import LEARNT
@@ -43,7 +46,8 @@ class Contender(NamedTuple):
     """A player to evaluate: a scripted player, or one checkpoint of a policy."""
 
     name: str  # of its directory
-    path: str  # "" for a scripted player, "." for this workdir's policy, or the checkpoints of another, absolute
+    # "" for a scripted player, "." for this workdir's policy, or the checkpoints of another, or a language model
+    path: str  # absolute
     step: int  # of the checkpoint
     greedy: bool
     decoding: Decoding | None = None  # of a policy that writes
@@ -67,6 +71,9 @@ def check_policies(section: ConfigDict, world: World) -> None:
     for policy, flag in _named(section):
         if policy not in (*world.players, ""):
             policy, _ = split_option(policy, flag)
+            if is_language_model(policy):
+                locate_model(policy, flag)
+                check_reads(LANGUAGE, world.specs, world.reads, world.name)
             parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
 
 
@@ -101,11 +108,21 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
         for contender in find_all(config, workdir, policy, world, flag):
             found.pop(contender, None)
             found[contender] = flag
+    if section.controls and section.protocol == TASK and (zero := _untrained(config, workdir, contender)) is not None:
+        found = {zero: flag} | {one: flag for one, flag in found.items() if one != zero}
     by_name: dict[str, Contender] = {}
     for contender, flag in found.items():
         if by_name.setdefault(contender.name, contender) != contender:
             raise UserError(f"two policies would be called {contender.name!r}: evaluate them one by one ({flag})")
     return list(found.items())
+
+
+def _untrained(config: ConfigDict, workdir: Path, trained: Contender) -> Contender | None:
+    """The same policy before training, if it is there."""
+    folder = trained.folder(workdir) if trained.path else workdir
+    if not trained.step or 0 not in checkpoint_steps(folder):
+        return None
+    return find_contender(workdir, f"{folder}@0", make_world(config.env), trained.greedy, FLAG)
 
 
 def find_all(config: ConfigDict, workdir: Path, policy: str, world: World, flag: str) -> list[Contender]:
@@ -123,6 +140,9 @@ def find_contender(
     if policy in world.players:
         return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
     policy, option = split_option(policy, flag)
+    if is_language_model(policy):
+        file = locate_model(policy, flag).absolute()
+        return Contender(short_name(f"{file.stem}{suffix(protocol)}"), str(file), 0, greedy)
     choice = _parse(workdir, policy, flag)
     directory, steps = list_steps(choice.path, flag)
     step = _step_of(choice, steps, steps[-1], flag)
@@ -183,23 +203,24 @@ def _chosen(directory: Path, steps: list[int]) -> int:
 
 def check_variations(config: ConfigDict, world: World) -> None:
     """Raises UserError for variations that cannot be played."""
-    names = split_variations(config.evaluate.variations)
-    if names and (not getattr(world, "varies", False) or config.evaluate.protocol != TASK):
+    section = config.evaluate
+    names = split_variations(section.variations) or section.controls
+    if names and (not getattr(world, "varies", False) or section.protocol != TASK):
         raise UserError(
             f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with the rules "
-            f"of {config.evaluate.protocol!r} ({VARIATIONS_FLAG}, --config.env.world, --config.evaluate.protocol)"
+            f"of {section.protocol!r} ({VARIATIONS_FLAG}, .controls, --config.env.world, --config.evaluate.protocol)"
         )
     for varied in with_variations(config)[1:]:
         check_world(by_protocol(varied).env)
 
 
 def with_variations(config: ConfigDict) -> list[ConfigDict]:
-    """The config itself, and one for each variation, whose name is its `protocol`.
+    """The config itself, and one for each variation and control, whose name is its `protocol`.
 
     Scripted players play only the variations of the level.
     """
-    found, scripted = [config], make_world(config.env).players
-    for name in split_variations(config.evaluate.variations):
+    found, scripted, section = [config], make_world(config.env).players, config.evaluate
+    for name in dict.fromkeys([*split_variations(section.variations), *CONTROLS[section.controls].values()]):
         varied = config.copy_and_resolve_references()
         varied.evaluate.protocol = name
         if not is_for_scripted(parse_variation(name)):
@@ -235,6 +256,8 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
+    if is_language_model(contender.path):
+        found.update(str(Path(contender.path).stat().st_mtime_ns).encode())
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
         try:

@@ -26,11 +26,14 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces, StepArrays
 from motif_jax.episodes.playback import CHARGE, COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.episodes.recordings import Recordings
+from motif_jax.language.config import is_language_model
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
 from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.language_start import make_language_policy
 from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.text_sections import PRETRAINED, SCORE
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, shown_program
 from motif_jax.rewards.learnt import load_reward
@@ -84,6 +87,8 @@ def make_playing(
         sources = sources_of_workdir(config, workdir)
         scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
         return LoadedPlayer(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
+    if is_language_model(contender.path):
+        return make_untrained(config, workdir, contender)
     path = str(workdir) if contender.path == "." else contender.path
     model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted_classes(config))
     if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
@@ -94,16 +99,31 @@ def make_playing(
     if not sources.learnt:
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.name == LEARNT)
         sources = RewardSources([*of_workdir, *sources])
-    found = hashlib.sha256()
-    for leaf in jax.tree.leaves((model.params, model.frozen)):
-        found.update(np.asarray(leaf).tobytes())
     report_other_games(contender.name, facts["config"].get("env", {}), config)
-    checksums = {"parameters": found.hexdigest()} | about(sources)
+    checksums = {"parameters": sum_of(model)} | about(sources)
     plan = facts["model"].get("options", {})
     only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
     return LoadedPlayer(contender.name, "", model, contender.greedy, sources, checksums, only=only)
+
+
+def make_untrained(config: ConfigDict, workdir: Path, contender: Contender) -> LoadedPlayer:
+    """`make_playing` for a language model that has not played yet."""
+    config = config.copy_and_resolve_references()
+    config.policy.language.update({"model": contender.path, "weights": PRETRAINED, "head": SCORE, "lora_rank": 0})
+    _, model = make_language_policy(config, make_world(config.env), workdir, learns=False)
+    sources = sources_of_workdir(config, workdir)
+    facts = {"parameters": sum_of(model), "formula": config.policy.language.formula} | about(sources)
+    return LoadedPlayer(contender.name, "", model, contender.greedy, sources, facts)
+
+
+def sum_of(model: Model) -> str:
+    """The checksum of a policy's parameters."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves((model.params, model.frozen)):
+        found.update(np.asarray(leaf).tobytes())
+    return found.hexdigest()
 
 
 def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> LoadedPlayer:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.rules import Rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
@@ -186,6 +187,35 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
 
 
+def print_controls(directory: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
+    """Prints success and return in all games, own and varied, a row per player and kind of missions.
+
+    Writes `controls.json`, too.
+
+    Args:
+      directory: with a directory per player.
+      played: names of players, by the protocol of the games.
+      controls: names of protocols.
+    """
+    shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
+    found: list[dict[str, Any]] = []
+    for protocol, players in played.items():
+        for name in reversed(players):  # the policy itself comes first
+            summary = read_json(directory / name / SUMMARY) or {}
+            figures, games = summary["figures"], names.get(protocol, "true missions" if protocol == TASK else protocol)
+            row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
+            found.append(row | {"episodes": summary["episodes"]} | {figure: figures.get(figure) for figure in shown})
+            found += [
+                row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": figures[figure]}
+                for figure in figures
+                if figure.startswith("success_")
+            ]
+    files.write_json(directory / "controls.json", {"rows": found})
+    head = ["games", "protocol", "player", "episodes"]
+    rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in found]
+    _print_rows([[*head, *shown], *rows])
+
+
 def print_sweep(directory: Path, names: Sequence[str]) -> None:
     """Prints a row per player with return, success and steps; the best return has a star. Writes `sweep.json`, too.
 
@@ -206,6 +236,10 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
     for name, summary in summaries.items():
         cells = [show(summary["figures"].get(figure)) for figure in shown]
         rows.append([f"{name}{' *' if name == best else ''}", f"{summary['episodes']:,}", *cells])
+    _print_rows(rows)
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for first, *rest in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]

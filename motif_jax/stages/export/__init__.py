@@ -37,7 +37,7 @@ FLAG = "--config.export"
 class Export:
     """A release of policy and reward."""
 
-    to: str = value("", PATH, "directory, or file of transcripts, to make; empty: in the workdir")
+    to: str = value("", PATH, "output directory, or file of transcripts; empty: in the workdir")
     licence: str = value(
         "", Text(longest=60, letters="A-Za-z0-9.-"), "licence as the Hugging Face Hub spells it, such as apache-2.0"
     )
@@ -46,12 +46,12 @@ class Export:
         "none", Text(("none", *FORMATS)), "write transcripts for TRL's trainers instead (docs/transcripts.md)"
     )
     turns_mib: int = value(
-        100, Whole(1), "most MiB of an episode with transcripts=turns, where each line repeats the conversation"
+        100, Whole(1), "maximum MiB of an episode with transcripts=turns, where each line repeats the conversation"
     )
     language: str = value(
         "none",
         Text(("none", "merged", "adapter")),
-        "write the policy's language model instead: in Hugging Face layout, or its additions of low rank for PEFT",
+        "write the policy's language model instead: merged, in the Hugging Face layout; or its LoRA adapter, in PEFT's",
     )
 
 

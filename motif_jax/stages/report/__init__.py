@@ -59,7 +59,7 @@ class Report:
     """The report page."""
 
     runs: str = value("", PATHS, "other workdirs to compare this one with: runs/a,runs/b")
-    replays: int = value(5, Whole(), "most replays on the page")
+    replays: int = value(5, Whole(), "maximum number of replays on the page")
 
 
 TABLES: Tables = {"report": table_of(Report)}

@@ -61,6 +61,11 @@ def check(config: CloningConfig) -> None:
             "a tokeniser of letters has marks for the template 'marks' only, and not for "
             f"{config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
         )
+    if language.lora_rank and not language.model:
+        raise UserError(
+            "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0 "
+            "(--config.language.lora_rank, .model)"
+        )
     check_template(language, config.transcripts.template, "--config.language.model")
     if config.transcripts.path and config.transcripts.import_from:
         raise UserError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, PATHS, Text, Whole, section, value
+from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
@@ -76,6 +76,15 @@ class LanguageSection:
     heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
     dtype: str = value(
         "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
+    )
+    lora_rank: int = value(
+        0, Whole(0, 2**12), "train additions of this rank to the matrices of a model; 0: all parameters", decides=True
+    )
+    lora_alpha: float = value(
+        16.0, Number(0, 1e6, above=True), "additions are multiplied by alpha / rank", decides=True
+    )
+    lora_names: str = value(
+        "q,v", Text(longest=1000), "matrices with additions: q, k, v, o, up, down, gate", decides=True
     )
 
 
@@ -159,10 +168,11 @@ def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Ite
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
-    if are_moments(transcripts) or made.get("format") == MANUAL:
+    prompts = are_moments(transcripts) or made.get("format") == MANUAL
+    if prompts:
         check_prompts(template)
     check_words(tokeniser, template)
-    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount)
+    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts)
 
 
 def check_prompts(template: str) -> None:

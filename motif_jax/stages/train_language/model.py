@@ -14,11 +14,16 @@ from flax import nnx
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.language.config import FOLDER, MODEL
-from motif_jax.language.hub import read_language_model, read_model_tokeniser, write_language_model
+from motif_jax.language.adapt import new_additions
+from motif_jax.language.config import FOLDER, MODEL, LanguageConfig
+from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
+from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
 from motif_jax.language.model import make_language_model
+from motif_jax.offline.offline_settings import OfflineSection, settings_of
+from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.update import init_state
 from motif_jax.policies.programs import as_functions
 from motif_jax.run import StageRun
 from motif_jax.stages.offline import LanguageParts, Outcome, TrainingJob, make_job, open_session, report_learning
@@ -39,19 +44,22 @@ FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d
 def make_parts(
     section: LanguageSection,
     transcripts: Transcripts,
-    max_length: int,
+    training: OfflineSection,
     seed: int,
     flag: str = FLAG,
-    stage: str = "train_language",
+    stage: str = STAGE,
+    recipe: Recipe = recipe_of("bc"),  # noqa: B008
 ) -> LanguageParts:
     """Reads the model that the section `language` names, or makes a new one for these transcripts.
 
-    `max_length`: tokens of a row, a value of the section `stage`. `flag`: the value of the config that names the model.
+    `training`: the section `stage`, and `recipe` the one in it. `flag`: the value of the config that names the model.
     """
-    types = Types(jnp.dtype(section.dtype), jnp.dtype(jnp.float32))
+    compute, max_length = jnp.dtype(section.dtype), training.max_length
+    types = Types(compute, compute if section.lora_rank else jnp.dtype(jnp.float32))
     if section.model:
         directory = Path(section.model)
         try:
+            _tell(section, training, read_config(directory), types, stage, recipe)
             graph, params, config = read_language_model(directory, types)
             tokeniser: Tokeniser = read_model_tokeniser(directory, config)
         except UserError as error:
@@ -69,7 +77,36 @@ def make_parts(
             f"the model reads {config.max_positions:,} tokens at most, and rows have {max_length:,} "
             f"(--config.{stage}.max_length, {flag})"
         )
-    return LanguageParts(as_functions(graph, config), jax.tree.map(np.asarray, params), tokeniser, config, graph)
+    params = jax.tree.map(np.asarray, params)
+    parts = LanguageParts(as_functions(graph, config), params, tokeniser, config, graph)
+    if not section.lora_rank:
+        return parts
+    return parts._replace(additions=_additions(section, params, seed), factor=section.lora_alpha / section.lora_rank)
+
+
+def _tell(
+    section: LanguageSection, training: OfflineSection, config: LanguageConfig, types: Types, stage: str, recipe: Recipe
+) -> None:
+    graph, params = nnx.split(nnx.eval_shape(lambda: make_language_model(config, types)))
+    start = jax.eval_shape(lambda: _additions(section, params, 0)) if section.lora_rank else params
+    settings, key, language = settings_of(training, 1), jax.random.key(0), as_functions(graph, config)
+    state = jax.eval_shape(lambda start: init_state(key, language, recipe, settings, start, start), start)
+    given = 0 if recipe.policy and not section.lora_rank else bytes_of(params)
+    weights = bytes_of((state.learnt, state.target)) + given
+    learning = bytes_of((state.learnt, state.optimizer)) + (2 * bytes_of(params) if section.lora_rank else 0)
+    rows = training.batch_size // training.num_parts
+    logits = (training.chunk or rows * training.max_length) * config.vocabulary * 8  # float32, and their gradients
+    activations = activation_bytes(config, rows, training.max_length, types.compute.itemsize, remat=False) + logits
+    flags = f"--config.{stage}.num_parts, .batch_size, .max_length, .chunk, --config.language.lora_rank"
+    copies = bytes_of(params) + 2 * bytes_of(state)  # the model, the first state, and a checkpoint
+    tell_memory(stage, state.learnt, weights, learning, activations, copies, flags)
+
+
+def _additions(section: LanguageSection, params: Any, seed: int) -> Any:
+    try:
+        return new_additions(params, section.lora_names.split(","), section.lora_rank, seed)
+    except UserError as error:
+        raise UserError(f"{error} (--config.language.lora_names)") from None
 
 
 def new_params(parts: LanguageParts, seed: int) -> Any:
@@ -101,7 +138,7 @@ def train(config: CloningConfig, workdir: Path) -> None:
         return {name: means[name] for name in ("loss", "accuracy")}
 
     with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
-        parts = make_parts(config.language, session.transcripts, section.max_length, config.seed)
+        parts = make_parts(config.language, session.transcripts, section, config.seed)
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, session, TITLE, section.recipe, parts, renderer, figures)
         session.stage.bind(config)
@@ -114,7 +151,7 @@ def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Out
     """Writes the best model, the report's part and the summary, and prints a line."""
     number, whole, _ = read_saved(stage.path / "checkpoints", "language model", "best")
     state = rebuild(job.state, leaves_by_path(whole["train"]), stage.path)
-    params = state.learnt["policy"]
+    params = parts.whole(state.learnt)["policy"]
     write_model(stage.path / MODEL, parts, params)
     size = sum(array.size for array in jax.tree.leaves(params))
     summary = {

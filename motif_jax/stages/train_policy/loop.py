@@ -132,6 +132,8 @@ def learn(
             with saved_on_error(keeper, state, done):  # a worker's error, for example
                 batch = source.get(PATIENCE_S)
             if batch is None and not stop.asked:
+                if log and takes_turns(section) and done["updates"] == before["updates"]:
+                    log.playing(done, pool.num_games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
             vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
             own_games = pool.next_episode - me * EPISODES_PER_HOST
@@ -208,7 +210,7 @@ def learn(
     if vote == Vote.STOP:
         raise Stopped(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
-            "saved; give the same command again to go on"
+            "saved; run the same command again to resume"
         )
     if failures:
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")

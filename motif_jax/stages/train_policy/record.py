@@ -37,7 +37,9 @@ from motif_jax.system.files import json_line, write_json
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, drop_rows_after, resident_mib
 
-UNPAID = 1_000_000  # steps after which it is said that a controller was not paid
+UNPAID = 1_000_000  # steps without a reward, after which a message says so
+FEW_CALLS = 2  # of the policy, whose time is measured
+LEARNING = 3  # times the time of a call: forward and backward
 RECENT = 100  # episodes that the progress line averages
 EXTREMES = {"min": min, "max": max}
 Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and its return by reward source
@@ -155,6 +157,7 @@ class Log:
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
         self._audit = FlightAudit(config, folder, done["env_steps"], sources)
         self._written, self._steps = time.monotonic(), done["env_steps"]
+        self._section, self._seen, self._told = section, (0, 0.0), False
 
     def __enter__(self) -> Log:
         return self
@@ -163,14 +166,37 @@ class Log:
         self._metrics.close()
         self._bar.close()
 
+    def playing(self, done: dict[str, Any], games: int, calls: int, seconds: float) -> None:
+        """Shows the steps of the first batch; says once about how long everything will take.
+
+        Args:
+          done: the progress of the training.
+          games: that a call of the policy acts in.
+          calls, seconds: calls so far and their time. The first ones seen are not counted, as they compile.
+        """
+        self._bar.update(done["env_steps"] + min(calls * games, self._section.batch_size))
+        if not self._seen[0]:
+            self._seen = calls, seconds
+        before, spent = self._seen
+        if calls < before + FEW_CALLS or self._told:
+            return
+        self._told = True
+        step = (seconds - spent) / (calls - before) / games
+        learning = LEARNING * self._section.num_epochs * step
+        batch, left = self._section.batch_size, self._limits[0] - done["env_steps"]
+        print_line(
+            f"train_policy: choosing an action takes {step:.2g} s, and learning from it about {learning:.2g} s: about "
+            f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps, and {left * (step + learning):,.0f} s "
+            f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
+        )
+
     def after_update(self, done: dict[str, Any], batch: RolloutBatch) -> None:
         """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
         self._audit.after_update(done["env_steps"], batch)
         if self._record.unpaid is not None and self._record.unpaid >= UNPAID:
             self._record.unpaid = None  # said once
             print_line(
-                f"train_policy: the controller was not paid in {UNPAID:,} steps, so it learns nothing "
-                "(--config.policy.controller)"
+                f"train_policy: the controller received no reward in {UNPAID:,} steps (--config.policy.controller)"
             )
         if time.monotonic() - self._written > self._every_s and self._record.updates:
             self._write(done)

@@ -27,7 +27,8 @@ class Network:
     network: str = value(
         "reference",
         Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS), own=True),
-        "reference: as published; small: for CPUs; general, film: other games; others: prompts; or an encoder of yours",
+        "reference: as published; small: for CPUs; general, film: for other games; language, drrn: read prompts; or "
+        "your own encoder as module:Class",
         decides=True,
     )
     dtype: str = value(
@@ -46,21 +47,27 @@ class RewardsSection:
         "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,code:gold.reward,my:My:0.2",
         decides=True,
     )
-    extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "factor of the game's reward", decides=True)
+    extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "coefficient of the game's reward", decides=True)
     intrinsic_coefficient: float = value(
-        0.1, Number(-1e6, 1e6), "factor of the learnt reward; 0: it is not needed", decides=True
+        0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none is needed", decides=True
     )
     reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
     reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)
-    reward_scale: float = value(
-        0.1, Number(-1e6, 1e6), "scale of the game's reward, before it is clipped", decides=True
+    reward_scale: float = value(0.1, Number(-1e6, 1e6), "scale of the game's reward, before clipping", decides=True)
+    reward_clip: float = value(
+        10.0, Number(0, above=True, infinite=True), "clip of the scaled game reward, ±", decides=True
     )
-    reward_clip: float = value(10.0, Number(0, above=True, infinite=True), "limit of the game's reward", decides=True)
     threshold_quantile: float = value(
-        0.5, Number(high=1, infinite=True), "learnt rewards up to this quantile count as 0; -1: all count", decides=True
+        0.5,
+        Number(high=1, infinite=True),
+        "learnt rewards up to this quantile are set to 0; -1: keep all",
+        decides=True,
     )
     count_exponent: float = value(
-        3.0, Number(0, infinite=True), "a message's n-th time in an episode counts 1 / n^exponent", decides=True
+        3.0,
+        Number(0, infinite=True),
+        "the n-th appearance of a message in an episode is rewarded by 1 / n^exponent",
+        decides=True,
     )
     pay: str = value(
         "reward",
@@ -71,7 +78,7 @@ class RewardsSection:
     reference_alignment: bool = value(
         False,
         Flag(),
-        "reward messages one step late, and an episode's last never",
+        "as published: reward a message one step late, and the last one of an episode never",
         decides=True,
         differs="the learnt reward is credited to the step that caused the message, also to an episode's last step",
     )
@@ -81,53 +88,53 @@ class RewardsSection:
 class PlayingSection:
     """Games and batches."""
 
-    num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
-    games_per_worker: int = value(64, Whole(1), "games that a worker plays at the same time")
+    num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
+    games_per_worker: int = value(64, Whole(1), "games per worker, played in parallel")
     groups: int = value(2, Whole(1), "groups of games per worker: one plays while the other waits for actions")
     rollout_length: int = value(32, Whole(1), "steps of a rollout", decides=True)
     max_episode_steps: int = value(
         0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps", decides=True
     )
     warmup_steps: int = value(
-        1000, Whole(0, 1_000_000), "a game begins with up to this many random actions, so that games are out of step"
+        1000, Whole(0, 1_000_000), "up to this many random actions at the start of a game, to decorrelate the games"
     )
     hang_timeout_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "seconds without a sign of life after which a worker is replaced"
+        30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
     )
-    synchronous: bool = value(False, Flag(), "repeatable to the bit, with at most one worker")
-    wait_for_learner: bool = value(False, Flag(), "games wait for a slower learner, to keep samples fresh")
-    batch_size: int = value(4096, Whole(1), "steps per update, of all hosts together", decides=True)
+    synchronous: bool = value(False, Flag(), "bit-identical runs, with at most one worker")
+    wait_for_learner: bool = value(False, Flag(), "games wait for the learner, which keeps samples on-policy")
+    batch_size: int = value(4096, Whole(1), "steps per update, over all hosts", decides=True)
 
 
 @dataclass(frozen=True)
 class Devices:
     """Devices of a host."""
 
-    num_devices: int = value(0, Whole(), "devices to use; 0: all")
-    fsdp: int = value(1, Whole(1), "devices that parameters and batch are sharded over, for large networks")
-    tensor: int = value(1, Whole(1), "devices that compute each layer together, for the same part of the batch")
+    num_devices: int = value(0, Whole(), "number of devices; 0: all")
+    fsdp: int = value(1, Whole(1), "shard parameters and batch over this many devices (FSDP), for large networks")
+    tensor: int = value(1, Whole(1), "tensor parallelism: devices that compute each layer together")
 
 
 @dataclass(frozen=True)
 class Keeping:
     """Duration, checkpoints and metrics."""
 
-    train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "steps of the game to train for")
+    train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "environment steps to train for")
     train_for_seconds: float = value(
-        0.0, Number(0, MANY_SECONDS), "seconds to train for, after the first update; 0: no limit"
+        0.0, Number(0, MANY_SECONDS), "time limit of training in seconds, from the first update; 0: none"
     )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
-        600.0, Number(0, MANY_SECONDS, above=True), "seconds between checkpoints, the most that a kill can cost"
+        600.0, Number(0, MANY_SECONDS, above=True), "seconds between checkpoints: the most work that a kill loses"
     )
     keep_checkpoints: int = value(5, Whole(1), "checkpoints to keep")
     milestone_every_steps: int = value(
-        200_000_000, Whole(0, 10**15), "steps between checkpoints that are never removed; 0: none"
+        200_000_000, Whole(0, 10**15), "steps between checkpoints that are kept for ever; 0: none"
     )
     log_every_s: float = value(10.0, Number(0, MANY_SECONDS, above=True), "seconds between rows of metrics")
-    probe_every: int = value(1, Whole(), "updates between rows of probes.jsonl, of networks that read prompts")
+    probe_every: int = value(1, Whole(), "updates between rows of probes.jsonl, for networks that read prompts")
     tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
-    wandb: str = value("", Text(longest=128), "project of Weights & Biases, which must be installed; empty: none")
+    wandb: str = value("", Text(longest=128), "project of Weights & Biases (pip install wandb); empty: off")
 
 
 @dataclass(frozen=True)

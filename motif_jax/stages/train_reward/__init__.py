@@ -30,7 +30,7 @@ class TrainReward:
     annotators: str = value(
         "",
         Text(longest=4000, piece=200, between=",:"),
-        "annotations to learn from: name, or name:0.7,other:0.3; empty: that of annotate",
+        "annotations to learn from: name, or name:0.7,other:0.3; empty: that of the stage annotate",
         decides=True,
     )
     labels: str = value(
@@ -43,7 +43,8 @@ class TrainReward:
     anchor: str = value(
         AUTO,
         Text((AUTO, "neutral", "none")),
-        "worth 0: neutral: a moment without a message; none: the mean; auto: neutral for new rewards with soft labels",
+        "zero of the reward: neutral: a moment without a message; none: the mean; auto: neutral for new rewards with "
+        "soft labels",
         decides=True,
     )
     message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
@@ -57,7 +58,7 @@ class TrainReward:
         decides=True,
         differs="the reward's learning rate is 1e-4 rather than 1e-5",
     )
-    batch_size: int = value(1024, Whole(1, 2**20), "pairs; smaller batches are padded to this size", decides=True)
+    batch_size: int = value(1024, Whole(1, 2**20), "pairs per batch; smaller batches are padded", decides=True)
     num_epochs: int = value(10, Whole(1), "epochs")
     validation_share: float = value(
         0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation", decides=True
@@ -119,9 +120,7 @@ def check(config: ConfigDict) -> None:
     section = config.reward
     labels.parse_annotators(section.annotators)
     if section.message == "none" and not (section.blstats or section.crop or section.glyphs):
-        raise UserError(
-            "a reward that reads nothing learns nothing (--config.reward.message, .blstats, .crop, .glyphs)"
-        )
+        raise UserError("the reward needs at least one input (--config.reward.message, .blstats, .crop, .glyphs)")
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

@@ -36,14 +36,17 @@ class TrainValues:
     start: str = value(
         "policy",
         Text(("policy", "new_trunk", "new")),
-        "values begin as the policy, or as a new network; new: the policy is new, too",
+        "initial value network: the policy, or a new trunk; new: the policy is new, too",
         decides=True,
     )
     replies: int = value(
         4, Whole(1, 1000), "replies sampled in place of each text of the agent", decides=True, only_for=REPLIES
     )
     games: int = value(
-        0, Whole(0, 10**6), "games per evaluation, whose return chooses the checkpoint; 0: the last one", decides=True
+        0,
+        Whole(0, 10**6),
+        "games per evaluation, whose mean return selects the checkpoint; 0: keep the last",
+        decides=True,
     )
     games_beta: float = value(4.0, Number(0), "factor of Q - V in these games", decides=True, only_for=GAMES)
 
@@ -105,6 +108,11 @@ def check(config: ValuesConfig) -> None:
         )
     if section.start == "new" and section.policy:
         raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
+    if config.language.lora_rank and (recipe.policy or section.start != "policy"):
+        raise UserError(
+            f"low-rank additions learn values that begin as a given policy, and not {section.recipe!r} with start "
+            f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, --config.train_values.recipe, .start)"
+        )
     flag = "--config.train_values.policy" if section.policy else "--config.language.model"
     check_template(config.language, config.transcripts.template, flag, section.policy, writes=True)
     if section.games:

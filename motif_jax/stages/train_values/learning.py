@@ -122,7 +122,7 @@ def find_policy(config: ValuesConfig, workdir: Path, transcripts: Transcripts) -
     section, language, flag = config.train_values, config.language, "--config.language.model"
     if section.start != "new":
         language, flag = replace(language, model=section.policy or str(find_trained(workdir, FLAG))), FLAG
-    return make_parts(language, transcripts, section.max_length, config.seed, flag, STAGE)
+    return make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe_of(section.recipe))
 
 
 def make_values_job(config: ValuesConfig, session: Session, parts: LanguageParts, renderer: Renderer) -> TrainingJob:
@@ -193,7 +193,9 @@ def rank_texts(
         return None
     _, held = choose_episodes(section, recipe, transcripts, config.seed)
     bounds = section.value_min, section.value_max
-    readers = make_readers(parts.language, jax.device_get(outcome.state), bounds)
+    state = jax.device_get(outcome.state)
+    state = state._replace(learnt=parts.whole(state.learnt), target=parts.whole(state.target))
+    readers = make_readers(parts.language, state, bounds)
     width = min(section.max_length, int(renderer.lengths.max()))
     best = best_texts(readers["target"], renderer, transcripts, held, width)
     return Rankings(best, ranks(readers, renderer, transcripts, width))
@@ -266,8 +268,9 @@ def make_play(config: ValuesConfig, parts: LanguageParts, renderer: Renderer) ->
     writer.check(decoding)
 
     def play(state: OfflineState) -> float:
-        online = {name: found for name, found in state.learnt.items() if name not in ("policy", "q")}
-        writer.swap(state.learnt.get("policy", parts.params), state.target, online)
+        learnt = parts.whole(state.learnt)
+        online = {name: found for name, found in learnt.items() if name not in ("policy", "q")}
+        writer.swap(learnt.get("policy", parts.params), parts.whole(state.target), online)
         episodes = range(section.games)
         with reported(config.env):
             games = play_games(world, writer, decoding, episodes, seed=config.seed, stream=SeedStream.TRAIN)

@@ -24,24 +24,27 @@ class WriteReward:
     writer: str = value(
         SCRIPTED,
         Text((SCRIPTED, SERVER)),
-        "who writes: templates over the goal's words, or the model behind annotate.server",
+        "scripted: templates over the goal's words; server: the model behind annotate.server",
         decides=True,
     )
     goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
-    proposals: int = value(4, Whole(1, 64), "programs of a round", decides=True)
+    proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)
     revisions: int = value(
-        2, Whole(0, 20), "rounds after the first, which are told what came of the last", decides=True
+        2, Whole(0, 20), "further rounds, in which the writer sees the results of the previous one", decides=True
     )
-    attempts: int = value(3, Whole(1, 20), "answers that a program may take; one with an error is asked for again")
+    attempts: int = value(3, Whole(1, 20), "attempts per program; one with an error is asked for again")
     players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
     steps: int = value(20_000, Whole(100, 10**7), "recorded steps", decides=True)
     pairs: int = value(
-        80, Whole(4, 10**5), "pairs of episodes for the judge: half choose a program, half tell of it", decides=True
+        80,
+        Whole(4, 10**5),
+        "pairs of episodes for the judge: half to select programs, half to evaluate the best",
+        decides=True,
     )
     train_for_env_steps: int = value(
         0,
         Whole(0, 10**9),
-        "steps of a training with the best program of each round but the last, whose results the writer reads; 0: none",
+        "steps of training with the best program of each round but the last, whose results the writer sees; 0: none",
         decides=True,
     )
 
