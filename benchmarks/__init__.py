@@ -28,7 +28,7 @@ from benchmarks.rows import Row
 from motif_jax.config.table import check_values
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
-from motif_jax.learner.settings import Q_LEARNING
+from motif_jax.learner.settings import find_algorithm
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import processor
@@ -80,8 +80,10 @@ def check(config: ConfigDict) -> None:
         train_reward.check(config)
     if TRAINING & names:
         train_policy.check(config)
-        if config.policy.algorithm == Q_LEARNING:
-            raise UserError(f"{Q_LEARNING!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)")
+        if find_algorithm(config.policy.algorithm).from_replay:
+            raise UserError(
+                f"{config.policy.algorithm!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)"
+            )
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

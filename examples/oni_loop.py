@@ -31,11 +31,11 @@ from motif_jax.actors.acting import Rounds
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question, Sampling
 from motif_jax.annotation.asking import Asking, AskingCounts
-from motif_jax.annotation.judge import Judge, JudgeClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import CaptionTable, decode, distinct_messages
+from motif_jax.contrib.judge.process import Judge, JudgeClient
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.texts import read_texts

@@ -48,6 +48,7 @@ for helpers in (
     "offline",
     "policies",
     "audit",
+    "contrib",
 ):
     sys.path.insert(0, str(Path(__file__).parent / helpers))
 

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import motif_jax
 from motif_jax.captions import encode
+from motif_jax.contrib.words import read_vectors
 from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import write_release
@@ -24,7 +25,6 @@ from motif_jax.policies.model import make_policy_model, read_policy
 from motif_jax.policies.values import list_values, read_values
 from motif_jax.rewards.choice import SOURCES
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.online.words import read_vectors
 from motif_jax.rewards.statistics import read_statistics
 from motif_jax.rewards.torch_format import EMBEDDING, read_checkpoint
 from motif_jax.structs import UserError
@@ -166,7 +166,7 @@ READERS = {  # files that read such things, how often, and which of the doors ea
     "devices/releases.py": 1,  # released_policy, released_reward
     "rewards/learnt.py": 1,  # reward, released_reward
     "rewards/learnt_source.py": 1,  # reads the number of a step alone
-    "rewards/online/words.py": 1,  # word_vectors
+    "contrib/words.py": 1,  # word_vectors
     "rewards/torch_format.py": 1,  # torch_checkpoint
     "devices/checkpoints.py": 1,  # behind policy and reward
     "stages/offline.py": 2,  # own_checkpoint, as are the next four

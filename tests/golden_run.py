@@ -3,6 +3,7 @@
     python tests/golden_run.py             this working tree against the commit that it is based on (HEAD)
     python tests/golden_run.py REVISION    against any other commit
     python tests/golden_run.py REVISION --keep=DIRECTORY    and the workdirs stay there, to look into
+    python tests/golden_run.py REVISION --only=drrn    only the experiments with "drrn" in their names
 
 For whoever moves code: what is only moved gives the same bits. The older commit is checked out beside (`git worktree`)
 and run with the same Python. Arrays must be equal to the bit, wherever in the workdir they lie. So must be the figures
@@ -53,6 +54,15 @@ GLAM = TRAINING | TINY_MODEL | {
     "policy.train_for_env_steps": 128, "evaluate.episodes": 4, "evaluate.games_per_worker": 2,
     "evaluate.variations": "rewording=synonyms",
 }  # fmt: skip
+DRRN = {
+    name: one for name, one in GLAM.items() if not name.startswith(("transcripts", "language", "train_language"))
+} | {"policy.drrn.width": 8, "policy.replay.capacity": 64, "policy.replay.minibatch_size": 8}
+GROUPS = SMALL | {
+    "policy.algorithm": "gigpo", "env.max_episode_steps": 50, "policy.rollout_length": 50, "policy.warmup_steps": 0,
+    "policy.batch_size": 400, "policy.grpo.group_size": 4, "policy.intrinsic_coefficient": 0.0,
+    "policy.extrinsic_coefficient": 1.0,
+}  # fmt: skip
+VECTORS = ROOT / "tests/fixtures/tiny.vec"
 ILQL = TINY_MODEL | {
     "cpu_devices": 1, "collect.transcripts": 600, "train_language.num_epochs": 1, "train_values.num_epochs": 1,
     "train_values.games": 8, "train_values.evaluate_every": 10, "decoding.betas": "0,4", "evaluate.episodes": 8,
@@ -69,6 +79,13 @@ EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
     "oni_quickstart.py:score,classification": (ONI, PLAYING),
     "oni_quickstart.py:score,ranking,reference": (ONI, PLAYING),
     "glam_quickstart.py:goto_small": (GLAM, f"train_language,{PLAYING}"),
+    "oni_quickstart.py:score,retrieval": (
+        ONI | {"policy.online.kind": "words", "policy.online.vectors": str(VECTORS)}, PLAYING,
+    ),
+    "glam_quickstart.py:goto_small,drrn": (DRRN, PLAYING),
+    "motif.py:toy": (GROUPS, PLAYING),
+    "ilql_quickstart.py:comments,ilql": ({"collect.transcripts": 50}, "collect"),
+    "ilql_quickstart.py:dialogue,ilql": ({"collect.transcripts": 50}, "collect"),
     "ilql_quickstart.py:wordle,ilql": (ILQL, "collect,train_language,train_values,evaluate"),
 }  # fmt: skip
 # Figures that are not the same twice: time, place, memory, and checksums of files that hold such figures.
@@ -82,6 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", nargs="?", default="HEAD")
     parser.add_argument("--keep", type=Path, help="an empty directory for the workdirs")
+    parser.add_argument("--only", default="", help="a part of the names of the experiments to run")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
         place = options.keep or Path(temporary)
@@ -89,6 +107,8 @@ def main() -> int:
         with checked_out(options.revision, Path(temporary) / "tree") as tree:
             different = 0
             for name, (values, stages) in EXPERIMENTS.items():
+                if options.only not in name:
+                    continue
                 workdirs = [place / f"{when}-{re.sub('[:,]', '-', name)}" for when in ("before", "after")]
                 for source, workdir in zip((tree, ROOT), workdirs, strict=True):
                     run(source, name, values, stages, workdir, Path(temporary) / "compiled")

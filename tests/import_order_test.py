@@ -7,12 +7,18 @@ import graphlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from motif_jax import names
+from motif_jax.networks.kinds import BY_SPECS, FIXED
+from motif_jax.offline.recipes import RECIPES
 from motif_jax.rewards.choice import SOURCES
+from motif_jax.rewards.online.online_section import JUDGED
 from motif_jax.stages import NAMES
 
+TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper()]
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 # Room: the rooms that it imports, without the two that all others may import.
 BELOW_ALL = ("system", "config")
@@ -35,6 +41,7 @@ ARROWS = {
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
     "audit": {"rewards"},
+    "contrib": {"annotation", "envs", "learner", "networks", "policies", "rewards", "transcripts"},
 }
 # Stages wire any rooms; what they may take from each other:
 STAGES = {
@@ -160,6 +167,72 @@ def test_the_report_imports_run_and_pages_alone():
         if place_of(module) == ("stages", "report"):
             rooms = {place_of(other)[0] for other in imported_by(module)}
             assert rooms <= {"", "stages", "pages", *BELOW_ALL}, module
+
+
+@pytest.mark.quick
+def test_contrib_comes_in_by_the_table_of_names_alone():
+    for module in MODULES:
+        if place_of(module)[0] != "contrib":
+            assert "contrib" not in {place_of(other)[0] for other in imported_by(module)}, module
+            named = {place_of(other)[0] for other in named_in(module)}
+            assert "contrib" not in named or module == "motif_jax.names", module
+
+
+@pytest.mark.quick
+def test_every_short_name_is_of_something_that_exists():
+    for table in TABLES_OF_NAMES:
+        assert all(callable(names.import_named(path)) for path in table.values())
+
+
+# Where these names mean something else, or are looked up.
+OTHER_MEANINGS = {
+    ("motif_jax.stages.train_language.data", "words"): "a template",
+    ("motif_jax.contrib.drrn", "drrn"): "the network and its algorithm ask for each other",
+    ("motif_jax.contrib.drrn", "q_learning"): "the same",
+    ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
+    ("motif_jax.envs.worlds", "babyai"): "the same",
+    ("motif_jax.networks.kinds", "film"): "it looks networks up by what they read",
+}
+
+
+def constants_of(module: str) -> dict[str, Any]:
+    """The texts that a file's constants stand for: `ONE, OTHER = "one", "other"`."""
+    found = {}
+    for node in ast.parse(MODULES[module].read_text()).body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                both = (target, node.value)
+                pairs = zip(*(side.elts for side in both)) if all(isinstance(s, ast.Tuple) for s in both) else [both]
+                found |= {name.id: text.value for name, text in pairs
+                          if isinstance(name, ast.Name) and isinstance(text, ast.Constant)}  # fmt: skip
+    return found
+
+
+def compared_in(module: str) -> set[str]:
+    """The texts that a file compares something with, or matches."""
+    known = constants_of(module)
+    for node in nodes_of(module):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            of_other = constants_of(node.module)
+            known |= {one.asname or one.name: of_other[one.name] for one in node.names if one.name in of_other}
+    found = set()
+    for node in nodes_of(module):
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        sides += [node.value] if isinstance(node, ast.MatchValue) else []
+        for side in sides:
+            for one in side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]:
+                found.add(one.value if isinstance(one, ast.Constant) else known.get(getattr(one, "id", "")))
+    return {text for text in found if isinstance(text, str)}
+
+
+@pytest.mark.quick
+def test_names_are_looked_up_and_not_compared():
+    """What is particular about a world, a network, an algorithm or a recipe is an answer of its object."""
+    tables = [table for table in TABLES_OF_NAMES if table is not names.BACKENDS]  # those: backends_test.py
+    registered = {name for table in (*tables, RECIPES, JUDGED) for name in table} | {*FIXED, *BY_SPECS}
+    registered -= {"reference"}  # a word of many values
+    found = {(module, name) for module in MODULES for name in compared_in(module) & registered}
+    assert found == OTHER_MEANINGS.keys()
 
 
 @pytest.mark.quick

@@ -11,11 +11,11 @@ from attacks import at_once, little_memory
 
 from motif_jax.actors import recorder
 from motif_jax.config import file as config_file
-from motif_jax.envs.guessing.scenes import SceneFiles
+from motif_jax.contrib import words
+from motif_jax.contrib.guessing.scenes import SceneFiles
 from motif_jax.episodes import playback
 from motif_jax.language import gguf_file
 from motif_jax.replays import replay
-from motif_jax.rewards.online import words
 from motif_jax.structs import UserError
 from motif_jax.system import arrays, foreign
 from motif_jax.tokens import read_tokeniser

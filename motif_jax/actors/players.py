@@ -1,6 +1,6 @@
-"""Scripted players, which run in the workers: `random` for every world, others for one world.
+"""Scripted players, which run in the workers: `random` for every world, others made by the world (`scripted`).
 
-Text worlds have their own players (`envs/text_players.py`). A mixture is written `explorer:0.8,random:0.2`; the player
+A mixture is written `explorer:0.8,random:0.2`; the player
 of an episode is drawn from the episode's seed, so that episodes are reproducible.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from motif_jax.envs.action_space import ActionSpace, space_of
@@ -21,7 +20,7 @@ FLAG = "--config.collect.collector"
 
 
 class ScriptedPlayer(Protocol):
-    """Plays one game."""
+    """Plays one game; `frames`, if it has them, are the frames that it needs beside the observations."""
 
     def begin(self, rng: random.Random) -> None: ...  # a new episode; `rng` is the only source of randomness
     def choose(self, game: Any) -> Any: ...  # the number of the next action, or its text
@@ -42,26 +41,6 @@ class RandomPlayer:
         return self._space.draw(chance) if self._space else int(chance * self._num_actions)
 
 
-def _make_explorer() -> ScriptedPlayer:
-    from motif_jax.actors.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
-
-    return ExplorerPlayer()
-
-
-def _make_bot() -> ScriptedPlayer:
-    from motif_jax.envs.babyai.bot import BotPlayer  # needs minigrid
-
-    return BotPlayer()
-
-
-# Scripted players by world, beside `random`; `World.players` has their names.
-OF_WORLD: dict[str, dict[str, Callable[[], ScriptedPlayer]]] = {
-    "nethack": {"explorer": _make_explorer},
-    "babyai": {"bot": _make_bot},
-}
-FRAMES = {"explorer": ("glyphs",)}  # frames that players need beside the observations
-
-
 class ScriptedPlayers:
     """One scripted player per game of a group."""
 
@@ -70,7 +49,7 @@ class ScriptedPlayers:
         self._names, self._shares = list(shares), list(shares.values())
         self._all = [{name: _make(name, world) for name in shares} for _ in range(num_games)]
         self._now = [next(iter(players.values())) for players in self._all]  # the current player of each game
-        self.frames = tuple(frame for name in shares for frame in FRAMES.get(name, ()))
+        self.frames = tuple(frame for player in self._all[0].values() for frame in getattr(player, "frames", ()))
         self._width = world.written if isinstance(world, TextWorld) else 0
 
     def begin(self, game: int, seed: GameSeed) -> None:
@@ -107,11 +86,10 @@ def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float
             near = difflib.get_close_matches(name, world.players, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(world.players)}"
             raise UserError(f"unknown collector {name!r} ({flag}): {hint}")
-        known = ("random", *OF_WORLD.get(world.name, ()))
-        if name not in known and not isinstance(world, TextWorld):
+        elif name != "random" and not hasattr(world, "scripted"):
             raise UserError(
-                f"the world {world.name!r} names the scripted player {name!r}, which the program does not have: for "
-                f"this world it has {', '.join(known)} ({flag})"
+                f"the world {world.name!r} names the scripted player {name!r}, but has no method scripted(name) that "
+                f"makes it ({flag})"
             )
         if name in weights:
             raise UserError(f"{text!r} names {name!r} twice ({flag})")
@@ -130,4 +108,5 @@ def _make(name: str, world: World) -> ScriptedPlayer:
         return world.scripted(name)
     if name == "random":
         return RandomPlayer(len(world.action_names), space_of(world))
-    return OF_WORLD[world.name][name]()
+    player: ScriptedPlayer = getattr(world, "scripted")(name)  # noqa: B009  `World` does not require it
+    return player

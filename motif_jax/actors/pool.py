@@ -108,7 +108,7 @@ class ActorPool:
         self.restarts = 0  # workers replaced
         self.dropped_steps = 0  # steps lost with them
         self.given_up: list[int] = []  # episodes
-        engine = self.world.name == "nethack"
+        engine = getattr(self.world, "engine", False)
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
         self._inline = num_workers == 0
         remove_stale_folders()

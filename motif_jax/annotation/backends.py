@@ -28,15 +28,15 @@ from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.asking import Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.parsing import OWN_WORDS
 from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
-from motif_jax.annotation.section import BACKENDS, AnnotateSection, ServerSection
+from motif_jax.annotation.section import AnnotateSection, ServerSection
 from motif_jax.annotation.vllm_engine import check_vllm
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.texts import Texts
 from motif_jax.language.chat import FORMATS
 from motif_jax.language.config import locate_model, model_bytes, model_hash
+from motif_jax.names import BACKENDS
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 from motif_jax.system.shared_lines import slug
@@ -354,43 +354,6 @@ class Server(Prompted):
         server = self.section.server
         names = ("in_flight", "timeout_s", "patience_s", "start_s", "prefill")
         return {name: getattr(server, name) for name in names} | {"extra": read_json(server.extra, "server.extra")}
-
-
-class RuleServer(Server):
-    """`judge`: a process that answers by the rules of the game's texts, behind the interface of a server."""
-
-    by_rules = True
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rules": self.texts.rules().version}
-
-    def about(self, model: str) -> dict[str, Any]:
-        """See `Prompted`; the model's name contains the version of the rules."""
-        about = super().about(model)
-        assert about.pop("rules") in model
-        return about
-
-    def _check_server(self) -> None:
-        Lexicon(self.texts, self.section.goal)
-        words = OWN_WORDS[self.template.one]
-        if len(self.template.verdicts) < len(words):
-            raise UserError(
-                "the judge can only write answers that are plain words, one for each of "
-                f"{', '.join(words)} (answers in --config.annotate.prompt_file): ask a model, or "
-                "take --config.annotate.backend=lexicon"
-            )
-        read_json(self.section.server.extra, "server.extra")
-
-    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
-        from motif_jax.annotation.judge import Judge, JudgeClient
-
-        options = self.section.judge
-        judge = Judge({self.section.goal: template}, self.texts, delay_s=options.delay_s, at_a_time=options.at_a_time)
-        return JudgeClient(judge, template, sampling, **self._options())
-
-    @classmethod
-    def model_name(cls, section: AnnotateSection) -> str:
-        return section.backend
 
 
 class Oracle(Described):

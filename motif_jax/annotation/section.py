@@ -7,14 +7,9 @@ from dataclasses import dataclass, field
 from motif_jax.annotation.prompts import MODES, VERSIONS
 from motif_jax.config.table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Text, Whole, value
 from motif_jax.language.chat import FORMATS
+from motif_jax.names import BACKENDS
 from motif_jax.preferences.questions import KINDS
 
-ROOM = "motif_jax.annotation.backends"
-BACKENDS = {
-    "model": f"{ROOM}:Model", "vllm": f"{ROOM}:Vllm", "server": f"{ROOM}:Server", "judge": f"{ROOM}:RuleServer",
-    "lexicon": f"{ROOM}:Rules", "score": f"{ROOM}:ScoreOracle", "return": f"{ROOM}:ReturnOracle",
-    "random": f"{ROOM}:Chance",
-}  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
 

@@ -19,6 +19,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from motif_jax.envs.world import Vector, World
+from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import find_refusal
 
@@ -37,9 +38,8 @@ def owner(env: Mapping[str, Any]) -> tuple[str, str] | None:
     world = env.get("world", "nethack")
     if ":" in world:
         return f"the world {world!r}", WORLD_FLAG
-    if world == "nethack" and ":" in env.get("task", ""):
-        return f"the game {env['task']!r}", TASK_FLAG
-    return None
+    made = find(WORLDS, world)
+    return made.own_game(env) if hasattr(made, "own_game") else None
 
 
 def load_class(text: str, what: str, flag: str) -> Any:

@@ -32,9 +32,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import Whole, table_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
-from motif_jax.envs.nethack.game_settings import GAMES
 from motif_jax.envs.nethack.tasks import ANY_CHARACTER
-from motif_jax.envs.worlds import title
+from motif_jax.envs.worlds import make_world, title
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.protocol"
@@ -73,13 +72,8 @@ TITLES = {  # in sentences
 def check_protocol(config: ConfigDict) -> None:
     """Raises UserError if the protocol does not belong to the game that `config.env` names."""
     env, protocol = config.env, config.evaluate.protocol
-    if not CHANGED.get(protocol):
-        return
-    if SECTION in CHANGED[protocol]:
-        game, fits = "BabyAI", env.world == SECTION
-    else:
-        game, fits = "NetHack", env.world == "nethack" and env.task not in GAMES and ":" not in env.task
-    if not fits:
+    if CHANGED.get(protocol) and protocol not in getattr(make_world(env), "protocols", ()):
+        game = "BabyAI" if SECTION in CHANGED[protocol] else "NetHack"
         raise UserError(f"the protocol {protocol!r} is for {game}, not for {title(env)!r} ({FLAG}, --config.env)")
 
 

@@ -94,7 +94,17 @@ class Vector(Protocol):
 
 
 class World(Protocol):
-    """The interface of a game to all stages. Making a World is cheap: only `vector` and `game` make games."""
+    """The interface of a game to all stages. Making a World is cheap: only `vector` and `game` make games.
+
+    A world may have more than the protocol requires:
+
+        of_section(env), title(env)   class methods: it is made from the whole section `env`; what is played, in a word
+        own_game(env)                 name and flag of a user's code that the world runs (own_code.py)
+        scripted(name)                makes a scripted player of `players`, other than "random"
+        words, probes                 texts with all words of its prompts; fixed prompts, which training logs
+        protocols, varies             its rules of evaluation, and whether its values can vary (protocols.py)
+        engine, packages, character   a copy of NetHack's engine in each game; what datasets record of the game
+    """
 
     name: str
     about: str  # description for a language model, such as "the game NetHack"

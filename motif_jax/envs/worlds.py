@@ -14,13 +14,10 @@ from typing import Any
 from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
 from motif_jax.envs.action_space import ActionSpace, space_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
-from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.world import NetHackWorld
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
-from motif_jax.envs.toy import ToyWorld
-from motif_jax.envs.treasure.world import TreasureWorld
 from motif_jax.envs.world import CAPTIONS, World, is_text
+from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 
@@ -38,9 +35,6 @@ class WorldSection:
 
 
 TABLE: Table = table_of(WorldSection) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
-WRITTEN = ("wordle", "guessing", "comments", "maze")  # worlds that are played by writing
-TINY = {"toy": ToyWorld, "treasure": TreasureWorld}  # worlds whose only setting is `max_episode_steps`
-WORLDS = ("nethack", *TINY, "babyai", *WRITTEN)
 OPTIONS_FLAG = "--config.env.options"
 # What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
 TAKEN = (
@@ -69,24 +63,22 @@ def make_world(env: Mapping[str, Any]) -> World:
     Values that an older record of the section lacks are as if the world were NetHack.
     """
     name, options = env.get("world", "nethack"), parse_options(env.get("options", "{}"))
+    made = find_world(name)
+    with reported(env):
+        world: World = _bind(made, options, env, name)()
+        _check_interface(world, name)
+    return world
+
+
+def find_world(name: str) -> Any:
+    """The class of a world, by its short name or as module:Class; raises UserError if it does not exist."""
     if ":" in name:
-        return _make_own(name, options, env)
+        return load_class(name, "world", WORLD_FLAG)
     if name not in WORLDS:
         near = difflib.get_close_matches(name, WORLDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(WORLDS)}, or name module:Class"
         raise UserError(f"unknown world {name!r} ({WORLD_FLAG}): {hint}")
-    if name in WRITTEN:
-        made: World = _bind(_text_world(name), options, env, name)()
-        return made
-    if options:
-        raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
-    if name == "babyai":
-        return BabyAIWorld(BabyAISettings.of(env))
-    if name in TINY:
-        return TINY[name](env["max_episode_steps"]) if "max_episode_steps" in env else TINY[name]()
-    if name != "nethack":
-        raise NotImplementedError(f"make_world does not make the world {name!r}")
-    return NetHackWorld(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
+    return find(WORLDS, name)
 
 
 def check_section(env: Any) -> None:
@@ -124,38 +116,12 @@ def parse_options(text: str) -> dict[str, Any]:
     return options
 
 
-def _text_world(name: str) -> Any:
-    """The class of a world that is played by writing, which is imported for this."""
-    match name:
-        case "wordle":
-            from motif_jax.envs.wordle.world import WordleWorld
-
-            return WordleWorld
-        case "guessing":
-            from motif_jax.envs.guessing.world import GuessingWorld
-
-            return GuessingWorld
-        case "comments":
-            from motif_jax.envs.comments.world import CommentsWorld
-
-            return CommentsWorld
-        case "maze":
-            from motif_jax.envs.maze.world import MazeWorld
-
-            return MazeWorld
-    raise NotImplementedError(f"_text_world does not import the world {name!r}")
-
-
-def _make_own(name: str, options: dict[str, Any], env: Mapping[str, Any]) -> World:
-    made = load_class(name, "world", WORLD_FLAG)
-    with reported(env):
-        world: World = _bind(made, options, env, name)()
-        _check_interface(world, name)
-    return world
-
-
 def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str) -> Any:
     """The call that makes a world with its options; raises UserError if it does not take them."""
+    if of_section := getattr(made, "of_section", None):  # its settings are values of the section itself
+        if options:
+            raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
+        return functools.partial(of_section, env)
     if "max_episode_steps" in options:  # it overrides the config's: there are workdirs with such options
         TABLE["max_episode_steps"].kind.check("max_episode_steps", OPTIONS_FLAG, options["max_episode_steps"])
     if "max_episode_steps" in env:
@@ -244,8 +210,7 @@ def without_nethack(
 
 
 def title(env: Mapping[str, Any]) -> str:
-    """What is played, in a word: NetHack's task, BabyAI's level, or the world's name."""
+    """What is played, in a word: the world's name, or what its class makes of the section or a record of it."""
     world = str(env.get("world", "nethack"))
-    if world == "babyai":
-        return BabyAISettings.of(env).level
-    return str(env["task"]) if world == "nethack" else world
+    made = find(WORLDS, world)  # the code of a user is not imported for this
+    return str(made.title(env)) if hasattr(made, "title") else world

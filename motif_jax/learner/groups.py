@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from motif_jax.devices.mesh import total
 from motif_jax.learner.samples import Samples, Targets, Unroll
-from motif_jax.learner.settings import GroupSettings, Settings
+from motif_jax.learner.settings import GroupSettings, Settings, find_algorithm
 from motif_jax.learner.vtrace import VTrace, sums_back
 
 FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not explode
@@ -74,7 +74,7 @@ def group_advantages(
     by_deviation = group.divide_by == "deviation"
     of_episode = relative(reward.sum(0), played.any(0), place, columns, by_deviation)
     advantages = jnp.where(played, of_episode, 0.0)
-    if settings.algorithm == "gigpo":
+    if find_algorithm(settings.algorithm).compares_visits:
         ids = (place * steps * group.group_size + visit).reshape(-1)
         remaining = returns_from(reward, settings.discount).reshape(-1)
         of_step = relative(remaining, played.reshape(-1), ids, steps * columns, by_deviation)

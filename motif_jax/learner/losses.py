@@ -21,10 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.devices.mesh import DATA, total
-from motif_jax.learner.settings import GroupSettings, Settings
-
-RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
-FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
+from motif_jax.learner.settings import RATIO_RANGE, GroupSettings, Settings, find_algorithm
 
 
 class Head(NamedTuple):
@@ -90,13 +87,7 @@ def sum_of_terms(
     Returns:
       This device's part of the loss, and of the metrics: the loss, its terms by name, the entropy. [] each
     """
-    if settings.algorithm == "impala":
-        policy_loss = impala(inputs.log_pi, inputs.advantage, inputs.weight)
-    else:
-        clip = settings.clip_ratio
-        lowest = 1 / (1 + clip) if settings.algorithm == "appo" else 1 - clip  # appo's bound is that of sample-factory
-        highest = 1 + ((group.clip_high if group else 0.0) or clip)
-        policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, lowest, highest)
+    policy_loss = find_algorithm(settings.algorithm).policy_loss(inputs, settings, group)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     entropies = [head.entropy(inputs.weight) for head in inputs.heads]
     mean_entropy = _sum(entropies)

@@ -66,11 +66,6 @@ class Samples(NamedTuple):
     reference: jax.Array | None = None  # logits of the policy at the start. [T, B, A]
 
 
-def cuts_steps(rollouts: Rollouts, settings: Settings) -> bool:
-    """Whether minibatches consist of single steps: PPO without memory does not need sequences."""
-    return settings.algorithm == "ppo" and not rollouts.core.shape[-1]
-
-
 def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settings: Settings) -> Samples:
     """Adds targets of GAE to samples, with the current parameters; called inside a mapped function."""
     rollouts, memory = data.rollouts, data.rollouts.core.shape[-1]

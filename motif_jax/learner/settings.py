@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
+from motif_jax.names import ALGORITHMS, find
 
-IN_GROUPS = ("grpo", "gigpo")  # algorithms of groups.py
-POLICY_GRADIENTS = ("appo", "impala", "ppo", *IN_GROUPS)  # algorithms of update.py
-Q_LEARNING = "q_learning"  # q_learning.py
-REPLAY, GRPO = "replay", "grpo"  # the sections within the section
+RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
+FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Settings:
 
     algorithm: str = value(
         "appo",
-        Text((*POLICY_GRADIENTS, Q_LEARNING)),
+        Text(tuple(ALGORITHMS)),
         "appo: V-trace, clipped surrogate; impala: V-trace policy gradient; grpo, gigpo: advantages within groups",
         decides=True,
     )
@@ -116,17 +116,65 @@ class GroupSettings:
     )
 
 
-@dataclass(frozen=True)
-class ReplaySettings:
-    """The replay buffer of q_learning, from which all minibatches are drawn."""
-
-    capacity: int = value(
-        100_000, Whole(1, 2**30), "steps; each takes over 2 bytes per token of drrn.max_tokens", decides=True
-    )
-    minibatch_size: int = value(
-        64, Whole(1, 2**20), "steps per minibatch; an update has num_epochs * num_minibatches", decides=True
-    )
-
-
 CHOICES = {name: one.kind.choices for name, one in table_of(Settings).items() if isinstance(one.kind, Text)}
-CHOICES |= {"algorithm": POLICY_GRADIENTS}  # what `update.make_policy_update` takes
+
+
+class Learning(NamedTuple):
+    """What an algorithm makes its learner from."""
+
+    model: Any  # policies.model.Model
+    mesh: Any
+    settings: Settings
+    shape_rewards: Any  # update.ShapeRewards
+    control: Any  # learner.options.Control of a policy with options, or None
+
+
+class Algorithm:
+    """One algorithm: everything that is particular about it. `find_algorithm` looks it up.
+
+    Subclasses load JAX only in methods, because checks of the config ask for the other answers.
+    """
+
+    section = ""  # the section of `config.policy` with its own values, if it has them
+    values: type | None = None
+    on_policy = False  # games wait while it learns, and targets are made once per update
+    in_groups = False  # it compares episodes that begin alike
+    compares_visits = False  # in groups: also steps from the same moment
+    from_replay = False  # minibatches are drawn from a buffer
+    learns_options = False
+    cuts_steps = False  # without memory, minibatches consist of single steps
+    ratio_range: tuple[float, float] | None = FINITE_RANGE  # to which pi / mu is clamped; None: it is not
+
+    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
+        """Raises UserError for values of `config.policy` that cannot work.
+
+        `limit`: steps of an episode. `hosts`: their number. `options`: whether it is a policy with options.
+        """
+
+    def splits_steps(self, section: Any, memory: bool) -> bool:
+        """Whether minibatches are not made of a batch's columns, the rollouts of single games."""
+        return self.cuts_steps and not memory
+
+    def group(self, section: Any) -> GroupSettings | None:
+        """How groups of episodes count; None for an algorithm without groups."""
+        return None
+
+    def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
+        """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
+        raise NotImplementedError
+
+    def targets(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+        """Adds what is computed once per update to `samples.Samples`."""
+        return data
+
+    def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
+        """This device's part of the loss of the policy, from `losses.LossInputs`. []"""
+        raise NotImplementedError
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """The algorithm of a name; raises ValueError if it does not exist."""
+    if name not in ALGORITHMS:
+        raise ValueError(f"algorithm={name!r}: give one of {', '.join(ALGORITHMS)}")
+    found: Algorithm = find(ALGORITHMS, name)()
+    return found

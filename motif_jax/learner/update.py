@@ -20,11 +20,11 @@ import optax
 
 from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
-from motif_jax.learner.groups import log_ratio_of_episodes, with_group_targets
+from motif_jax.learner.groups import log_ratio_of_episodes
 from motif_jax.learner.numbers import NumbersHead
 from motif_jax.learner.options import Control
-from motif_jax.learner.samples import Rollouts, Samples, Unroll, cuts_steps, minibatch, normalised, with_targets
-from motif_jax.learner.settings import CHOICES, GroupSettings, Settings
+from motif_jax.learner.samples import Rollouts, Samples, Unroll, minibatch, normalised
+from motif_jax.learner.settings import CHOICES, GroupSettings, Settings, find_algorithm
 from motif_jax.learner.vtrace import next_values, vtrace
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 
@@ -122,7 +122,8 @@ def make_policy_update(
             raise ValueError(f"{name}={getattr(settings, name)!r}: give one of {', '.join(choices)}")
     optimizer = make_optimizer(settings)
     num_steps = settings.num_epochs * settings.num_minibatches
-    limits = {"appo": losses.RATIO_RANGE, "impala": None}.get(settings.algorithm, losses.FINITE_RANGE)
+    algorithm = find_algorithm(settings.algorithm)
+    limits = algorithm.ratio_range
 
     def loss_of(
         params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
@@ -194,12 +195,8 @@ def make_policy_update(
         lag = state.version - rollouts.version
         valid = lag < settings.max_policy_lag
         data = Samples(rollouts, rewards.total, valid)
-        if settings.algorithm == "ppo":
-            with jax.named_scope("targets"):
-                data = with_targets(data, state.params, frozen, unroll, settings)
-        elif group:
-            with jax.named_scope("targets"):
-                data = with_group_targets(data, frozen, state.reference, unroll, settings, group)
+        with jax.named_scope("targets"):
+            data = algorithm.targets(data, state, frozen, unroll, settings, group)
         if num_steps == 1:
             new, metrics = step(state, frozen, data)
         else:
@@ -210,7 +207,7 @@ def make_policy_update(
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
             metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
-            if settings.algorithm == "ppo" or group:  # the effect of all steps; and 0 up to rounding
+            if algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
         metrics |= over_all(data.valid if group else valid, lag, rewards)
@@ -240,7 +237,8 @@ def check(rollouts: Rollouts, settings: Settings) -> None:
     not_steps = ("observations", "first", "core", "group")
     others = {name: part for name, part in rollouts._asdict().items() if name not in not_steps}
     chex.assert_tree_shape_prefix(others, (num_steps, batch))
-    columns, what = (num_steps * batch, "steps") if cuts_steps(rollouts, settings) else (batch, "rollouts")
+    by_steps = find_algorithm(settings.algorithm).cuts_steps and not rollouts.core.shape[-1]
+    columns, what = (num_steps * batch, "steps") if by_steps else (batch, "rollouts")
     if columns % settings.num_minibatches:
         raise ValueError(
             f"num_minibatches={settings.num_minibatches} does not divide the {columns} {what} of each device"

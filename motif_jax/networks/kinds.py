@@ -13,10 +13,13 @@ A spec names its kind, or `kind_of` infers it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from motif_jax.envs.world import World
+from motif_jax.names import PROMPT_NETWORKS, find
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
 FLAG = "--config.policy.network"
@@ -24,15 +27,45 @@ GENERAL = "general"  # a network for any observations (general.py)
 FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
 BY_SPECS = (GENERAL, FILM)  # policy.py has their encoders; those of users (own.py) read the same observations
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
-DRRN = "drrn"  # Q of a prompt and of an action's name (policies/drrn.py)
-BY_PROMPT = (LANGUAGE, DRRN)
 BEHAVIOUR = "behaviour"  # the observation of who is in charge, of policies with options (policies/options.py)
-PROMPT = "prompt"  # the observation of BY_PROMPT: UTF-8 padded with zeros
+PROMPT = "prompt"  # the observation of PROMPT_NETWORKS: UTF-8 padded with zeros
 # The observations of all other networks.
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}
 RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
 WHOLE, BYTE, ANY = "iu", "B", "iufb"  # NumPy's `dtype.kind`; BYTE stands for uint8
 TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes": WHOLE, "image": BYTE}
+
+
+class PromptNetwork:
+    """A network without memory that reads prompts and scores the names of actions; `find_prompt_network` finds it."""
+
+    values: type  # its values of the config, in the section of `policy` that has its name
+    overlaps = False  # whether it acts for a group of games while others play, where games and learner take turns
+    keeps_untrained = False  # whether the policy before the first update is saved
+
+    def check(self, section: Any) -> None:
+        """Raises UserError for values of `config.policy` that cannot work."""
+
+    def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
+        """The options of a new network, as checkpoints hold them, and its `Model` with the initial parameters."""
+        raise NotImplementedError
+
+    def fields(self, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+        """The fields of `policies.model.Model`, from options; if `seed` is None, parameters are shapes only."""
+        raise NotImplementedError
+
+    def scores_names(self, options: Mapping[str, Any]) -> bool:
+        """Whether it chooses actions by their names, so they can be renamed."""
+        return True
+
+    def language_model(self, options: Mapping[str, Any], params: Any, frozen: Any) -> Any:
+        """The language model in it, for export; None for a network without one."""
+
+
+def find_prompt_network(name: str) -> PromptNetwork | None:
+    """The network that reads prompts; None if the name is of another network."""
+    made = find(PROMPT_NETWORKS, name)
+    return made() if made else None
 
 
 def kind_of(name: str, spec: ArraySpec) -> str:
@@ -104,13 +137,13 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
                 f"{', '.join(reads)}: {GENERAL!r} reads any observations ({FLAG})"
             )
         return
-    missing = [name for name in (FIXED | dict.fromkeys(BY_PROMPT, (PROMPT,)))[network] if name not in specs]
+    missing = [name for name in (FIXED | dict.fromkeys(PROMPT_NETWORKS, (PROMPT,)))[network] if name not in specs]
     if missing:
         raise UserError(
             f"the network {network!r} reads the observation {missing[0]!r}, which the world {world!r} does not have: "
             f"{GENERAL!r} reads any observations ({FLAG})"
         )
-    if network in BY_PROMPT and kind_of(PROMPT, specs[PROMPT]) != "text":
+    if network in PROMPT_NETWORKS and kind_of(PROMPT, specs[PROMPT]) != "text":
         raise UserError(
             f"the network {network!r} reads a text, but {PROMPT!r} of the world {world!r} is not one ({FLAG})"
         )

@@ -18,12 +18,9 @@ from motif_jax.devices.releases import is_release, usable
 from motif_jax.envs.action_space import ActionSpace, space_from
 from motif_jax.envs.own_code import owner
 from motif_jax.envs.worlds import make_world
-from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record, is_own
+from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
 from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
-from motif_jax.policies.drrn import drrn_policy_fields
-from motif_jax.policies.language_policy import language_policy_fields
-from motif_jax.policies.text_sections import SCORE
 from motif_jax.rewards.mixtures import mixtures
 from motif_jax.rewards.sources import PATHS, RewardSources, saved_sources, sources_from
 from motif_jax.structs import UserError
@@ -68,13 +65,12 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     Args:
       options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
         observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices
-        or numbers, `action_space` (`ActionSpace.record`); for `language` and `drrn`, see language_policy.py, drrn.py.
+        or numbers, `action_space` (`ActionSpace.record`); for networks that read prompts, under their name,
+        see language_policy.py and contrib/drrn/network.py.
       seed: for the initial parameters; None: those of a checkpoint will replace them.
     """
-    if options["network"] == LANGUAGE:
-        return Model(**language_policy_fields(options, seed))
-    if options["network"] == DRRN:
-        return Model(**drrn_policy_fields(options, seed))
+    if network := find_prompt_network(options["network"]):
+        return Model(**network.fields(options, seed))
     specs, plan, actions = from_record(options.get("reads", {})), options.get("options"), options["num_actions"]
     heads = heads_of(plan, actions) if plan else None
     outputs, behaviours = (sum(heads.sizes), heads.behaviours) if heads else (actions, 0)
@@ -84,8 +80,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         return PolicyNetwork(options["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
 
     shapes_only = seed is None and not is_own(options["network"])  # a user's code may compute with arrays to make sizes
-    network = nnx.eval_shape(make) if shapes_only else make()
-    graph, params, *rest = nnx.split(network, nnx.Param, ...)
+    made = nnx.eval_shape(make) if shapes_only else make()
+    graph, params, *rest = nnx.split(made, nnx.Param, ...)
     (frozen,) = rest
 
     def step(params: Any, frozen: Any, *inputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -97,7 +93,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     def prepare(params: Any, frozen: Any) -> Any:
         return nnx.merge(graph, params, frozen).prepare()
 
-    reads, core_size = network.reads, network.core_size
+    reads, core_size = made.reads, made.core_size
     space = space_from(options)
     return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
 
@@ -168,8 +164,8 @@ def _in_order(options: Mapping[str, Any], facts: Mapping[str, Any], directory: P
 
 def scores_names(options: Mapping[str, Any]) -> bool:
     """Whether a network chooses actions by their names, so they can be renamed."""
-    network = options["network"]
-    return network == DRRN or (network == LANGUAGE and options[LANGUAGE]["head"] == SCORE)
+    network = find_prompt_network(options["network"])
+    return network is not None and network.scores_names(options)
 
 
 def with_actions(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

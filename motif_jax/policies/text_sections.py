@@ -1,4 +1,4 @@
-"""The sections `policy.language` and `policy.drrn` of the config. Does not load JAX."""
+"""The section `policy.language` of the config. Does not load JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
 from motif_jax.language.config import check_model
 from motif_jax.structs import UserError
 
-FLAG, DRRN_FLAG = "--config.policy.language", "--config.policy.drrn"
+FLAG = "--config.policy.language"
 TRAINED = "trained"  # value of `model`: the model of train_language in this workdir
 PRETRAINED, EMBEDDINGS, RANDOM = WEIGHTS = ("pretrained", "embeddings", "random")
 SCORE, ACTION = HEADS = ("score", "action")
@@ -70,11 +70,3 @@ def check_language(section: Mapping[str, Any]) -> None:
             f"low-rank additions to an untrained model learn little: choose pretrained weights of a model, or "
             f"lora_rank 0 ({FLAG}.lora_rank, .model, .weights)"
         )
-
-
-@dataclass(frozen=True)
-class DrrnSection:
-    """The network drrn, with q_learning: Q of a prompt and of an action's name."""
-
-    width: int = value(128, Whole(1, 2**14), "size of word vectors, of the GRUs and of the hidden layer", decides=True)
-    max_tokens: int = value(512, Whole(1, 2**20), "maximum tokens of a prompt; a longer one is an error", decides=True)

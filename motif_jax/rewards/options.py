@@ -23,7 +23,6 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
 from motif_jax.envs.worlds import make_world
-from motif_jax.networks.kinds import BY_PROMPT
 from motif_jax.rewards.choice import (
     CODE_PREFIX,
     MOST,
@@ -204,19 +203,6 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
 def chosen_from(section: ConfigDict, plan: OptionPlan | None) -> list[SourceChoice]:
     """The reward sources of `config.policy`: those that options mix or, without options, those that it lists."""
     return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
-
-
-def check_plan(section: ConfigDict, plan: OptionPlan) -> None:
-    """Raises UserError if other values of `config.policy` do not fit options."""
-    if section.algorithm not in (able := ("appo", "impala")):
-        raise UserError(
-            f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r} (--config.policy.algorithm, "
-            f"{OPTIONS_FLAG})"
-        )
-    if section.network in BY_PROMPT:
-        raise UserError(
-            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})"
-        )
 
 
 Sum = dict[str, tuple[SourceChoice | None, float]]  # rewards by name, and their factors; None: GAME

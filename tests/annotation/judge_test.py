@@ -16,15 +16,15 @@ from conftest import LONG_S, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation import judge as judge_module
-from motif_jax.annotation import judge_server
 from motif_jax.annotation.annotator import Question, Sampling
-from motif_jax.annotation.chat import LONGEST_BODY, read_question
 from motif_jax.annotation.client import ChatClient
-from motif_jax.annotation.judge import Judge
-from motif_jax.annotation.judge_server import before_captions
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.contrib.judge import process as judge_module
+from motif_jax.contrib.judge import server as judge_server
+from motif_jax.contrib.judge.chat import LONGEST_BODY, read_question
+from motif_jax.contrib.judge.process import Judge
+from motif_jax.contrib.judge.server import before_captions
 from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 
@@ -227,7 +227,7 @@ PARENT = """
     import os, signal, sys, time
     sys.path[:0] = {path!r}
     from nethack_texts import NETHACK
-    from motif_jax.annotation.judge import Judge
+    from motif_jax.contrib.judge.process import Judge
     from motif_jax.annotation.prompts import make_prompt
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     judge = Judge({{"defaultgoal": prompt}}, NETHACK, delay_s=100.0)
@@ -252,6 +252,6 @@ def test_it_dies_with_its_parent_however_that_dies(end, tmp_path):
 
 
 def test_the_process_loads_no_jax():
-    code = "import sys, motif_jax.annotation.judge_server; print([n for n in ('jax', 'aiohttp') if n in sys.modules])"
+    code = "import sys, motif_jax.contrib.judge.server; print([n for n in ('jax', 'aiohttp') if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found == "[]\n"

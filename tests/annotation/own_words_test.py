@@ -7,10 +7,10 @@ import pytest
 from judge_test import PAIRS, SINGLE, ask
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.judge import Judge
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import MOST_WAYS, OWN_WORDS, is_plain, pattern_problem
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.contrib.judge.process import Judge
 from motif_jax.structs import UserError
 
 DOCS = Path(__file__).parents[2] / "docs" / "oni.md"

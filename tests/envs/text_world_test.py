@@ -14,10 +14,11 @@ from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import Answer
-from motif_jax.envs.world import text_action, to_row, to_text
-from motif_jax.envs.worlds import WRITTEN, make_world
+from motif_jax.envs.world import is_text, text_action, to_row, to_text
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay, read_tracks, write_tracks
+from motif_jax.names import WORLDS
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.replays.story import action_name
@@ -32,6 +33,7 @@ OF = {
     "wordle": "repeat*0.6+candidate*0.4:3,optimal:1", "guessing": "asker+checker", "comments": "kind:1,rude:2",
     "maze": "optimal*0.8+random*0.2",
 }  # fmt: skip
+WRITTEN = [name for name in WORLDS if is_text(make_world({"world": name}).action)]
 assert OF.keys() == {*WRITTEN}
 
 

@@ -12,16 +12,17 @@ from import_order_test import MODULES, imported_by
 from own_worlds import LENGTH, Corridor
 
 from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.players import FRAMES, OF_WORLD, make_scripted, parse_scripted
+from motif_jax.actors.players import make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
-from motif_jax.envs.worlds import TAKEN, WORLDS, check_world, essential, make_world, title
+from motif_jax.envs.worlds import TAKEN, check_world, essential, make_world, title
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
 from motif_jax.experiment import check_same_experiment
 from motif_jax.files import write_config
+from motif_jax.names import WORLDS
 from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
 from motif_jax.rewards.sources import RewardSources
@@ -119,13 +120,11 @@ def test_the_toy_world_is_the_toy_task_with_figures_of_its_own():
     assert any(one.figures[0] for one in own[0])
 
 
-def test_scripted_players_are_those_that_worlds_name():
-    worlds = {world.name: world for world in (make_world({"world": name}) for name in WORLDS)}
-    worlds = {name: world for name, world in worlds.items() if not is_text(world.action)}
-    assert {name: {"random", *OF_WORLD.get(name, {})} for name in worlds} == {
-        name: {*world.players} for name, world in worlds.items()
-    }
-    assert {*FRAMES} <= {player for players in OF_WORLD.values() for player in players}
+@pytest.mark.parametrize("name", WORLDS)
+def test_scripted_players_that_a_world_names_can_be_made(name):
+    world = make_world({"world": name})
+    for player in world.players:
+        assert make_scripted(player, world, 1).frames == (("glyphs",) if player == "explorer" else ())
 
 
 def test_nothing_of_nethack_is_loaded_for_another_world():
@@ -210,7 +209,8 @@ def test_an_episode_of_ones_own_world_becomes_a_replay():
     ({"world": OWN, "options": "{length: 5}"}, r"options must be a JSON object .* not '\{length: 5\}' \(--config"),
     ({"world": OWN, "options": "[1]"}, r"options must be a JSON object .* not '\[1\]' \(--config.env.options\)"),
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
-    ({"world": "toy", "options": '{"size": 9}'}, r"the world 'toy' takes no options, not 'size' \(--config.env"),
+    ({"world": "toy", "options": '{"size": 9}'}, r"the world 'toy' cannot be made with size: .*\(--config.env.options"),
+    ({"world": "babyai", "options": '{"size": 9}'}, r"the world 'babyai' takes no options, not 'size' \(--config.env"),
     ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py asks for"),
     ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* be called otherwise than episode, steps"),
     ({"world": "own_worlds:Words"}, r"has the figure 'ending' of type <class 'str'>: it must be bool, int or float"),
@@ -273,9 +273,13 @@ def test_every_end_of_an_episode_has_words():
     assert (shares["share_death"], shares["share_ended"], shares["share_aborted"]) == (0.0, 1.0, 0.0)
 
 
-def test_a_scripted_player_that_the_program_does_not_have_is_named():
-    with pytest.raises(UserError, match="the world 'guided' names the scripted player 'guide', .* it has random"):
+def test_a_world_of_ones_own_makes_the_scripted_players_that_it_names():
+    said = r"the world 'guided' names the scripted player 'guide', but has no method scripted\(name\)"
+    with pytest.raises(UserError, match=said):
         parse_scripted("guide", make_world({"world": "own_worlds:Guided"}))
+    players = make_scripted("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
+    players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
+    assert players.choose(0, None) == 1
 
 
 def test_observations_that_datasets_cannot_keep_are_refused_before_anything_starts():
@@ -305,7 +309,7 @@ def test_a_workdir_of_another_world_is_refused_in_one_sentence(tmp_path):
 
 # Who may know that NetHack is played. Everybody else speaks to the world.
 OF_NETHACK = {
-    "envs", "networks", "actors.explorer",
+    "envs", "networks",
     "rewards.learnt_source", "stages.train_reward.setup",  # the bottom line, as learnt rewards read it
 }  # fmt: skip
 

@@ -8,17 +8,18 @@ import pytest
 from linear_policy import B, T, make_params, make_rollouts, shape_rewards, unroll
 
 from motif_jax.devices.mesh import make_mesh, map_update
-from motif_jax.learner.settings import CHOICES, IN_GROUPS, GroupSettings, Settings, table_of
+from motif_jax.learner.settings import CHOICES, GroupSettings, Settings, find_algorithm, table_of
 from motif_jax.learner.update import init_state, make_policy_update
 
 pytestmark = pytest.mark.quick
+ALGORITHMS = [name for name in CHOICES["algorithm"] if not find_algorithm(name).from_replay]  # of update.py
 ANNEALED = Settings(anneal_learning_rate_to=0.1, anneal_exploration_to=0.3, total_updates=10)
 GROUP = GroupSettings(group_size=4)
 
 
 def program(settings: Settings, group: GroupSettings = GROUP) -> str:
     """What an update computes, before it is compiled."""
-    own = group if settings.algorithm in IN_GROUPS else None
+    own = group if find_algorithm(settings.algorithm).in_groups else None
     made = make_policy_update(unroll, shape_rewards, settings, group=own)
     update, rollouts = map_update(made, make_mesh(1), batch_axis=1, num_constants=1), make_rollouts()
     if own:
@@ -31,12 +32,12 @@ def test_every_setting_changes_the_update(name):
     """One that is declared, and then forgotten in the loss or the update, would be taken and have no effect."""
     value = getattr(ANNEALED, name)
     if name in CHOICES:
-        others = [choice for choice in CHOICES[name] if choice != value]
+        others = [choice for choice in (ALGORITHMS if name == "algorithm" else CHOICES[name]) if choice != value]
     elif isinstance(value, bool):
         others = [not value]
     else:
         others = [2 * value or 1]
-    for algorithm in CHOICES["algorithm"]:
+    for algorithm in ALGORITHMS:
         start = replace(ANNEALED, algorithm=algorithm)
         tried = {program(start), *(program(replace(start, **{name: other})) for other in others)}
         if len(tried) == 1 + len(others):

@@ -10,7 +10,9 @@ import pytest
 from flax import nnx
 
 from motif_jax.envs.nethack.world import FRAME_WORLDS
-from motif_jax.envs.worlds import WORLDS, WRITTEN, make_world
+from motif_jax.envs.world import is_text
+from motif_jax.envs.worlds import make_world
+from motif_jax.names import WORLDS
 from motif_jax.networks import presets
 from motif_jax.networks.general import CategoryPart, GridPart, TextPart, VectorPart, in_blocks
 from motif_jax.networks.kinds import BEHAVIOUR, FIXED, check_reads, from_record, kind_of, to_record
@@ -206,7 +208,7 @@ def test_what_is_known_only_after_an_action_cannot_be_read_before_it():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", [name for name in WORLDS if name not in WRITTEN])  # those have no crop
+@pytest.mark.parametrize("name", [name for name in WORLDS if not is_text(make_world({"world": name}).action)])
 def test_every_network_reads_the_worlds_that_come_with_the_program(name):
     world = make_world({"world": name})
     fixed = [network for network, reads in FIXED.items() if {*reads} <= world.specs.keys()]

@@ -159,7 +159,7 @@ def test_every_source_of_the_program_stands_in_the_list_with_its_values():
         and {"RewardSource", "Captioned"} & {getattr(base, "id", "") for base in node.bases}
     }
     # The base of those that reward captions, and a kind of `online`, which makes it (--config.policy.online.kind).
-    classes -= {"motif_jax.rewards.online.captioned:Captioned", "motif_jax.rewards.online.words:WordsSource"}
+    classes -= {"motif_jax.rewards.online.captioned:Captioned", "motif_jax.contrib.words:WordsSource"}
     classes -= {READING, CODE}  # which a world and a file name
     known = {known.path for known in SOURCES.values()}
     assert classes == known, f"SOURCES of rewards/choice.py lacks {classes - known} and has too much {known - classes}"

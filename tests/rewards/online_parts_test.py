@@ -15,6 +15,7 @@ from motif_jax.annotation import asking
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
+from motif_jax.contrib.words import WordsSource, cosine, read_vectors
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
@@ -25,7 +26,6 @@ from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.online_section import KINDS
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
-from motif_jax.rewards.online.words import WordsSource, cosine, read_vectors
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
 from motif_jax.structs import UserError

@@ -19,10 +19,10 @@ from conftest import LONG_S, ROOT, get_config, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
-from motif_jax.annotation import judge
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.backends import Oracle, find_backend
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.contrib.judge import process as judge
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import check_same

@@ -13,7 +13,8 @@ from train_policy_test import settings
 from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED
+from motif_jax.names import PROMPT_NETWORKS
+from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.update import init_state
@@ -30,10 +31,10 @@ def assert_same(one, other):
 
 
 def config_of(network):
-    if network not in BY_PROMPT:
+    if network not in PROMPT_NETWORKS:
         return settings(network=network, games_per_worker=4, rollout_length=2, batch_size=8)
     pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
-    config = get_config("glam_quickstart.py", "goto_small,drrn" if network == DRRN else "goto_local,unread")
+    config = get_config("glam_quickstart.py", "goto_small,drrn" if network == "drrn" else "goto_local,unread")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 2, "batch_size": 8})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
     config.policy.drrn.width = 8
@@ -60,7 +61,7 @@ def rollouts_of(config, parts, seed):
     }).rollouts  # fmt: skip
 
 
-@pytest.mark.parametrize("network", [*FIXED, *BY_SPECS, *BY_PROMPT])
+@pytest.mark.parametrize("network", [*FIXED, *BY_SPECS, *PROMPT_NETWORKS])
 def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, tmp_path):
     config = config_of(network)
     parts = assemble(config, tmp_path, make_sources, 1)

@@ -24,6 +24,7 @@ from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
+from motif_jax.policies.language_start import make_language_policy
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, report, train_language, train_policy
@@ -33,7 +34,6 @@ from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
 from motif_jax.stages.offline import make_batches
 from motif_jax.stages.train_language.data import make_renderer, open_transcripts
-from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 from motif_jax.transcripts import batches
@@ -255,7 +255,7 @@ def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monke
 
     assert (told(), told(lora_rank=2)) == ("7,593", "4,865")  # additions and the head of the values
     monkeypatch.setattr("motif_jax.language.memory.available_mib", lambda: 0)
-    monkeypatch.setattr("motif_jax.stages.train_policy.language._read", None)  # before it is read
+    monkeypatch.setattr("motif_jax.policies.language_start._read", None)  # before it is read
     with pytest.raises(
         UserError, match=r"train_policy learns .* needs .* KiB of memory, but only 0 bytes are free \(--"
     ):

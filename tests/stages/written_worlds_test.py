@@ -11,7 +11,7 @@ from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.envs.comments.world import comments
+from motif_jax.contrib.comments.world import comments
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model

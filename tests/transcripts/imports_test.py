@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
+from motif_jax.contrib.tweets import Tweet, code_of, find_rows, read_tweets, retrofit
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.imports import import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
-from motif_jax.transcripts.tweets import Tweet, code_of, find_rows, read_tweets, retrofit
 
 pytestmark = pytest.mark.quick
 GREEN, YELLOW, BLACK, WHITE, ORANGE, BLUE = ["🟩", "🟨", "⬛", "⬜", "🟧", "🟦"]
@@ -169,7 +169,7 @@ def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, said):
     "ilql",
     there="the first six rows of squares are a game, even if a tweet has more",
     here="a tweet with more than six rows is left out",
-    where="motif_jax/transcripts/tweets.py",
+    where="motif_jax/contrib/tweets.py",
 )
 def test_squares_of_all_colours_are_read_and_other_lines_are_not():
     text = f"Wordle 210 3/6\n\n{BLACK * 5}\n{WHITE}{YELLOW}{BLUE}{GREEN}{ORANGE}\n{GREEN * 5}\n\nnice {GREEN * 5}"

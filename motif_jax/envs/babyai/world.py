@@ -47,6 +47,24 @@ class BabyAIWorld(SequentialWorld, World):
     viewpoints = {"image": Viewpoint(COLUMN, ROW, plane=0)}  # noqa: RUF012  kinds of objects
     pairs = ("message",)
     texts = None
+    protocols = ("balrog_babyai",)
+    varies = True  # its values can vary in evaluation (protocols.py)
+
+    @classmethod
+    def of_section(cls, env: Mapping[str, Any]) -> BabyAIWorld:
+        """See `World`."""
+        return cls(BabyAISettings.of(env))
+
+    @staticmethod
+    def title(env: Mapping[str, Any]) -> str:
+        """See `World`: the level."""
+        return BabyAISettings.of(env).level
+
+    def scripted(self, name: str) -> Any:
+        """See `World`."""
+        from motif_jax.envs.babyai.bot import BotPlayer  # needs minigrid
+
+        return BotPlayer()
 
     def __init__(self, settings: BabyAISettings):
         self.settings = settings

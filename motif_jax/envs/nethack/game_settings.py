@@ -76,17 +76,21 @@ class GameSettings:
         """Raises UserError for invalid settings."""
         for name, declared in table_of(GameSettings).items():
             declared.kind.check(name, f"--config.env.{name}", getattr(self, name))
-        own = ":" in self.task or self.task in GAMES
         if ":" in self.task:
             self._load(self.task)
-        elif not own:
+        elif self.is_nethack:
             get_task(self.task)
-        if own and self.actions != "basic":
+        if not self.is_nethack and self.actions != "basic":
             raise UserError(
                 f"the actions {self.actions!r} are NetHack's: the game {self.task!r} has its own "
                 "(--config.env.actions, --config.env.task)"
             )
         check_character(self.character)
+
+    @property
+    def is_nethack(self) -> bool:
+        """Whether the task is one of NetHack's, and not another game with its frames."""
+        return ":" not in self.task and self.task not in GAMES
 
     @property
     def action_names(self) -> tuple[str, ...]:

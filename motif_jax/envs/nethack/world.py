@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.config.table import table_of
 from motif_jax.envs.nethack.game_settings import FrameSettings, GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, NUMBERS, OBSERVATIONS, STILL, VIEWPOINTS, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.own_code import TASK_FLAG
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import CHOICE, Screen, World, trained_world
 from motif_jax.structs import EndStatus, EpisodeInfo
@@ -111,6 +113,39 @@ class NetHackWorld(FrameWorld):
     about = "the game NetHack"
     players = ("random", "explorer")
     settings: GameSettings
+    engine = True  # each game has a copy of NetHack's engine
+    packages = ("nle",)
+
+    @classmethod
+    def of_section(cls, env: Mapping[str, Any]) -> NetHackWorld:
+        """See `World`."""
+        return cls(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
+
+    @staticmethod
+    def title(env: Mapping[str, Any]) -> str:
+        """See `World`: the task."""
+        return str(env["task"])
+
+    @staticmethod
+    def own_game(env: Mapping[str, Any]) -> tuple[str, str] | None:
+        """See `World`: `task` may name a game of the user's, with NetHack's frames."""
+        return (f"the game {env['task']!r}", TASK_FLAG) if ":" in env.get("task", "") else None
+
+    @property
+    def character(self) -> str:
+        """Who is played, as datasets record it."""
+        return self.settings.character
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """See `World`; other games with NetHack's frames have none."""
+        return ("challenge", "balrog_nethack") if self.settings.is_nethack else ()
+
+    def scripted(self, name: str) -> Any:
+        """See `World`."""
+        from motif_jax.envs.nethack.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
+
+        return ExplorerPlayer()
 
     @property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]

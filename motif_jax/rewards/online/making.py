@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,18 @@ def make_facts(config: ConfigDict, judge: Facts) -> Facts:
 
 def make_kind(facts: Facts) -> OnlineKind:
     """A new, untrained kind, as the facts describe it."""
-    if facts["kind"] == "retrieval":
-        return Retrieval(facts["threshold"])
-    if facts["kind"] == "classification":
-        return Classification(Teaching(**facts["teaching"]), facts["threshold"])
-    if facts["kind"] == "ranking":
-        if is_anchored(facts):
-            return Anchored(Teaching(**facts["teaching"]))
-        return Ranking(Teaching(**facts["teaching"]), facts["floor"], facts["normalise"])
-    raise NotImplementedError(f"make_kind does not make the kind {facts['kind']!r}")
+    return MAKERS[facts["kind"]](facts, Teaching(**facts["teaching"]))
+
+
+def _make_ranking(facts: Facts, teaching: Teaching) -> OnlineKind:
+    return Anchored(teaching) if is_anchored(facts) else Ranking(teaching, facts["floor"], facts["normalise"])
+
+
+MAKERS: dict[str, Callable[[Facts, Teaching], OnlineKind]] = {
+    "retrieval": lambda facts, _: Retrieval(facts["threshold"]),
+    "classification": lambda facts, teaching: Classification(teaching, facts["threshold"]),
+    "ranking": _make_ranking,
+}
 
 
 class Judges:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
-from motif_jax.annotation.prompts import goal_text
 from motif_jax.config.table import (
     MANY_SECONDS,
     PATH,
@@ -26,11 +26,19 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.envs.texts import Texts
+from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.structs import UserError
 
-NETWORKS = ("classification", "ranking")  # kinds with a network
-WORDS = "words"  # the kind without a judge
-KINDS = ("retrieval", *NETWORKS, WORDS)
+
+class Judged(NamedTuple):
+    """A kind of online reward that a judge's labels decide."""
+
+    has_network: bool = False  # which learns from the labels
+    asks_pairs: bool = False  # questions compare two captions instead of judging one
+
+
+JUDGED = {"retrieval": Judged(), "classification": Judged(True), "ranking": Judged(True, True)}
+KINDS = (*JUDGED, *ONLINE_REWARDS)
 OF_PAIRS = ("floor", "pairs_per_update", "sample")  # values of ranking without an anchor
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"
@@ -43,7 +51,7 @@ def is_anchored(section: Mapping[str, Any]) -> bool:
 
 
 def _can_be_anchored(section: Mapping[str, Any]) -> bool:
-    return section["kind"] == "ranking" and bool(section["normalise"])
+    return asks_pairs(section["kind"]) and bool(section["normalise"])
 
 
 ANCHORED = Use("policy.online.kind=ranking and .normalise=True", _can_be_anchored)
@@ -182,42 +190,50 @@ def judge_section(config: ConfigDict, goal: str) -> ConfigDict:
 
 def asks_pairs(kind: str) -> bool:
     """Whether questions compare two captions instead of judging one."""
-    return kind == "ranking"
+    return kind in JUDGED and JUDGED[kind].asks_pairs
 
 
 def check_online(config: ConfigDict, texts: Texts) -> None:
     """Raises UserError for values that do not work together."""
-    section, backend = config.policy.online, find_backend(config.annotate)
+    section, judgeless = config.policy.online, find(ONLINE_REWARDS, config.policy.online.kind)
     turns = parse_goals(section.goals)
-    if section.kind == WORDS:
-        if not section.vectors:
-            raise UserError(f"the kind 'words' needs a file of word vectors ({SECTION}.vectors)")
-        if not Path(section.vectors).expanduser().is_file():
-            raise UserError(f"there is no file {section.vectors!r} ({SECTION}.vectors)")
-    elif not issubclass(backend, CaptionBackend):
-        raise UserError(
-            f"the backend {config.annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
-            "training: choose model, vllm, server, judge or lexicon (--config.annotate.backend)"
-        )
+    with naming_goals():
+        if judgeless:
+            judgeless.check(section, texts)
+        else:
+            _check_judge(config, texts, turns)
     if is_anchored(section):
         changed = describe_changed("policy.online", table_of(OnlineValues), section, OF_PAIRS)
         if changed:
             raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
-    if section.order == "uncertain" and section.kind not in NETWORKS:
+    if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
-    inside = issubclass(backend, CaptionBackend) and backend.in_process and not backend.uses_jax
-    if section.kind != WORDS and len(turns) > 1 and inside:
+
+
+def _check_judge(config: ConfigDict, texts: Texts, turns: tuple[GoalTurn, ...]) -> None:
+    """Raises UserError for a judge that cannot be asked about these goals during training."""
+    backend = find_backend(config.annotate)
+    if not issubclass(backend, CaptionBackend):
+        raise UserError(
+            f"the backend {config.annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
+            "training: choose model, vllm, server, judge or lexicon (--config.annotate.backend)"
+        )
+    if len(turns) > 1 and backend.in_process and not backend.uses_jax:
         raise UserError(
             f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "
             "--config.annotate.backend=server)"
         )
+    one = not asks_pairs(config.policy.online.kind)
     for turn in turns:
-        try:
-            if section.kind == WORDS:
-                goal_text(texts, turn.goal)
-            else:
-                backend(judge_section(config, turn.goal), texts, config.seed, not asks_pairs(section.kind)).check()
-        except UserError as error:
-            raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
+        backend(judge_section(config, turn.goal), texts, config.seed, one).check()
+
+
+@contextlib.contextmanager
+def naming_goals() -> Iterator[None]:
+    """Errors about a goal in the block name the flag of the schedule."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None

@@ -19,14 +19,20 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
 from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
-from motif_jax.rewards.online.online_section import WORDS, asks_pairs, check_past, is_anchored, parse_goals, turn_at
+from motif_jax.rewards.online.online_section import (
+    asks_pairs,
+    check_past,
+    is_anchored,
+    parse_goals,
+    turn_at,
+)
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
-from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -66,8 +72,9 @@ class OnlineSource(Captioned):
     def make(cls, setting: Setting) -> RewardSource:
         """See `RewardSource`. Raises UserError if the judge does not answer."""
         config, section = setting.config, setting.config.policy.online
-        if section.kind == WORDS:
-            return WordsSource.make(setting)
+        if judgeless := find(ONLINE_REWARDS, section.kind):
+            found: RewardSource = judgeless.make(setting)
+            return found
         judges = Judges(config)
         facts = make_facts(config, judges.facts())
         asking = None
@@ -80,8 +87,9 @@ class OnlineSource(Captioned):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
-        if facts["kind"] == WORDS:
-            return WordsSource.rebuild(arrays, facts)
+        if judgeless := find(ONLINE_REWARDS, facts["kind"]):
+            found: RewardSource = judgeless.rebuild(arrays, facts)
+            return found
         source = cls(facts)
         source._take_arrays(arrays)
         return source

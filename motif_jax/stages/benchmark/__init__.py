@@ -14,7 +14,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, check_values, table_of, value
-from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED
+from motif_jax.names import PROMPT_NETWORKS
+from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.stages import Stage
 from motif_jax.structs import UserError
 
@@ -32,7 +33,7 @@ class Benchmark:
         ("env", "annotation", "reward", "policy"), List(Text(PARTS), "part"), "parts to measure"
     )
     networks: tuple[str, ...] = value(
-        ("reference", "small"), List(Text((*FIXED, *BY_SPECS, *BY_PROMPT)), "network"), "networks of the policy"
+        ("reference", "small"), List(Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS)), "network"), "networks of the policy"
     )
     pairs: tuple[int, ...] = value(
         (10_000, 50_000, 200_000), List(Whole(1, 10**9), "number of pairs"), "sizes of datasets"

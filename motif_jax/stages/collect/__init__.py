@@ -113,7 +113,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         length=config.collect.segment_length,
         specs={key: world.specs[f"event_{key}"] for key in keys} | {"rewards": ArraySpec((), "float32")},
         figures=world.figures,
-        character=config.env.character if world.name == "nethack" else "",
+        character=getattr(world, "character", ""),
         seed=config.seed,
         keep_empty=config.collect.keep_empty,
     )
@@ -184,7 +184,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
             "seed": config.seed,
             "keep_empty": config.collect.keep_empty,
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
-            | ({"nle": metadata.version("nle")} if world.name == "nethack" else {}),
+            | {name: metadata.version(name) for name in getattr(world, "packages", ())},
         }
         | ({"policies": mixture.facts()} if mixture else {}),
         {

@@ -203,7 +203,7 @@ def check_variations(config: ConfigDict, world: World) -> None:
     """Raises UserError for variations that cannot be played."""
     section = config.evaluate
     names = split_variations(section.variations) or section.controls
-    if names and (world.name != "babyai" or section.protocol != TASK):
+    if names and (not getattr(world, "varies", False) or section.protocol != TASK):
         raise UserError(
             f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with the rules "
             f"of {section.protocol!r} ({VARIATIONS_FLAG}, .controls, --config.env.world, --config.evaluate.protocol)"

@@ -31,6 +31,7 @@ from motif_jax.language.config import is_language_model
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
 from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.language_start import make_language_policy
 from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.text_sections import PRETRAINED, SCORE
@@ -43,7 +44,6 @@ from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.stages.evaluate.contenders import FLAG, Contender, behaviour_of
 from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.stages.evaluate.writers import Writers, load_writer, report_other_games
-from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import EpisodeInfo, UserError
 from motif_jax.system.metrics import Progress, Timers
 

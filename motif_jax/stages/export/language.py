@@ -10,9 +10,8 @@ from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import find_trained
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.peft import write_adapter
-from motif_jax.networks.kinds import LANGUAGE
+from motif_jax.networks.kinds import LANGUAGE, find_prompt_network
 from motif_jax.policies.choice import list_steps
-from motif_jax.policies.language_policy import language_of
 from motif_jax.policies.model import read_policy
 from motif_jax.policies.text_sections import TRAINED
 from motif_jax.structs import UserError
@@ -26,9 +25,10 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
     _, steps = list_steps(str(workdir), "--workdir")
     model, facts, _ = read_policy(workdir, str(steps[-1]))
     options = facts["model"]
-    if options["network"] != LANGUAGE:
+    network = find_prompt_network(options["network"])
+    language: Any = network.language_model(options, model.params, model.frozen) if network else None
+    if language is None:
         raise UserError(f"the policy in {str(workdir)!r} is not a language model ({FLAG})")
-    language: Any = language_of(options, model.params, model.frozen)
     if kind == "merged":
         write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
         write_language_model(directory, merge_low_rank(language))

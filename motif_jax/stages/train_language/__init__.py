@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from motif_jax.config.table import Tables, Text, tables_of, value
 from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.language.config import FOLDER, MODEL, check_model
+from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.offline_settings import OfflineSection, check_num_parts
 from motif_jax.stages import later, offline_stage
 from motif_jax.stages.train_language.data import (
     MANUAL,
-    TWEETS,
     TranscriptsConfig,
     check_prompts,
     check_template,
     find_manuals,
-    wordle_of,
 )
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
@@ -76,8 +75,8 @@ def check(config: CloningConfig) -> None:
         check_prompts(config.transcripts.template)
         for file in find_manuals(config.transcripts.import_from.split(",")):
             read_manual(file)
-    if config.transcripts.import_format == TWEETS and config.transcripts.import_from:
-        wordle_of(config.env)
+    if config.transcripts.import_from and (played := find(TRANSCRIPT_FORMATS, config.transcripts.import_format)):
+        played.check(config.env)
     find_meeting(config.distributed)  # raises UserError for bad values
 
 

@@ -1,9 +1,4 @@
-"""Transcripts for a language model: importing, tokenising, choosing episodes, checking the template.
-
-Tweeted games become episodes of the world Wordle: words are drawn that show a tweet's colours. As in ILQL's code, a
-tweet with colours that the words cannot show is replaced by another one, so that there is a game for each tweet. Each
-game is played by the rules of the world, with a single word that can be hidden.
-"""
+"""Transcripts for a language model: importing, tokenising, choosing episodes, checking the template."""
 
 from __future__ import annotations
 
@@ -12,23 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.words import all_words
-from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.wordle.vocabulary import Vocabulary
-from motif_jax.envs.wordle.world import WordleWorld
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.envs.worlds import check_world, essential
+from motif_jax.envs.worlds import essential
 from motif_jax.language.config import locate_model
 from motif_jax.language.gguf_file import read_gguf_tokeniser
+from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.stages import Experiment
 from motif_jax.stages.collect.page import report_transcripts
-from motif_jax.structs import EndStatus, Episode, UserError
+from motif_jax.structs import Episode, UserError
 from motif_jax.tokens import (
     FILE,
     UNKNOWN_TOKEN,
@@ -45,13 +36,12 @@ from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
 from motif_jax.transcripts.trl import read_trl
-from motif_jax.transcripts.tweets import read_tweets, retrofit
 
-MANUAL, TWEETS = "manual", "tweets"  # values of `transcripts.import_format`
+MANUAL = "manual"  # a value of `transcripts.import_format`
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
 
 
-IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual", "trl")
+IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", "manual", "trl")
 
 
 @dataclass(frozen=True)
@@ -126,9 +116,9 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
             episodes = manual_episodes(files, window, exercises.NAME in names)
         else:
             files = [Path(name).expanduser() for name in names]
-            if given.import_format == TWEETS:
+            if played := find(TRANSCRIPT_FORMATS, given.import_format):
                 provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
-                episodes = tweeted_games(files, wordle_of(config.env), config.seed)
+                episodes = played.episodes(files, config.env, config.seed)
             else:
                 episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
@@ -254,29 +244,3 @@ def check_words(tokeniser: Tokeniser, template: str) -> None:
             "the template 'words' is for tokenisers whose tokens are words, unlike this model's: choose marks, "
             f"lines or none ({TEMPLATE_FLAG})"
         )
-
-
-def wordle_of(env: Mapping[str, Any]) -> WordleWorld:
-    """The world that tweets are imported into; raises UserError if it is not Wordle."""
-    world = check_world(env)
-    if not isinstance(world, WordleWorld):
-        raise UserError(
-            f"tweets are imported into the world 'wordle', but the world is {world.name!r}: set "
-            "--config.env.world=wordle, and its words with --config.env.options (--config.transcripts.import_format)"
-        )
-    return world
-
-
-def tweeted_games(files: list[Path], world: WordleWorld, seed: int) -> Iterator[Episode]:
-    """Plays one game for each tweet that shows one; `info` has the number of the puzzle."""
-    tweets = [tweet for file in files for tweet in read_tweets(file)]
-    if not tweets:
-        raise UserError(f"no tweet in {', '.join(repr(str(file)) for file in files)} shows a game ({FLAG})")
-    words, rng = world.vocabulary, np.random.default_rng((seed, 2))
-    for number, (tweet, drawn) in enumerate(retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))):
-        game = world.game_with(Vocabulary((words.words[drawn.hidden],), words.counted))
-        game.begin(game_seed(seed, SeedStream.COLLECT, number), number)
-        for guess in drawn.guesses:
-            if game.end == EndStatus.RUNNING:  # --config.env.max_episode_steps may end it
-                game.say(words.words[guess])
-        yield game.record(puzzle=tweet.puzzle)

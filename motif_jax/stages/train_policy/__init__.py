@@ -17,13 +17,12 @@ from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
-from motif_jax.learner.settings import Q_LEARNING
-from motif_jax.networks.kinds import LANGUAGE, check_reads, is_own
-from motif_jax.policies.text_sections import check_language
+from motif_jax.learner.settings import find_algorithm
+from motif_jax.networks.kinds import check_reads, find_prompt_network, is_own
 from motif_jax.rewards.choice import CODE, ONLINE, READING, WRITTEN, find_own_class
 from motif_jax.rewards.code.source import read_program
 from motif_jax.rewards.online.online_section import ANCHORED, check_online
-from motif_jax.rewards.options import check_plan, chosen_from, find_plan
+from motif_jax.rewards.options import chosen_from, find_plan
 from motif_jax.rewards.reading import check_reading
 from motif_jax.stages import EXPERIMENT, Stage, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
@@ -31,9 +30,8 @@ from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
     TABLES,
     check_batch,
-    check_groups,
+    check_options,
     check_parts,
-    check_q_learning,
     finished,
 )
 from motif_jax.structs import UserError
@@ -89,16 +87,16 @@ def check(config: ConfigDict) -> None:
         from motif_jax.networks.own import find_encoder
 
         find_encoder(section.network)
-    if section.network == LANGUAGE:
-        check_language(section.language)
-    check_q_learning(section)
+    if network := find_prompt_network(section.network):
+        network.check(section)
+    algorithm = find_algorithm(section.algorithm)
     plan = find_plan(config)
     if space_of(world):
         check_parts(section, world.name, bool(plan))
     limit = section.max_episode_steps or config.env.max_episode_steps
-    check_groups(section, limit, config.distributed.num_processes, bool(plan))
+    algorithm.check(section, limit, config.distributed.num_processes, bool(plan))
     if plan:
-        check_plan(section, plan)
+        check_options(section)
     choices = chosen_from(section, plan)
     if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
@@ -127,7 +125,7 @@ def check(config: ConfigDict) -> None:
             "(--config.policy.synchronous, .num_workers)"
         )
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
-    if section.algorithm != Q_LEARNING and section.batch_size % section.num_minibatches:
+    if not algorithm.from_replay and section.batch_size % section.num_minibatches:
         raise UserError(
             f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches "
             "(--config.policy.batch_size, .num_minibatches)"

@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.devices.mesh import batch_parts
 from motif_jax.envs.world import waited
-from motif_jax.learner.settings import IN_GROUPS, GroupSettings
-from motif_jax.stages.train_policy.section import cuts_episodes
+from motif_jax.learner.settings import find_algorithm
+from motif_jax.stages.train_policy.section import splits_steps
 from motif_jax.structs import UserError
 
 NO_EPISODE = -1  # for a column in which no episode ended
@@ -28,17 +28,12 @@ class Grouped(NamedTuple):
     multiple: int = 1  # the number of steps of each part is a multiple of this
 
 
-def group_settings(config: ConfigDict) -> GroupSettings | None:
-    """How groups of episodes count; None for other algorithms."""
-    return GroupSettings(**config.policy.grpo) if config.policy.algorithm in IN_GROUPS else None
-
-
 def make_grouped(config: ConfigDict, mesh: Mesh) -> Grouped | None:
     """How batches are put in groups; None for other algorithms."""
     section = config.policy
-    if section.algorithm not in IN_GROUPS:
+    if not find_algorithm(section.algorithm).in_groups:
         return None
-    return Grouped(section.grpo.group_size, batch_parts(mesh) if cuts_episodes(section) else 0, section.num_minibatches)
+    return Grouped(section.grpo.group_size, batch_parts(mesh) if splits_steps(section) else 0, section.num_minibatches)
 
 
 def in_groups(

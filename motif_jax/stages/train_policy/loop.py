@@ -25,7 +25,7 @@ from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
 from motif_jax.files import keep_lines, write_config, write_json, write_whole
-from motif_jax.networks.kinds import LANGUAGE
+from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.groups import make_grouped
@@ -131,8 +131,9 @@ def learn(
                 arguments = state, placed_frozen, batch.arrays.rollouts
                 what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
                 check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
-                if keeper and section.network == LANGUAGE and not done["env_steps"]:
-                    keeper.save(state, done)  # the untrained policy
+                network = find_prompt_network(section.network)
+                if keeper and network and network.keeps_untrained and not done["env_steps"]:
+                    keeper.save(state, done)
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, placed_frozen, batch.arrays.rollouts)
             done["updates"] += 1

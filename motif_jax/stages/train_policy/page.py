@@ -12,6 +12,7 @@ from typing import Any
 from motif_jax.annotation.asking import too_few
 from motif_jax.envs import worlds
 from motif_jax.files import read_json, read_lines
+from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import curve, curves_of
@@ -19,14 +20,13 @@ from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, program_title
-from motif_jax.rewards.online.online_section import WORDS, is_anchored, parse_goals
+from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.system.metrics import PROBES, PROMPTS
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
 GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
-CLOSE_WORDS = "closeness to the words of the goal"  # the title of online rewards without a judge
 USUAL = 0.5  # quantile of the learnt reward below which it is 0 by default
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that answers games", {
@@ -134,8 +134,8 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     game = settings["extrinsic_coefficient"]
     found = {GAME_REWARD: game}
     named = {name: known.words for name, known in SOURCES.items()}
-    if settings["online"]["kind"] == WORDS:
-        named[ONLINE] = CLOSE_WORDS
+    if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
+        named[ONLINE] = judgeless.title
     for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
         found[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
     return {words: coefficient for words, coefficient in found.items() if coefficient}
@@ -395,7 +395,7 @@ def audit_blocks(audit: Facts) -> list[str]:
 def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
     """The kind of reward, the models that were asked, and the schedule of goals."""
     kind = online["kind"]
-    if kind == "ranking":
+    if asks_pairs(kind):
         against = "a moment without a message" if is_anchored(online) else "each other"
         kind += f": captions against {against}"
     by = sorted({row["by"] for row in judged if row.get("by")})

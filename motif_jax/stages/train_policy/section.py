@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, table_of, value
-from motif_jax.learner.settings import GRPO, IN_GROUPS, Q_LEARNING, REPLAY, GroupSettings, ReplaySettings, Settings
-from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
-from motif_jax.policies.text_sections import DRRN_FLAG, DrrnSection, LanguageSection
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Table, Tables, Text, Whole, table_of, value
+from motif_jax.learner.settings import Settings, find_algorithm
+from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS, find
+from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.rewards.options import OPTIONS_FLAG
 from motif_jax.rewards.options import VALUES as OPTION_VALUES
 from motif_jax.structs import UserError
-from motif_jax.system.machine import available_mib, usable_cores
+from motif_jax.system.machine import usable_cores
 
-TOKEN_BYTES = 2  # least size of a token in a replay buffer
 DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
 
 
@@ -25,7 +25,7 @@ class Network:
 
     network: str = value(
         "reference",
-        Text((*FIXED, *BY_SPECS, *BY_PROMPT), own=True),
+        Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS), own=True),
         "reference: as published; small: for CPUs; general, film: for other games; language, drrn: read prompts; or "
         "your own encoder as module:Class",
         decides=True,
@@ -146,17 +146,21 @@ class Profile:
     num_steps: int = value(0, Whole(), "updates to trace; 0: none")
 
 
+OF_ALGORITHMS: Table = {
+    key: one
+    for algorithm in map(find_algorithm, ALGORITHMS)
+    if algorithm.values
+    for key, one in table_of(algorithm.values, algorithm.section).items()
+}
 TABLES: Tables = {
     "policy": table_of(Network)
-    | table_of(LanguageSection, "language")
-    | table_of(DrrnSection, "drrn")
+    | {key: one for name in PROMPT_NETWORKS for key, one in table_of(find(PROMPT_NETWORKS, name).values, name).items()}
     | table_of(RewardsSection)
     | SOURCE_VALUES
     | OPTION_VALUES
     | table_of(PlayingSection)
     | table_of(Settings)
-    | table_of(GroupSettings, GRPO)
-    | table_of(ReplaySettings, REPLAY)
+    | OF_ALGORITHMS
     | table_of(Devices)
     | table_of(Keeping),
     "profile": table_of(Profile),
@@ -170,29 +174,19 @@ def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:
 
 
 def takes_turns(section: ConfigDict) -> bool:
-    """Whether games wait while the learner works: in synchronous runs, in PPO and in groups."""
-    return section.synchronous or section.algorithm in ("ppo", *IN_GROUPS)
+    """Whether games wait while the learner works: in synchronous runs, and for algorithms that are on-policy."""
+    return section.synchronous or find_algorithm(section.algorithm).on_policy
 
 
-def cuts_episodes(section: ConfigDict) -> bool:
-    """Whether grpo and gigpo learn from single steps, those that were played: without memory and ratios of episodes."""
-    return section.algorithm in IN_GROUPS and section.network == LANGUAGE and section.grpo.ratio == "step"
-
-
-def minibatches_of_columns(section: ConfigDict) -> int:
-    """The number of minibatches that a batch's columns, the rollouts of single games, are divided into.
-
-    It is 1 where minibatches consist of single steps, because the network has no memory, and in Q-learning, whose
-    minibatches are drawn from the replay buffer.
-    """
-    of_steps = (section.algorithm == "ppo" and section.network == LANGUAGE) or cuts_episodes(section)
-    return 1 if of_steps or section.algorithm == Q_LEARNING else section.num_minibatches
+def splits_steps(section: ConfigDict) -> bool:
+    """Whether minibatches are not made of a batch's columns; see `Algorithm.splits_steps`."""
+    return find_algorithm(section.algorithm).splits_steps(section, memory=section.network not in PROMPT_NETWORKS)
 
 
 def check_batch(section: ConfigDict, num_devices: int, hosts: int) -> int:
     """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
     games, length = section.games_per_worker // section.groups, section.rollout_length
-    minibatches = minibatches_of_columns(section)
+    minibatches = 1 if splits_steps(section) else section.num_minibatches
     parts = {
         f"{hosts} hosts x {games} games of a group": hosts * games,
         f"{num_devices} devices x {minibatches} minibatches": num_devices * minibatches,
@@ -208,8 +202,8 @@ def check_batch(section: ConfigDict, num_devices: int, hosts: int) -> int:
 
 def check_parts(section: ConfigDict, world: str, options: bool) -> None:
     """Raises UserError for a policy that cannot take actions of several choices or numbers."""
-    in_groups = section.algorithm in IN_GROUPS
-    if section.network in (LANGUAGE, DRRN) or options or in_groups:
+    in_groups = find_algorithm(section.algorithm).in_groups
+    if section.network in PROMPT_NETWORKS or options or in_groups:
         what = f"the algorithm {section.algorithm!r}" if in_groups else f"the network {section.network!r}"
         what = "a policy with options" if options else what
         raise UserError(
@@ -219,57 +213,14 @@ def check_parts(section: ConfigDict, world: str, options: bool) -> None:
         )
 
 
-def check_groups(section: ConfigDict, limit: int, hosts: int, options: bool) -> None:
-    """Raises UserError for groups of episodes that cannot be played; `limit`: steps of an episode."""
-    if section.algorithm not in IN_GROUPS:
-        return
-    games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
-    name = f"the algorithm {section.algorithm!r}"
-    if hosts > 1 or options:
-        what = f"{hosts} hosts" if hosts > 1 else "options"
-        raise UserError(f"{name} does not work with {what} (--config.policy.algorithm)")
-    if games % size:
+def check_options(section: ConfigDict) -> None:
+    """Raises UserError if the algorithm or the network does not work with options."""
+    if not find_algorithm(section.algorithm).learns_options:
+        able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)
         raise UserError(
-            f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
-            ".num_workers, .games_per_worker)"
+            f"options are learnt by {able}, not by {section.algorithm!r} (--config.policy.algorithm, {OPTIONS_FLAG})"
         )
-    if section.rollout_length < limit:
+    if section.network in PROMPT_NETWORKS:
         raise UserError(
-            f"{name} needs whole episodes, of up to {limit:,} steps, but rollouts have {section.rollout_length} "
-            "(--config.policy.rollout_length, .max_episode_steps)"
-        )
-    if section.batch_size % (games * section.rollout_length):
-        raise UserError(
-            f"{name} needs a batch of one episode of each game, or of several: {games} games x "
-            f"{section.rollout_length} steps, or a multiple, not {section.batch_size} (--config.policy.batch_size)"
-        )
-    if section.warmup_steps:
-        raise UserError(f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0")
-
-
-def check_q_learning(section: ConfigDict) -> None:
-    """Raises UserError if DRRN and Q-learning are not used together, or for a bad size of the replay buffer."""
-    if (section.network == DRRN) != (section.algorithm == Q_LEARNING):
-        raise UserError(
-            f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together, not "
-            f"{section.network!r} with {section.algorithm!r} (--config.policy.network, .algorithm)"
-        )
-    if section.network != DRRN:
-        return
-    if section.bootstrap == "inferred":
-        raise UserError(
-            f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never (--config.policy.bootstrap)"
-        )
-    buffer = section[REPLAY]
-    if buffer.capacity < section.batch_size:
-        raise UserError(
-            f"a replay buffer of {buffer.capacity:,} steps has no room for a batch of {section.batch_size:,} "
-            f"(--config.policy.{REPLAY}.capacity, .batch_size)"
-        )
-    needed, available = buffer.capacity * section.drrn.max_tokens * TOKEN_BYTES >> 20, available_mib()
-    if needed > available:
-        raise UserError(
-            f"a replay buffer of {buffer.capacity:,} steps with {section.drrn.max_tokens:,} tokens needs more than "
-            f"{needed:,} MiB, but {available:,} MiB are available (--config.policy.{REPLAY}.capacity, "
-            f"{DRRN_FLAG}.max_tokens)"
+            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})"
         )

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
@@ -24,10 +23,9 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.options import Control
-from motif_jax.learner.q_learning import QState, init_q_state, make_q_update, make_replay
-from motif_jax.learner.settings import IN_GROUPS, Q_LEARNING, ReplaySettings, Settings
-from motif_jax.learner.update import Rollouts, ShapeRewards, TrainingRewards, init_state, make_policy_update
-from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, is_own, to_record
+from motif_jax.learner.settings import Learning, Settings, find_algorithm
+from motif_jax.learner.update import Rollouts, ShapeRewards, TrainingRewards
+from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
 from motif_jax.policies.episode_player import EpisodePlayer
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -36,11 +34,7 @@ from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.options import OptionPlan, find_plan
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.groups import group_settings
-from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.stages.train_policy.section import check_batch, takes_turns
-from motif_jax.structs import UserError
-from motif_jax.tokens import WordTokeniser
 
 FAR_AHEAD = 32  # batches; the published system's settings make about 8
 
@@ -78,8 +72,10 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
             f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
             "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
         )
-    shape_rewards = make_shape_rewards(mix, sources, plan, make_control(config, model), learner.discount)
-    make_state, update = make_learner(config, model, world, mesh, learner, shape_rewards)
+    control = make_control(config, model)
+    shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
+    learning = Learning(model, mesh, learner, shape_rewards, control)
+    make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
@@ -89,10 +85,8 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
 def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
     """The network's options, as checkpoints hold them, and the network with its initial parameters."""
     section = config.policy
-    if section.network == LANGUAGE:
-        return make_language_policy(config, world, workdir)
-    if section.network == DRRN:
-        return make_drrn_policy(config, world)
+    if network := find_prompt_network(section.network):
+        return network.start(config, world, workdir)
     space, plan = space_of(world), find_plan(config)
     actions = space.outputs if space else len(world.action_names)
     options: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
@@ -117,17 +111,6 @@ def make_control(config: ConfigDict, model: Model) -> Control | None:
     )
 
 
-def make_learner(
-    config: ConfigDict, model: Model, world: World, mesh: Mesh, learner: Settings, shape_rewards: ShapeRewards
-) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
-    """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
-    if learner.algorithm == Q_LEARNING:
-        return make_q_learner(config, model, world, mesh, learner, shape_rewards)
-    control, group = make_control(config, model), group_settings(config)
-    update = make_policy_update(model.unroll, shape_rewards, learner, control, model.space, group)
-    return lambda params: init_state(params, learner, group), update
-
-
 def learner_settings(config: ConfigDict) -> Settings:
     """The learner's settings, made from the config."""
     section = config.policy
@@ -139,7 +122,7 @@ def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host."""
     section = config.policy
     games = max(section.num_workers, 1) * section.games_per_worker
-    player = EpisodePlayer if section.algorithm in IN_GROUPS else PolicyPlayer
+    player = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
     return player(model, games, section.games_per_worker // section.groups, seed)
 
 
@@ -171,7 +154,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
         seed=config.seed,
         stream=SeedStream.TRAIN,
         first_episode=first_episode,
-        alike=section.grpo.group_size if section.algorithm in IN_GROUPS else 1,
+        alike=section.grpo.group_size if find_algorithm(section.algorithm).in_groups else 1,
         hang_timeout_s=section.hang_timeout_s,
         flag="--config.policy",
     )
@@ -189,52 +172,10 @@ def make_source(
     if not takes_turns(section):
         return FreeRunning(pool, player, parts.rollouts, place)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
-    if section.network == LANGUAGE and section.groups > 1 and alike:
+    network = find_prompt_network(section.network)
+    if network and network.overlaps and section.groups > 1 and alike:
         return Overlapping(pool, player, parts.rollouts, place)
     return Rounds(pool, player, parts.rollouts, place)
-
-
-def make_drrn_policy(config: ConfigDict, world: World) -> tuple[dict[str, Any], Model]:
-    """As `make_network`, for DRRN; its tokens are the words of the world."""
-    section = config.policy
-    if not (words := getattr(world, "words", ())):
-        raise UserError(
-            f"the world {world.name!r} does not list the words of its prompts, which the network {DRRN!r} needs "
-            "(--config.policy.network, --config.env.world)"
-        )
-    options: dict[str, Any] = {
-        "network": DRRN,
-        "num_actions": len(world.action_names),
-        "dtype": section.dtype,
-        DRRN: {
-            "tokeniser": WordTokeniser.from_texts([*words, *world.action_names]).text,
-            "actions": list(world.action_names),
-            **section[DRRN].to_dict(),
-        },
-    }
-    return options, make_policy_model(options, config.seed)
-
-
-def make_q_learner(
-    config: ConfigDict, model: Model, world: World, mesh: Mesh, learner: Settings, shape_rewards: ShapeRewards
-) -> tuple[Callable[[Any], QState], Callable[..., Any]]:
-    """As `make_learner`, for Q-learning; the replay buffer is a part of the state."""
-    section = config.policy
-    if mesh.size > 1:
-        raise UserError(
-            f"the algorithm {learner.algorithm!r} learns on one device, and here are {mesh.size} "
-            "(--config.policy.num_devices=1)"
-        )
-    settings = ReplaySettings(**section.replay.to_dict())
-    games = section.batch_size // section.rollout_length
-    rows = {name: np.zeros((1, 1, *world.specs[name].shape), world.specs[name].dtype) for name in model.reads}
-    encoded = {name: jax.ShapeDtypeStruct(array.shape[2:], array.dtype) for name, array in model.encode(rows).items()}
-
-    def make_state(params: Any) -> QState:
-        replay = make_replay(settings.capacity // section.batch_size, section.rollout_length, games, encoded)
-        return init_q_state(params, learner, replay)
-
-    return make_state, make_q_update(model.unroll, shape_rewards, learner, settings, config.seed)
 
 
 def make_shape_rewards(

@@ -12,9 +12,9 @@ from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printe
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
-from motif_jax.envs.guessing.game import CLOSED, OPEN, RULES
-from motif_jax.envs.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
+from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
+from motif_jax.contrib.guessing.game import CLOSED, OPEN, RULES
+from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -99,7 +99,7 @@ def test_a_dialogue_ends_after_ten_questions():
     "ilql",
     there="rewards may be the changes of rank alone (`10_stop`)",
     here="`gain_scale` adds changes of rank to the -1 of each question",
-    where="motif_jax/envs/guessing/game.py",
+    where="motif_jax/contrib/guessing/game.py",
 )
 def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     game, rewards = play(local(rule="hard", yes_no_reward=-2.0, gain_scale=8.0, enough=1.0), "hm?", "the weather?")
@@ -111,7 +111,7 @@ def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     "ilql",
     there="the rule `conservative` searches for 17 fragments of answers",
     here="the rule searches for fragments of our own choice",
-    where="motif_jax/envs/guessing/game.py",
+    where="motif_jax/contrib/guessing/game.py",
 )
 def test_rules_are_plain_substrings():
     answers = {"yes": "shc", "no": "shc", "snow": "sc", "two": "", "maybe": "c", "yes, two": "sc", "cannot tell": "sc"}
@@ -152,19 +152,19 @@ def test_scripted_players_differ_as_they_should():
     "ilql",
     there="a policy may ask a server for its questions (`fetch_q_bot_response`)",
     here="only answers come from a server; scripted players ask",
-    where="motif_jax/envs/guessing/answerers.py",
+    where="motif_jax/contrib/guessing/answerers.py",
 )
 @pytest.mark.differs(
     "ilql",
     there="rewards may be changes of the distance to the picture (`step`), until the agent stops the dialogue",
     here="a server measures ranks (`step_rank`), and the world ends the dialogue",
-    where="motif_jax/envs/guessing/answerers.py",
+    where="motif_jax/contrib/guessing/answerers.py",
 )
 @pytest.mark.differs(
     "ilql",
     there="the bots of the dialogues are not available",
     here="their protocol has a client and a local stand-in",
-    where="motif_jax/envs/guessing/answerers.py",
+    where="motif_jax/contrib/guessing/answerers.py",
 )
 def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
     with WorldServer() as server:
@@ -292,7 +292,7 @@ def test_changes_after_which_the_percentile_is_none_are_not_believed(changes, fi
     "ilql",
     there="rules read an answer as the server sends it",
     here="spaces around an answer and line breaks are removed first",
-    where="motif_jax/envs/guessing/answerers.py",
+    where="motif_jax/contrib/guessing/answerers.py",
 )
 def test_an_answer_is_stripped_before_the_rule_reads_it(files):
     with WorldServer(lambda n, path: reply(json.dumps([" Yes\n", 0.0])) if path == "/step_rank" else None) as server:

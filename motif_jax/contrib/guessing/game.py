@@ -13,8 +13,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.envs.guessing.answerers import Answerer, Said
-from motif_jax.envs.guessing.scenes import ATTRIBUTES, SAID, Scene
+from motif_jax.contrib.guessing.answerers import Answerer, Said
+from motif_jax.contrib.guessing.scenes import ATTRIBUTES, SAID, Scene
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.structs import EndStatus, Turn

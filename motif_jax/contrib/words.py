@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
-from motif_jax.envs.texts import texts_of
+from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.online_section import SECTION, check_past, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
@@ -40,6 +40,8 @@ Vectors = Mapping[str, np.ndarray]
 class WordsSource(Captioned):
     """Rewards messages whose words are similar to those of the goal."""
 
+    title = "closeness to the words of the goal"  # on pages
+
     def __init__(self, facts: Facts, vectors: Vectors):
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._vectors = dict(facts), vectors
@@ -47,6 +49,16 @@ class WordsSource(Captioned):
         self._used: dict[str, np.ndarray] = {}  # vectors of the words that training has met
         self.steps = self._turn = 0
         self._start_turn(0)
+
+    @staticmethod
+    def check(section: Mapping[str, Any], texts: Texts) -> None:
+        """Raises UserError for values of `policy.online` that cannot work."""
+        if not section["vectors"]:
+            raise UserError(f"the kind 'words' needs a file of word vectors ({FLAG})")
+        if not Path(section["vectors"]).expanduser().is_file():
+            raise UserError(f"there is no file {section['vectors']!r} ({FLAG})")
+        for turn in parse_goals(section["goals"]):
+            goal_text(texts, turn.goal)
 
     @classmethod
     def make(cls, setting: Setting) -> WordsSource:

@@ -8,8 +8,8 @@ import pytest
 from flax import nnx
 from small_language import ACTIONS, WORDS, as_prompts
 
+from motif_jax.contrib.drrn.network import RelevanceNetwork
 from motif_jax.networks.kinds import check_reads
-from motif_jax.policies.drrn import RelevanceNetwork
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.structs import ArraySpec, UserError

@@ -19,11 +19,16 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from ml_collections import ConfigDict
 
+from motif_jax.contrib.drrn.sections import ReplaySettings
+from motif_jax.envs.world import World
 from motif_jax.learner.samples import Rollouts, Unroll
-from motif_jax.learner.settings import ReplaySettings, Settings
+from motif_jax.learner.settings import Learning, Settings
 from motif_jax.learner.update import Metrics, ShapeRewards, annealed, descend, make_optimizer, over_all, warmed
+from motif_jax.structs import UserError
 
 
 class StoredSteps(NamedTuple):
@@ -222,3 +227,25 @@ def make_q_update(
         return QState(params, optimizer_state, state.version + 1, kept), metrics
 
     return update
+
+
+def make_q_learner(
+    config: ConfigDict, world: World, learning: Learning
+) -> tuple[Callable[[Any], QState], Callable[..., Any]]:
+    """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
+    section, model, mesh = config.policy, learning.model, learning.mesh
+    if mesh.size > 1:
+        raise UserError(
+            f"the algorithm {section.algorithm!r} learns on one device, and here are {mesh.size} "
+            "(--config.policy.num_devices=1)"
+        )
+    settings = ReplaySettings(**section.replay.to_dict())
+    games = section.batch_size // section.rollout_length
+    rows = {name: np.zeros((1, 1, *world.specs[name].shape), world.specs[name].dtype) for name in model.reads}
+    encoded = {name: jax.ShapeDtypeStruct(array.shape[2:], array.dtype) for name, array in model.encode(rows).items()}
+
+    def make_state(params: Any) -> QState:
+        replay = make_replay(settings.capacity // section.batch_size, section.rollout_length, games, encoded)
+        return init_q_state(params, learning.settings, replay)
+
+    return make_state, make_q_update(model.unroll, learning.shape_rewards, learning.settings, settings, config.seed)

@@ -1,4 +1,4 @@
-"""The process of the embedded judge (`judge.py`), which answers questions by the rules of the lexicon.
+"""The process of the embedded judge (`process.py`), which answers questions by the rules of the lexicon.
 
 Its first line of input is a JSON object (`Judge._start`); its first line of output is its port. It does not load JAX,
 and ends when its parent or its standard input ends.
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.chat import PLACE, ChatHandler, LoopbackServer, completion, read_question, user_text
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import QuestionTemplate
 from motif_jax.console import print_line
+from motif_jax.contrib.judge.chat import PLACE, ChatHandler, LoopbackServer, completion, read_question, user_text
 from motif_jax.envs.texts import Texts
 
 LOOK_EVERY_S = 0.5  # between checks that the parent exists

@@ -11,10 +11,12 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 from glam_test import learner_of
 
 from motif_jax import load_policy
+from motif_jax.contrib.drrn import Drrn
+from motif_jax.contrib.drrn.q_learning import make_q_learner
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.files import read_json, read_lines
+from motif_jax.learner.settings import Learning
 from motif_jax.stages import benchmark, evaluate, report, train_policy
-from motif_jax.stages.train_policy.setup import learner_settings, make_drrn_policy, make_q_learner
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text
 
@@ -152,7 +154,7 @@ def test_what_cannot_work_is_refused_in_one_sentence():
 
     def learner(config):
         model = types.SimpleNamespace()
-        make_q_learner(config, model, None, types.SimpleNamespace(size=2), learner_settings(config), None)
+        make_q_learner(config, None, Learning(model, types.SimpleNamespace(size=2), None, None, None))
 
     def measure(config):
         config.benchmark.parts = ("policy",)
@@ -161,5 +163,5 @@ def test_what_cannot_work_is_refused_in_one_sentence():
     refused("'q_learning' is not measured .--config.policy.algorithm", measure)
     refused("learns on one device, and here are 2 .--config.policy.num_devices=1", learner)
     wordless = types.SimpleNamespace(name="mine", action_names=("left", "right"))
-    refused("the world 'mine' does not list the words of its prompts", lambda config: make_drrn_policy(
-        config, wordless))  # fmt: skip
+    refused("the world 'mine' does not list the words of its prompts", lambda config: Drrn().start(
+        config, wordless, None))  # fmt: skip

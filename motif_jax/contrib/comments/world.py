@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
-from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
+from motif_jax.contrib.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.envs.text_world import TextWorld

@@ -1,20 +1,25 @@
 """Reads tweeted games of Wordle, which are rows of coloured squares, and makes full games with the same colours.
 
-A tweet lacks the words. `retrofit` draws them: a hidden word, and for each row a guess with these colours. A function
-of the game gives the colours of a guess, so this module is independent of the rules.
+A tweet lacks the words. `retrofit` draws them: a hidden word, and for each row a guess with these colours. As in ILQL's
+code, a tweet with colours that the words cannot show is replaced by another, so that there is a game for each tweet.
+Each game is then played by the rules of the world Wordle, with a single word that can be hidden.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.config.table import shown
-from motif_jax.structs import UserError
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.wordle.vocabulary import Vocabulary
+from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.worlds import check_world
+from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.transcripts.imports import FLAG, csv_rows
 
 SQUARES = {
@@ -109,3 +114,35 @@ def retrofit(
                 f"{max_tries:,} tweets in a row show colours that no words of the list give: choose a longer list of "
                 f"words (--config.env.options, {FLAG})"
             )
+
+
+class Tweets:
+    """The format `tweets` of `transcripts.import_format`."""
+
+    @staticmethod
+    def check(env: Mapping[str, Any]) -> WordleWorld:
+        """Returns the world that tweets are imported into; raises UserError if it is not Wordle."""
+        world = check_world(env)
+        if not isinstance(world, WordleWorld):
+            raise UserError(
+                f"tweets are imported into the world 'wordle', but the world is {world.name!r}: set "
+                "--config.env.world=wordle, and its words with --config.env.options "
+                "(--config.transcripts.import_format)"
+            )
+        return world
+
+    @staticmethod
+    def episodes(files: Sequence[Path], env: Mapping[str, Any], seed: int) -> Iterator[Episode]:
+        """Plays one game for each tweet that shows one; `info` has the number of the puzzle."""
+        world = Tweets.check(env)
+        tweets = [tweet for file in files for tweet in read_tweets(file)]
+        if not tweets:
+            raise UserError(f"no tweet in {', '.join(repr(str(file)) for file in files)} shows a game ({FLAG})")
+        words, rng = world.vocabulary, np.random.default_rng((seed, 2))
+        for number, (tweet, drawn) in enumerate(retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))):
+            game = world.game_with(Vocabulary((words.words[drawn.hidden],), words.counted))
+            game.begin(game_seed(seed, SeedStream.COLLECT, number), number)
+            for guess in drawn.guesses:
+                if game.end == EndStatus.RUNNING:  # --config.env.max_episode_steps may end it
+                    game.say(words.words[guess])
+            yield game.record(puzzle=tweet.puzzle)

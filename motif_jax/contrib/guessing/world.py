@@ -16,9 +16,9 @@ import functools
 import random
 
 from motif_jax.config.table import Number, Text
-from motif_jax.envs.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer
-from motif_jax.envs.guessing.game import MAKERS, RULES, GuessingGame, QuestionRewards
-from motif_jax.envs.guessing.scenes import FLAG, Scene, SceneFiles, draw_scene
+from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer
+from motif_jax.contrib.guessing.game import MAKERS, RULES, GuessingGame, QuestionRewards
+from motif_jax.contrib.guessing.scenes import FLAG, Scene, SceneFiles, draw_scene
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import UserError
 from motif_jax.system.http import HttpClient, check_address

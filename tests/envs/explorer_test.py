@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from motif_jax.actors.explorer import DIAGONAL, STEPS, beside, path_to, shift, squares
 from motif_jax.actors.players import make_scripted, parse_scripted
+from motif_jax.envs.nethack.explorer import DIAGONAL, STEPS, beside, path_to, shift, squares
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import open_rows

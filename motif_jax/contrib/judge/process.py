@@ -4,7 +4,7 @@
         ChatClient(judge.url, judge.model, prompt, sampling)...
 
 Clients ask it like any language model, over HTTP on loopback. A question takes `delay_s`, and at most `at_a_time`
-questions are answered concurrently. The process (`judge_server.py`) always ends with its parent. If it dies earlier, it
+questions are answered concurrently. The process (`server.py`) always ends with its parent. If it dies earlier, it
 is restarted at the same address, until GIVE_UP_AFTER processes in a row have lasted less than STEADY_S.
 """
 
@@ -22,12 +22,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from motif_jax.annotation import judge_server
 from motif_jax.annotation.annotator import Sampling
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import QuestionTemplate
 from motif_jax.console import print_line
+from motif_jax.contrib.judge import server
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
@@ -95,7 +95,7 @@ class Judge:
         """Starts a process that listens on `port` (0: a free one); returns it with the port."""
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(
-            [sys.executable, "-m", judge_server.__name__],
+            [sys.executable, "-m", server.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path},

@@ -11,8 +11,7 @@ import pytest
 from jax import export
 from linear_policy import make_rollouts
 
-from motif_jax.devices.mesh import make_mesh, map_update, replicate
-from motif_jax.learner.q_learning import (
+from motif_jax.contrib.drrn.q_learning import (
     StoredSteps,
     Transitions,
     add,
@@ -24,7 +23,9 @@ from motif_jax.learner.q_learning import (
     td_loss,
     td_targets,
 )
-from motif_jax.learner.settings import ReplaySettings, Settings
+from motif_jax.contrib.drrn.sections import ReplaySettings
+from motif_jax.devices.mesh import make_mesh, map_update, replicate
+from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser

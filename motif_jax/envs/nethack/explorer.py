@@ -132,6 +132,8 @@ class _Level:
 class ExplorerPlayer:
     """Plays one game; see the module docstring."""
 
+    frames = ("glyphs",)
+
     def begin(self, rng: random.Random) -> None:
         self._rng = rng
         self._levels: dict[tuple[int, int], _Level] = {}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.envs.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, SAID, Scene, words_of
+from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, SAID, Scene, words_of
 from motif_jax.screens import printable
 from motif_jax.system.http import HttpClient
 

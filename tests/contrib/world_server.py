@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qs
 
-from motif_jax.annotation.chat import ChatHandler, LoopbackServer
-from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
-from motif_jax.envs.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
+from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
+from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
+from motif_jax.contrib.judge.chat import ChatHandler, LoopbackServer
 
 Fault = Callable[[int, str], Iterable[bytes] | None]
 

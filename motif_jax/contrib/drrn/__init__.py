@@ -1,0 +1,102 @@
+"""DRRN, a network that scores actions by their names, and Q-learning from a replay buffer, which trains it.
+
+`network` has the network, `q_learning` its update. The classes here are what the names `drrn` and `q_learning` stand
+for; they load JAX only when they make something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from motif_jax.contrib.drrn.sections import DRRN, FLAG, Q_LEARNING, REPLAY_FLAG, DrrnSection, ReplaySettings
+from motif_jax.envs.world import World
+from motif_jax.learner.settings import Algorithm
+from motif_jax.networks.kinds import PromptNetwork
+from motif_jax.structs import UserError
+from motif_jax.system.machine import available_mib
+from motif_jax.tokens import WordTokeniser
+
+TOKEN_BYTES = 2  # least size of a token in a replay buffer
+
+
+def check_together(section: Any) -> None:
+    """Raises UserError if DRRN and Q-learning are not used together."""
+    if (section.network, section.algorithm) != (DRRN, Q_LEARNING):
+        raise UserError(
+            f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together, not "
+            f"{section.network!r} with {section.algorithm!r} (--config.policy.network, .algorithm)"
+        )
+
+
+class Drrn(PromptNetwork):
+    """The network `drrn`; its tokens are the words of the world."""
+
+    values = DrrnSection
+
+    def check(self, section: Any) -> None:
+        check_together(section)
+
+    def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
+        from motif_jax.policies.model import make_policy_model
+
+        section = config.policy
+        if not (words := getattr(world, "words", ())):
+            raise UserError(
+                f"the world {world.name!r} does not list the words of its prompts, which the network {DRRN!r} needs "
+                "(--config.policy.network, --config.env.world)"
+            )
+        options: dict[str, Any] = {
+            "network": DRRN,
+            "num_actions": len(world.action_names),
+            "dtype": section.dtype,
+            DRRN: {
+                "tokeniser": WordTokeniser.from_texts([*words, *world.action_names]).text,
+                "actions": list(world.action_names),
+                **section[DRRN].to_dict(),
+            },
+        }
+        return options, make_policy_model(options, config.seed)
+
+    def fields(self, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+        from motif_jax.contrib.drrn.network import drrn_policy_fields
+
+        return drrn_policy_fields(options, seed)
+
+
+class QLearning(Algorithm):
+    """The algorithm `q_learning`."""
+
+    section, values = "replay", ReplaySettings
+    from_replay = True
+
+    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
+        """See `Algorithm`: the network, and the size of the buffer."""
+        check_together(section)
+        if section.bootstrap == "inferred":
+            raise UserError(
+                f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never "
+                "(--config.policy.bootstrap)"
+            )
+        buffer, max_tokens = section.replay, section.drrn.max_tokens
+        if buffer.capacity < section.batch_size:
+            raise UserError(
+                f"a replay buffer of {buffer.capacity:,} steps has no room for a batch of {section.batch_size:,} "
+                f"({REPLAY_FLAG}.capacity, --config.policy.batch_size)"
+            )
+        needed, available = buffer.capacity * max_tokens * TOKEN_BYTES >> 20, available_mib()
+        if needed > available:
+            raise UserError(
+                f"a replay buffer of {buffer.capacity:,} steps with {max_tokens:,} tokens needs more than "
+                f"{needed:,} MiB, but {available:,} MiB are available ({REPLAY_FLAG}.capacity, {FLAG}.max_tokens)"
+            )
+
+    def splits_steps(self, section: Any, memory: bool) -> bool:
+        return True
+
+    def make_learner(self, config: Any, world: World, learning: Any) -> tuple[Any, Any]:
+        """See `Algorithm`; the replay buffer is a part of the state."""
+        from motif_jax.contrib.drrn.q_learning import make_q_learner
+
+        return make_q_learner(config, world, learning)

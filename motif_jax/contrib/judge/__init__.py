@@ -1,0 +1,53 @@
+"""The backend `judge`: the rules of the game's texts in a process of its own, asked over HTTP as a model would be.
+
+`process` starts and watches the process, `server` answers in it, `chat` is the server side of chat completions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from motif_jax.annotation.annotator import Annotator, Sampling
+from motif_jax.annotation.backends import Server, read_json
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.parsing import OWN_WORDS
+from motif_jax.annotation.prompts import QuestionTemplate
+from motif_jax.annotation.section import AnnotateSection
+from motif_jax.structs import UserError
+
+
+class RuleServer(Server):
+    """`judge`: a process that answers by the rules of the game's texts, behind the interface of a server."""
+
+    by_rules = True
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"rules": self.texts.rules().version}
+
+    def about(self, model: str) -> dict[str, Any]:
+        """See `Prompted`; the model's name contains the version of the rules."""
+        about = super().about(model)
+        assert about.pop("rules") in model
+        return about
+
+    def _check_server(self) -> None:
+        Lexicon(self.texts, self.section.goal)
+        words = OWN_WORDS[self.template.one]
+        if len(self.template.verdicts) < len(words):
+            raise UserError(
+                "the judge can only write answers that are plain words, one for each of "
+                f"{', '.join(words)} (answers in --config.annotate.prompt_file): ask a model, or "
+                "take --config.annotate.backend=lexicon"
+            )
+        read_json(self.section.server.extra, "server.extra")
+
+    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+        from motif_jax.contrib.judge.process import Judge, JudgeClient
+
+        options = self.section.judge
+        judge = Judge({self.section.goal: template}, self.texts, delay_s=options.delay_s, at_a_time=options.at_a_time)
+        return JudgeClient(judge, template, sampling, **self._options())
+
+    @classmethod
+    def model_name(cls, section: AnnotateSection) -> str:
+        return section.backend

@@ -1,0 +1,118 @@
+"""The algorithms of update.py: APPO, IMPALA, PPO, and GRPO and GiGPO in groups of episodes; see `Algorithm`.
+
+They load JAX only in methods.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from motif_jax.learner.settings import RATIO_RANGE, Algorithm, GroupSettings, Learning, Settings
+from motif_jax.structs import UserError
+
+
+class PolicyGradient(Algorithm):
+    """PPO's clipped surrogate, where a subclass does not say otherwise."""
+
+    def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
+        from motif_jax.learner.update import init_state, make_policy_update
+
+        model, settings, group = learning.model, learning.settings, self.group(config.policy)
+        update = make_policy_update(
+            model.unroll, learning.shape_rewards, settings, learning.control, model.space, group
+        )
+        return lambda params: init_state(params, settings, group), update
+
+    def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
+        from motif_jax.learner.losses import surrogate
+
+        clip = settings.clip_ratio
+        highest = 1 + ((group.clip_high if group else 0.0) or clip)
+        return surrogate(inputs.ratio, inputs.advantage, inputs.weight, self.lowest_ratio(clip), highest)
+
+    def lowest_ratio(self, clip: float) -> float:
+        """The lower bound of the surrogate's ratio."""
+        return 1 - clip
+
+
+class Appo(PolicyGradient):
+    """Asynchronous PPO with V-trace."""
+
+    learns_options = True
+    ratio_range = RATIO_RANGE
+
+    def lowest_ratio(self, clip: float) -> float:
+        return 1 / (1 + clip)  # as in sample-factory
+
+
+class Impala(PolicyGradient):
+    """V-trace's policy gradient."""
+
+    learns_options = True
+    ratio_range = None
+
+    def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
+        from motif_jax.learner.losses import impala
+
+        return impala(inputs.log_pi, inputs.advantage, inputs.weight)
+
+
+class Ppo(PolicyGradient):
+    """PPO with generalised advantage estimation."""
+
+    on_policy = cuts_steps = True
+
+    def targets(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+        from motif_jax.learner.samples import with_targets
+
+        return with_targets(data, state.params, frozen, unroll, settings)
+
+
+class Grpo(PolicyGradient):
+    """Advantages relative to a group of episodes that begin alike."""
+
+    section, values = "grpo", GroupSettings
+    on_policy = in_groups = True
+
+    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
+        """See `Algorithm`: groups of whole episodes must be playable."""
+        games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
+        name = f"the algorithm {section.algorithm!r}"
+        if hosts > 1 or options:
+            what = f"{hosts} hosts" if hosts > 1 else "options"
+            raise UserError(f"{name} does not work with {what} (--config.policy.algorithm)")
+        if games % size:
+            raise UserError(
+                f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
+                ".num_workers, .games_per_worker)"
+            )
+        if section.rollout_length < limit:
+            raise UserError(
+                f"{name} needs whole episodes, of up to {limit:,} steps, but rollouts have {section.rollout_length} "
+                "(--config.policy.rollout_length, .max_episode_steps)"
+            )
+        if section.batch_size % (games * section.rollout_length):
+            raise UserError(
+                f"{name} needs a batch of one episode of each game, or of several: {games} games x "
+                f"{section.rollout_length} steps, or a multiple, not {section.batch_size} (--config.policy.batch_size)"
+            )
+        if section.warmup_steps:
+            raise UserError(f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0")
+
+    def splits_steps(self, section: Any, memory: bool) -> bool:
+        """See `Algorithm`: it learns from the steps that were played, without memory and ratios of episodes."""
+        return not memory and section.grpo.ratio == "step"
+
+    def group(self, section: Any) -> GroupSettings:
+        return GroupSettings(**section.grpo)
+
+    def targets(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+        from motif_jax.learner.groups import with_group_targets
+
+        return with_group_targets(data, frozen, state.reference, unroll, settings, group)
+
+
+class Gigpo(Grpo):
+    """GRPO that also compares steps from the same moment."""
+
+    compares_visits = True

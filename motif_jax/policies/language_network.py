@@ -1,0 +1,39 @@
+"""The network `language` as a `PromptNetwork`: a language model is the policy. Loads JAX when it makes something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from motif_jax.envs.world import World
+from motif_jax.networks.kinds import LANGUAGE, PromptNetwork
+from motif_jax.policies.text_sections import SCORE, LanguageSection, check_language
+
+
+class LanguageNetwork(PromptNetwork):
+    """See the module docstring."""
+
+    values = LanguageSection
+    overlaps = keeps_untrained = True
+
+    def check(self, section: Any) -> None:
+        check_language(section.language)
+
+    def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
+        from motif_jax.policies.language_start import make_language_policy
+
+        return make_language_policy(config, world, workdir)
+
+    def fields(self, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+        from motif_jax.policies.language_policy import language_policy_fields
+
+        return language_policy_fields(options, seed)
+
+    def scores_names(self, options: Mapping[str, Any]) -> bool:
+        return bool(options[LANGUAGE]["head"] == SCORE)
+
+    def language_model(self, options: Mapping[str, Any], params: Any, frozen: Any) -> Any:
+        from motif_jax.policies.language_policy import language_of
+
+        return language_of(options, params, frozen)
