@@ -14,7 +14,7 @@ from motif_jax.actors.layout import ENDED
 from motif_jax.devices.mesh import DATA, shard
 from motif_jax.envs.world import waited
 from motif_jax.learner.samples import calls_of
-from motif_jax.learner.settings import Settings
+from motif_jax.learner.settings import Settings, find_algorithm
 from motif_jax.learner.update import Rollouts
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model
@@ -51,7 +51,8 @@ def make_place(
 
     `audited`: the online reward, if its pay is audited. `learner`: whose minibatches are packed.
     """
-    if learner is not None and (learner.algorithm != "ppo" or jax.process_count() > 1):  # hosts need equal shapes
+    packs = learner is not None and find_algorithm(learner.algorithm).cuts_steps
+    if not packs or jax.process_count() > 1:  # hosts need equal shapes
         learner = None
 
     def place(arrays: Arrays) -> Placed:
