@@ -132,7 +132,8 @@ def pretrained(config: ConfigDict, words: list[str]) -> None:
     """Sets values to those of the recipe for a small pretrained model on one GPU, in minutes."""
     config.env.babyai.window = 1  # one observation per prompt: short prompts are faster
     config.evaluate.episodes = 200
-    config.evaluate.controls = "grounding"
+    if "French" not in config.env.babyai.level:  # the controls change English words
+        config.evaluate.controls = "grounding"
     config.evaluate.beside = "random"
     policy = config.policy
     policy.language.model = "smollm2"

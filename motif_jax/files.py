@@ -28,8 +28,8 @@ from motif_jax.structs import UserError
 
 LONGEST = 255  # bytes of a name, the limit of file systems
 CHECKSUM = "checksum"  # a key of objects that version 0.1 wrote
-LAYOUT = 1  # version of the files in a workdir; raise it with every change by which older files would be misread
-LAYOUT_KEY = "layout"  # its key in each config.json and in the facts of checkpoints
+LAYOUT = 2  # version of the files in a workdir; raise it with every change by which older files would be misread
+LAYOUT_KEY = "layout"  # the key of a version in each config.json and in the facts of checkpoints
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 HOLDER_BYTES = 300  # fits any host name
 _required = True  # False with --nolocks; global, because all threads and stages take locks
@@ -224,12 +224,12 @@ def keep_lines(path: Path, key: str, last: float) -> None:
 # ---- a workdir
 
 
-def check_layout(facts: Mapping[str, Any], place: Path) -> None:
-    """Raises UserError if a config.json, or the facts of a checkpoint, have another layout than LAYOUT."""
-    if facts.get(LAYOUT_KEY) != LAYOUT:
+def check_layout(facts: Mapping[str, Any], place: Path, layout: int = LAYOUT) -> None:
+    """Raises UserError if a config.json, or the facts of a checkpoint, have another layout than this one."""
+    if facts.get(LAYOUT_KEY) != layout:
         found = clean(str(facts.get(LAYOUT_KEY, "unknown")), 20)
         raise UserError(
-            f"the layout of {str(place)!r} is {found}, and this version of motif_jax reads layout {LAYOUT}: use the "
+            f"the layout of {str(place)!r} is {found}, and this version of motif_jax reads layout {layout}: use the "
             "version that made it, or choose another --workdir"
         )
 

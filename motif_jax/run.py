@@ -6,7 +6,7 @@
         stage.metrics("steps", start).write(steps, row)
         stage.write("summary", summary)  # values/summary.json; `stage.read("summary", Summary)` reads it
         stage.section("Learning from transcripts", *blocks)  # for the report
-        stage.head(Head(title="A language model"))  # for its first screen
+        stage.report(Head(title="A language model"))  # writes its sections, and what its first screen says
 
 Only kills leave traces here: files are written whole, and the rows of metrics after the last checkpoint are removed. Of
 several hosts, only the first writes; on the others the same calls write nothing. Does not load JAX before it is needed.
@@ -31,11 +31,13 @@ from motif_jax.console import clean
 from motif_jax.files import (
     LAYOUT,
     LAYOUT_KEY,
+    LONGEST,
     LineFile,
     check_layout,
     keep_lines,
     read_json,
     read_lines,
+    short_name,
     take,
     to_plain,
     write_json,
@@ -169,11 +171,20 @@ class Run:
         return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
 
     def _told(self) -> list[dict[str, Any]]:
-        return [read_json(file) for file in sorted((self.path / SECTIONS).glob("*.json"))]
+        return [*_each((self.path / SECTIONS).glob("*.json")).values()]
 
     def read_each(self, pattern: str, kind: type[Value]) -> dict[str, Value]:
         """The values of this type in the files of a pattern, by the names of the files' directories."""
-        return {file.parent.name: from_plain(kind, read_json(file)) for file in sorted(self.path.glob(pattern))}
+        return {file.parent.name: from_plain(kind, value) for file, value in _each(self.path.glob(pattern)).items()}
+
+
+def _each(files: Iterable[Path]) -> dict[Path, dict[str, Any]]:
+    """The objects in these files, except those that a stage at work has just removed."""
+    found = {}
+    for file in sorted(files):
+        with contextlib.suppress(FileNotFoundError):
+            found[file] = read_json(file)
+    return found
 
 
 class StageRun:
@@ -182,7 +193,7 @@ class StageRun:
     def __init__(self, workdir: Path, name: str, folder: str, writes: bool):
         self.workdir, self.name, self.path, self.writes = workdir, name, workdir / folder, writes
         self._lock: IO[bytes] | None = None
-        self._head, self._sections = Head(), list[dict[str, Any]]()
+        self._sections: dict[str, list[str]] = {}  # blocks by title
 
     def __enter__(self) -> StageRun:
         if self.writes:
@@ -231,28 +242,23 @@ class StageRun:
             return contextlib.nullcontext()
         return contextlib.closing(Checkpoints(self.path / "checkpoints", keep))
 
-    def section(self, title: str, *blocks: str, part: str = "") -> None:
-        """Writes a part of the report, in place of this stage's earlier one of this title.
+    def section(self, title: str, *blocks: str) -> None:
+        """Adds a part of the report, which `report` writes: HTML under a heading that several stages may share."""
+        self._sections[title] = [block for block in blocks if block]
+
+    def report(self, head: Head = Head(), part: str = "") -> None:
+        """Writes the sections, in place of this stage's earlier ones; do it before the file that marks a result.
 
         Args:
-          title: heading; sections of several stages may share it.
-          blocks: HTML.
+          head: what the report's first screen says of this stage.
           part: tells results of the stage apart that stand side by side, such as annotations.
         """
-        self._sections = [one for one in self._sections if one["title"] != title]
-        self._sections.append({"title": title, "blocks": [block for block in blocks if block]})
-        self._tell(part)
-
-    def head(self, head: Head, part: str = "") -> None:
-        """Writes what the report's first screen says of this stage, in place of what it said; `part`: see `section`."""
-        self._head = head
-        self._tell(part)
-
-    def _tell(self, part: str) -> None:
         if self.writes:
-            file = f"{self.name}-{part}.json" if part else f"{self.name}.json"
-            of = {"stage": self.name, "part": part, "head": self._head, "sections": self._sections}
-            write_json(self.workdir / SECTIONS / file, of)
+            sections = [{"title": title, "blocks": blocks} for title, blocks in self._sections.items()]
+            of = {"stage": self.name, "part": part, "head": head, "sections": sections}
+            file = short_name(f"{self.name}-{part}" if part else self.name, LONGEST - len(".json"))
+            write_json(self.workdir / SECTIONS / f"{file}.json", of)
+        self._sections = {}
 
 
 def from_plain(kind: Any, tree: Any) -> Any:

@@ -1,9 +1,13 @@
 """The configs of GLAM: `configs/glam.py:LEVEL,reference` against the published ones, and what is refused."""
 
+import runpy
+
 import pytest
-from conftest import get_config
+from conftest import ROOT, get_config
 
 from motif_jax.config.table import flatten
+from motif_jax.envs.worlds import make_world
+from motif_jax.stages.evaluate.contenders import check_variations
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -39,3 +43,10 @@ def test_reference_has_the_published_values_of_glam():
 def test_a_network_learns_from_one_thing_before_it_plays(words):
     with pytest.raises(UserError, match=r"names two of demonstrations, drrn, exercises, .*: choose one \(--config\)"):
         get_config("glam_quickstart.py", f"goto_small,{words}")
+
+
+@pytest.mark.parametrize("level", [*runpy.run_path(str(ROOT / "configs/glam.py"))["LEVELS"]])
+def test_the_recipe_for_a_pretrained_player_fits_every_level(level):
+    config = get_config("glam.py", f"{level},smollm2")
+    check_variations(config, make_world(config.env))
+    assert bool(config.evaluate.controls) == (level != "go_to_french")

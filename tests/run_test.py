@@ -80,6 +80,7 @@ def test_a_host_that_does_not_write_leaves_nothing(tmp_path):
         stage.bind({"seed": 1})
         stage.write("summary", WHOLE)
         stage.section("Values", "<p>")
+        stage.report()
         with stage.metrics("steps", 0) as metrics, stage.checkpoints(2) as checkpoints:
             assert metrics is checkpoints is None
     assert list(tmp_path.iterdir()) == []
@@ -105,19 +106,22 @@ def test_a_missing_library_of_curves_is_a_sentence_with_its_flag(tmp_path):
         stage.metrics("steps", 0, wandb="project")
 
 
-def test_a_section_replaces_the_one_of_its_title_and_the_others_stay(tmp_path):
+def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):
     run = Run(tmp_path)
     with run.stage("train_values", "values") as stage:
-        stage.section("Values", "<p>1</p>", "")
-        stage.section("More", "<b>")
-        stage.section("Values", "<p>2</p>")
+        for number in "12":
+            stage.section("Values", f"<p>{number}</p>", "")
+            stage.section("More", "<b>")
+            stage.report()
     with run.stage("train_language", "language") as stage:
         stage.section("Values", "<i>")
-    with run.stage("annotate", "annotations/a") as stage:
-        stage.section("Labels", "1", part="a")
-    with run.stage("annotate", "annotations/b") as stage:
-        stage.section("Labels", "2", part="b")
-    assert [(one.part, *one.blocks) for one in run.sections() if one.title == "Labels"] == [("a", "1"), ("b", "2")]
+        stage.report()
+    for part in ("a", "b", "c" * 250):  # as long as a name of an annotation may be
+        with run.stage("annotate", "annotations/a") as stage:
+            stage.section("Labels", part)
+            stage.report(part=part)
+    told = [(one.part, *one.blocks) for one in run.sections() if one.title == "Labels"]
+    assert told == [("a", "a"), ("b", "b"), ("c" * 250, "c" * 250)]
     others = [one for one in run.sections() if not one.part]
     assert sorted((one.stage, one.title, *one.blocks) for one in others) == [
         ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
@@ -127,8 +131,8 @@ def test_a_section_replaces_the_one_of_its_title_and_the_others_stay(tmp_path):
 def test_a_head_is_read_as_it_was_written_beside_the_sections(tmp_path):
     head = Head(title="<b>", seconds=1.5, machine={"cores": 2})
     with Run(tmp_path).stage("train_values", "values") as stage:
-        stage.head(head)
         stage.section("Values", "<p>")
+        stage.report(head)
     assert Run(tmp_path).heads() == {("train_values", ""): head}
     assert [one.blocks for one in Run(tmp_path).sections()] == [["<p>"]]
 

@@ -73,9 +73,9 @@ class WorkerFolder:
 def remove_stale_folders() -> None:
     """Removes the folders of workers whose parent was killed before it could clean up."""
     for folder in Path(tempfile.gettempdir()).glob("motif_jax-*-worker-*"):
-        # OSError: another process has removed it. UserError: something else has the marker's name.
+        # OSError: another process has removed it.
         if NAME.fullmatch(folder.name):
-            with contextlib.suppress(OSError, UserError, NoLocks):
+            with contextlib.suppress(OSError, NoLocks):
                 _remove_if_stale(folder)
 
 

@@ -33,13 +33,14 @@ from motif_jax.console import clean
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
 from motif_jax.devices.releases import find_release, is_release, read_release
-from motif_jax.files import LAYOUT, LAYOUT_KEY, check_layout, checkpoint_steps
+from motif_jax.files import LAYOUT_KEY, check_layout, checkpoint_steps
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
 
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: for the ranking, and for checkpoints that are never deleted
 EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements
+LAYOUT = 1  # version of checkpoints; raise it with every change by which older ones would be misread
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 
@@ -116,7 +117,7 @@ class Checkpoints:
         said = dict(self._manager.restore(step, args=items)["facts"])
         if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
             raise ValueError("its facts are damaged")
-        check_layout(said[FACTS], self.directory)
+        check_layout(said[FACTS], self.directory, LAYOUT)
         self._sums[step] = said[SUMS]["state"]
         return said[FACTS]
 

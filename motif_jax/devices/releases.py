@@ -251,7 +251,7 @@ def _refusing(directory: Path, name: str) -> Iterator[None]:
 
 
 def _numbers(tree: Any) -> Any:
-    """Facts, with infinite numbers in place of the texts that `record` wrote for them."""
+    """Facts, with infinite numbers in place of the texts that `to_plain` wrote for them."""
     if isinstance(tree, dict):
         return {name: _numbers(item) for name, item in tree.items()}
     if isinstance(tree, list):

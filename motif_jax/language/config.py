@@ -119,6 +119,8 @@ def locate_model(name: str | Path, flag: str = "") -> Path:
 
 def is_language_model(name: str) -> bool:
     """Whether this names a language model, and not the workdir or the release of a policy."""
+    if Path(name) == Path():  # the workdir
+        return False
     return name == SMOLLM2 or name.endswith(".gguf") or os.path.isfile(os.path.join(name, "tokenizer.json"))
 
 

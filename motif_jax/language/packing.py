@@ -12,6 +12,7 @@ where each text lies (`pack`); the device moves the tokens there (`Decoder.read_
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,14 +73,14 @@ def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int, digits
     starts, most = np.empty(len(flat), np.int32), 1
     order = np.lexsort((-needs, calls.reshape(-1)))  # by call; long texts first, because short ones fill the gaps
     for of_call in np.split(order, np.flatnonzero(np.diff(calls.reshape(-1)[order])) + 1):
-        free = [size - room]
+        free, rows = [(size - room, 0)], 1  # (slots left, row), ascending
         for number, need in zip(of_call.tolist(), needs[of_call].tolist(), strict=True):
-            row = next((row for row, left in enumerate(free) if left >= need), len(free))
-            if row == len(free):
-                free.append(size)
-            starts[number] = row * size + size - free[row]
-            free[row] -= need
-        most = max(most, len(free))
+            fitting = bisect.bisect_left(free, (need, 0))
+            left, row = free.pop(fitting) if fitting < len(free) else (size, rows)
+            rows = max(rows, row + 1)
+            starts[number] = row * size + size - left
+            bisect.insort(free, (left - need, row))
+        most = max(most, rows)
     shape, width = tokens.shape[:-1], size + room
     resized = np.full((len(flat), width), padding, np.int32)
     resized[:, : flat.shape[1]] = flat[:, :width]

@@ -213,6 +213,8 @@ def language_policy_fields(
     def encode(observations: Mapping[str, Any]) -> dict[str, Any]:
         found = prompts(observations)
         is_call = found["tokens"].ndim == 2 and not config.is_encoder_decoder  # a batch for the learner has many calls
+        if is_call:  # rows that fill up a call should not spoil the common beginning
+            found["tokens"] = np.where(observations[PROMPT].any(-1)[:, None], found["tokens"], found["tokens"][:1])
         return packed(found, np.zeros(len(found["tokens"]), np.intp), digits=2) if is_call else found
 
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from ml_collections import ConfigDict
@@ -20,7 +21,7 @@ from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.language_policy import language_policy_fields, types_of
 from motif_jax.policies.model import Model
 from motif_jax.policies.prompts import BUCKET
-from motif_jax.policies.text_sections import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
+from motif_jax.policies.text_sections import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, SCORE, TRAINED
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, WordTokeniser
 
@@ -64,15 +65,21 @@ def _tell(config: ConfigDict, options: dict[str, Any], tokeniser: Tokeniser, wor
     fields = language_policy_fields(options, None)
     probes = getattr(world, "probes", {}).values()
     longest = max((len(tokeniser.encode(prompt)) for prompt in probes), default=own["max_tokens"])
-    rows = section.batch_size // section.num_minibatches
+    cut = section.fsdp * section.tensor  # parts of the parameters that the learner has
+    devices = section.num_devices or jax.device_count()
+    rows = -(-section.batch_size // section.num_minibatches // max(devices // section.tensor, 1))
     rows = min(rows, own["chunk"] or rows)
-    width = types_of(options).compute.itemsize
-    learnt = fields["params"]
+    architecture, types = from_record(own["config"]), types_of(options)
+    length = -(-longest // BUCKET) * BUCKET
+    learnt, frozen = fields["params"], bytes_of(fields["frozen"])
+    names = [tokeniser.encode(name) for name in own["actions"]] if own["head"] == SCORE else []
+    logits = rows * (1 + sum(map(len, names))) * architecture.vocabulary * 8  # float32, and their gradients
     tell_memory(
-        "train_policy", learnt, 2 * bytes_of(learnt) + bytes_of(fields["frozen"]),  # a copy acts
-        3 * bytes_of(learnt),  # with Adam's two moments
-        activation_bytes(from_record(own["config"]), rows, -(-longest // BUCKET) * BUCKET, width, own["remat"]),
-        3 * bytes_of(learnt) + bytes_of(fields["frozen"]),  # a checkpoint
+        "train_policy", learnt,
+        bytes_of(learnt) + (bytes_of(learnt) + frozen) // cut + (frozen if devices > 1 else 0),  # a copy acts
+        3 * bytes_of(learnt) // cut,  # with Adam's two moments
+        activation_bytes(architecture, rows, length, types.compute.itemsize, own["remat"]) + logits,
+        3 * bytes_of(learnt) + frozen,  # a checkpoint
         f"--config.policy.num_minibatches, {FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip
 

@@ -149,7 +149,7 @@ class Shard:
     def _clear(self) -> None:
         """Deletes this shard, all shards of another division, and the merged labels.
 
-        Records go last, because labels without a record are refused.
+        Records go first: a record that is finished must have its labels.
         """
         files = [file for file in self.folder.glob("shard-*") if re.fullmatch(FILE, file.name)]
         others = [file for file in files if f"-of-{self.part.of:05d}." not in file.name]
@@ -163,7 +163,7 @@ class Shard:
         )
         made = [self.folder / name for name in names]
         merged = [*filter(None, [self._labels]), *made]
-        for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
+        for file in sorted((*merged, *own, *others), key=lambda file: file.suffix != ".json"):
             file.unlink(missing_ok=True)
 
 

@@ -21,7 +21,6 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them
-# Names of a dataset's files.
 SPARE_BYTES = 64 * 2**20  # left free on the disk
 
 

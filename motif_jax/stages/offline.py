@@ -291,7 +291,9 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *mo
     stage.section(TITLE, *head, *more)
     if (stage.path / CONFIG).exists():
         config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
-        stage.head(Head(config=config, machine=machine or None))
+        stage.report(Head(config=config, machine=machine or None))
+    else:
+        stage.report()
 
 
 # ---- the job

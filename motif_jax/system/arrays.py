@@ -15,6 +15,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from motif_jax.system.foreign import check_regular
+
 LARGEST_ARRAY = 2**34  # bytes of an array that is not mapped
 MAX_HEAD = 2**16  # bytes of the header of an array in NumPy's format, the limit of the format's first version
 HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -29,6 +31,7 @@ def read_array(path: Path, mapped: bool = False) -> np.ndarray:
     not an array or is truncated, and OSError if it cannot be read.
     """
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             check_head(file, size)

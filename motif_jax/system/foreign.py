@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ def read_text(path: Path) -> str:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """The bytes of a file; raises ValueError if there are more than `limit`."""
+    check_regular(path)
     with open(path, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -27,13 +28,10 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return data
 
 
-def lines_of(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """Yields the lines of a file, with newlines; raises ValueError for a line of more than `longest` bytes."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), 1):
-            if len(line) > longest:
-                raise ValueError(f"line {number:,} has more than {longest:,} bytes")
-            yield line
+def check_regular(path: Path) -> None:
+    """Raises ValueError for a pipe or a device, which may never end; OSError if there is nothing."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is not a regular file")
 
 
 def sha256_of(path: Path) -> str:

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.files import LAYOUT
+from motif_jax.devices.checkpoints import LAYOUT, Checkpoints, reading
 from motif_jax.structs import UserError
 
 STATE = {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "more": [np.int32(3), np.zeros(2)]}

@@ -14,6 +14,8 @@ from attacks import ATTACKS, SECRET, at_once, little_memory, make_outside
 from conftest import get_config
 from small_dataset import PUBLISHED_PAIRS, write_published
 
+from motif_jax.files import write_json
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
@@ -115,6 +117,36 @@ def test_folders_that_are_none_or_lead_out(source, outside, tmp_path, capsys, fo
     else:
         adopt(source, tmp_path / "run")
     check_harmless(tmp_path / "run", source, outside)
+
+
+def write_labels(source):
+    """An annotation of the dataset, as this program makes it."""
+    (source / "dataset.json").write_text("{}")
+    folder = annotation_folder(source, LLAMA)
+    record = {"facts": {}, "counts": {}, "shards": {}, "missing_shards": []}
+    write_json(folder / "merged.json", record)
+    np.save(folder / "prob.npy", np.full(PUBLISHED_PAIRS, 0.5, np.float32))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "content", "problem"), [
+    ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), ".*not between 0 and 1"),
+    ("prob.npy", np.full(PUBLISHED_PAIRS, -np.inf, np.float32), ".*not between 0 and 1"),
+    ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), r"it holds \(1, 12\) float32"),
+    ("shard-00000-of-00001.npy", np.full(PUBLISHED_PAIRS, 9, np.int8), ".*not between 0 and 3"),
+    ("merged.json", b'{"facts": {}}', "it has no 'counts'"),
+    ("shard-00000-of-00001.json", b"[]", "it is not a JSON object"),
+])  # fmt: skip
+def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, name, content, problem):
+    folder = write_labels(source)
+    adopt(source, tmp_path / "run")
+    assert (annotation_folder(tmp_path / "run/dataset", LLAMA) / "prob.npy").is_file()
+    if isinstance(content, bytes):
+        (folder / name).write_bytes(content)
+    else:
+        np.save(folder / name, content)
+    with pytest.raises(UserError, match=rf"is not what this program writes: {problem}"):
+        adopt(source, tmp_path / "other")
 
 
 def test_many_files_that_are_not_read_make_one_short_line(source, tmp_path, capsys):

@@ -28,7 +28,7 @@ from gguf_models import (
 
 import motif_jax
 from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
-from motif_jax.language.config import check_model, locate_model
+from motif_jax.language.config import check_model, is_language_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
 from motif_jax.language.hub import (
     read_chat_format,
@@ -486,3 +486,11 @@ def test_smollm2_has_the_conversations_of_transformers(smollm2):
         assert known.text(messages) == wanted
         tokens = theirs(wanted, add_special_tokens=False)["input_ids"]
         assert known.encode(read_gguf_tokeniser(smollm2), messages) == tokens
+
+
+@pytest.mark.quick
+def test_a_directory_with_a_tokeniser_is_a_model_but_not_where_the_program_was_started(tmp_path, monkeypatch):
+    (tmp_path / "tokenizer.json").touch()
+    monkeypatch.chdir(tmp_path)
+    assert is_language_model(str(tmp_path))
+    assert not any(map(is_language_model, ("", ".", "./")))

@@ -1,5 +1,6 @@
 """The collect stage as users run it: killed, stopped, with any number of workers, always the same dataset."""
 
+import hashlib
 import json
 import os
 import runpy
@@ -27,7 +28,10 @@ SMALL = (
 
 
 def facts(workdir) -> dict:
-    return json.loads((workdir / "dataset/dataset.json").read_text())
+    """What is recorded of the dataset, and checksums of its arrays."""
+    arrays = [file for folder in ("data", "info") for file in (workdir / "dataset" / folder).glob("*.npy")]
+    sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in arrays}
+    return json.loads((workdir / "dataset/dataset.json").read_text()) | sums
 
 
 @pytest.fixture(scope="module")

@@ -258,7 +258,7 @@ def first_screen_of(path, goal="", **settings):
     """The report's head for a policy with these settings, and an annotation about a goal if there is one."""
     shutil.rmtree(path / "sections", ignore_errors=True)
     if goal:
-        Run(path).stage("annotate", "annotations").head(Head(subject="Preferences", aim=aim_of(goal, "")))
+        Run(path).stage("annotate", "annotations").report(Head(subject="Preferences", aim=aim_of(goal, "")))
     config = get_config("quickstart.py", "score").to_dict()
     config["policy"] |= settings | {"online": config["policy"]["online"] | settings.get("online", {})}
     config["env"]["task"] = "goto_local"

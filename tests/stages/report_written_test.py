@@ -20,7 +20,7 @@ RECORD = {
 def page(workdir, **changes):
     with Run(workdir).stage("write_reward", "write_reward") as stage:
         stage.section(TITLE, *blocks_of(RECORD | changes))
-        stage.head(HEAD)
+        stage.report(HEAD)
     report.run(defaults(), workdir)
     return (workdir / "report/index.html").read_text()
 
@@ -40,6 +40,7 @@ def test_the_best_program_and_all_others_are_shown(tmp_path):
     assert report.is_complete(defaults(), tmp_path)
     with Run(tmp_path).stage("write_reward", "write_reward") as stage:
         stage.section(TITLE, *blocks_of(RECORD | {"writer": "server", "model": "mine"}))
+        stage.report()
     assert not report.is_complete(defaults(), tmp_path)
     assert "written by mine" in page(tmp_path, writer="server", model="mine")
 

@@ -28,7 +28,7 @@ def write_run(folder, success):
     rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in (1000, 2000)]
     (folder / "policy").mkdir(parents=True)
     write_lines(folder / "policy" / "metrics.jsonl", rows)
-    Run(folder).stage("train_policy", "policy").head(Head(steps=2000, seconds=1.0, machine=MACHINE))
+    Run(folder).stage("train_policy", "policy").report(Head(steps=2000, seconds=1.0, machine=MACHINE))
 
 
 @pytest.mark.quick

@@ -84,10 +84,10 @@ def write_page(
     path, bar = page_of(stage.workdir, name), label_bar(merged.counts)
     head = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{esc(_subtitle(section, backend, logs))}</p>', tiles(figures)]
     text = page(f"{name}: annotation", [*head, "<h2>Labels</h2>", bar, *details])
-    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
     origin = _origin(section, logs, len(questions or ()), path, stage.workdir / "report")
-    stage.section(TITLE, f"<h3>{esc(name)}</h3>", origin, bar, *most_asked, part=name)
-    stage.head(_head(section, logs, name, merged, task, len(dataset)), part=name)
+    stage.section(TITLE, f"<h3>{esc(name)}</h3>", origin, bar, *most_asked)
+    stage.report(_head(section, logs, name, merged, task, len(dataset)), part=name)
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))  # last: it marks a complete stage
     return path
 
 

@@ -149,7 +149,9 @@ def report_audit(workdir: Path, record: Mapping[str, Any]) -> None:
         ]  # fmt: skip
         head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
         body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
-    Run(workdir).stage("audit", "audit").section("The audit", *body)
+    stage = Run(workdir).stage("audit", "audit")
+    stage.section("The audit", *body)
+    stage.report()
 
 
 def _cell(value: float) -> str:

@@ -70,8 +70,8 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
 
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
-        stage.write("trial", trial)
         page = write_page(stage, trial, section)
+        stage.write("trial", trial)  # last: it marks a complete stage
     for line in lines(trial):
         print_line(f"{STAGE_NAME}: {line}")
     print_line(f"{STAGE_NAME}: {page}")

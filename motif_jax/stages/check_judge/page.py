@@ -31,6 +31,7 @@ def write_page(stage: StageRun, trial: Trial, section: AnnotateSection) -> Path:
     write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
     link = '<p class="soft"><a href="../check_judge/index.html">details</a></p>'
     stage.section(TITLE, *head, link)
+    stage.report()
     return path
 
 

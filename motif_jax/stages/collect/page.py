@@ -43,7 +43,7 @@ def report_pairs(workdir: Path) -> None:
     spreads = f'<div class="pair">{"".join(_spreads(dataset))}</div>'
     stage = Run(workdir).stage("collect", "dataset")
     stage.section("The dataset", words, tiles(figures), spreads, *_common(dataset))
-    stage.head(Head(
+    stage.report(Head(
         subject="A dataset", without_aim="of moments of a game", task=facts.get("task"), made=made,
         machine={"processor": ran.get("machine", ""), "versions": facts.get("versions", {})},
         asked=f"<b>{len(dataset):,}</b> pairs of moments with {len(table_of_captions):,} different messages were "
@@ -107,4 +107,4 @@ def report_transcripts(workdir: Path) -> None:
     stage.section("The transcripts", *body)
     who = f" played by <b>{esc(by)}</b>" if by else ""
     asked = f"From <b>{len(returns):,}</b> episodes{who}, mean return {exact(float(returns.mean()))}."
-    stage.head(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))
+    stage.report(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))

@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.console import clean, print_line
 from motif_jax.files import make_anew, write_array, write_config, write_json, write_whole
 from motif_jax.preferences.folders import annotation_folder, labels_file
-from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset
+from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import LIMIT, leads_out, read_bytes
+from motif_jax.system.arrays import read_array
+from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 
 NAMED = 5  # files in the line about those that are not read
 RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
@@ -98,12 +100,42 @@ def _check_free(target: Path, folder: Path | None) -> None:
 
 
 def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
-    """Copies the files of an annotation, first `merged.json`, which identifies the annotation."""
-    limits = {".json": LIMIT, ".npy": HEAD_BYTES + 4 * num_pairs}
+    """Checks and copies the files of an annotation, first `merged.json`, which identifies the annotation."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name != "merged.json"):
-        if RECORDS.fullmatch(file.name) and not leads_out(file, folder):
-            data = _read(file, limits[file.suffix])
-            write_whole(target / file.name, lambda out, data=data: out.write(data))  # type: ignore[misc]
+        if not RECORDS.fullmatch(file.name) or leads_out(file, folder):
+            continue
+        data = _read(file, LIMIT if file.suffix == ".json" else HEAD_BYTES + 4 * num_pairs)
+        if problem := _problem_of_json(file.name, data) if file.suffix == ".json" else _problem_of_labels(file):
+            raise UserError(f"{str(file)!r} is not what this program writes: {problem} ({FLAG})")
+        write_whole(target / file.name, lambda out, data=data: out.write(data))  # type: ignore[misc]
+
+
+def _problem_of_json(name: str, data: bytes) -> str:
+    """What is wrong with a record of an annotation; "" if nothing is."""
+    kinds: dict[str, type] = {} if name == "config.json" else {"facts": dict, "counts": dict}
+    if name == "merged.json":
+        kinds |= {"shards": dict, "missing_shards": list}
+    elif kinds:
+        kinds |= {"log": dict, "finished": bool, "rows": int}
+    try:
+        found = parse_foreign_json(data)
+    except ValueError as error:
+        return str(error)
+    wrong = [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]
+    return f"it has no {wrong[0]!r}" if wrong else ""
+
+
+def _problem_of_labels(file: Path) -> str:
+    """What is wrong with the codes or probabilities of an annotation; "" if nothing is."""
+    dtype, highest = ("float32", 1) if file.name.endswith("prob.npy") else ("int8", int(Preference.UNKNOWN))
+    try:
+        found = read_array(file)
+    except (OSError, ValueError) as error:
+        return str(error)
+    if found.dtype != dtype or found.ndim != 1:
+        return f"it holds {found.shape} {found.dtype}"
+    known = found[~np.isnan(found)]
+    return "" if ((known >= 0) & (known <= highest)).all() else f"it has numbers that are not between 0 and {highest}"
 
 
 def _read(file: Path, limit: int) -> bytes:

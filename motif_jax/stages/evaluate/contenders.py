@@ -25,7 +25,7 @@ from motif_jax.envs.protocols import (
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.files import checkpoint_steps, short_name, to_plain
-from motif_jax.language.config import is_language_model, locate_model
+from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
@@ -140,7 +140,8 @@ def find_contender(
     policy, option = split_option(policy, flag)
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
-        return Contender(short_name(f"{file.stem}{suffix(protocol)}"), str(file), 0, greedy)
+        model = file.name.removesuffix(".gguf")
+        return Contender(short_name(f"{model}{suffix(protocol)}"), str(file), 0, greedy)
     choice = _parse(workdir, policy, flag)
     directory, steps = list_steps(choice.path, flag)
     step = _step_of(choice, steps, steps[-1], flag)
@@ -255,7 +256,8 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     played = contender.folder(workdir) / str(contender.step)
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
     if is_language_model(contender.path):
-        found.update(str(Path(contender.path).stat().st_mtime_ns).encode())
+        decides = section.language.to_dict() | {"dtype": section.dtype, "weights": model_hash(contender.path)}
+        found.update(json.dumps(decides, sort_keys=True).encode())
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
         found.update(file.read_bytes() if file.is_file() else b"-")

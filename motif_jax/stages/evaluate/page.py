@@ -68,7 +68,7 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
         head = Head(title=f"A language model that learnt from recorded games of {task}", played=_decoded(decoded))
     else:
         head = Head(beside=_beside_chance(own), played=" ".join(_played(own)))
-    stage.head(replace(head, task=own[0].task if own else None))
+    stage.report(replace(head, task=own[0].task if own else None))
     report_training(workdir, None, own)
 
 

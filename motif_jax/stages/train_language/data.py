@@ -126,6 +126,7 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
             found = Transcripts(path)
             if found.record["provenance"] != provenance:
                 raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
+            report_transcripts(workdir)  # a kill may have come between the two
             return found
         found = import_episodes(episodes, path, provenance)
         report_transcripts(workdir)

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.actors.acting import Source
+from motif_jax.actors.acting import Overlapping, Source
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_part, local_copy
@@ -41,6 +41,7 @@ from motif_jax.system.meeting import find_meeting
 from motif_jax.system.signals import StopAsked
 
 EPISODES_PER_HOST = 2**40  # so that hosts play different games
+REPORT_EVERY_S = 600.0  # it reads all metrics
 PATIENCE_S = 0.5  # how often a learner without batches checks for signals
 
 
@@ -57,7 +58,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     """Trains the policy in `workdir/policy`, or resumes an earlier run there."""
     with StopAsked() as stop:  # throughout: a signal saves the state, and all hosts end together
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
-        with contextlib.ExitStack() as stack, Hosts() as together:
+        with Hosts() as together, contextlib.ExitStack() as stack:  # the last checkpoint is whole before hosts part
             learn(config, workdir, together, stop, stack)
 
 
@@ -85,7 +86,7 @@ def learn(
         keep_lines(folder / "metrics.jsonl", "env_steps", done["env_steps"])
 
     # ---- games
-    model = parts.model._replace(frozen=jax.device_put(frozen))
+    model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
     player = make_player(config, model, seed=config.seed + done["updates"] * hosts + me)
     mine = local_copy(state.params)
     player.swap(player.prepare(mine, done["updates"]), wait=True)
@@ -105,7 +106,7 @@ def learn(
 
         # ---- learn
         before, timed_from, broken = dict(done), done["env_steps"], ""
-        start = saved = time.monotonic()
+        start = saved = told = time.monotonic()
         saved_steps, save_every_s = done["env_steps"], together.save_every_s(section.save_every_s)
         pending: Pending | None = None
         while not broken:
@@ -114,7 +115,8 @@ def learn(
                 batch = source.get(PATIENCE_S)
             if batch is None and not stop.asked:
                 if log and takes_turns(section) and done["updates"] == before["updates"]:
-                    log.playing(done, pool.num_games, player.calls, pool.timers.seconds.get("policy", 0.0))
+                    games = hosts * pool.num_games // (pool.layout.groups if isinstance(source, Overlapping) else 1)
+                    log.playing(done, games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
             vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
             own_games = pool.next_episode - me * EPISODES_PER_HOST
@@ -167,8 +169,10 @@ def learn(
             due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if keeper and due and not broken:
                 keeper.save(state, done)
-                report_training(workdir)
                 saved, saved_steps = time.monotonic(), done["env_steps"]
+                if saved - told > REPORT_EVERY_S:
+                    report_training(workdir)
+                    told = time.monotonic()
         if pending and not broken:
             broken = check_metrics(pending, record, folder, source)
         if log:

@@ -81,7 +81,7 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     if judged is not None:
         by = sorted({row["by"] for row in judged if row.get("by")})
         head |= {"goal": _schedule(config["policy"]["online"]), "judge": esc(", ".join(by))}
-    stage.head(Head(**head, made=date_of((stage.path / METRICS).stat().st_mtime)))
+    stage.report(Head(**head, made=date_of((stage.path / METRICS).stat().st_mtime)))
 
 
 def _speed(last: Facts) -> float | None:

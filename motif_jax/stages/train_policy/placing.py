@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.layout import ENDED
-from motif_jax.devices.mesh import DATA, shard
+from motif_jax.devices.mesh import DATA, batch_parts, shard
 from motif_jax.envs.world import waited
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings, find_algorithm
@@ -52,7 +52,7 @@ def make_place(
     `audited`: the online reward, if its pay is audited. `learner`: whose minibatches are packed.
     """
     packs = learner is not None and find_algorithm(learner.algorithm).cuts_steps
-    if not packs or jax.process_count() > 1:  # hosts need equal shapes
+    if not packs or jax.process_count() > 1 or batch_parts(mesh) > mesh.shape[DATA]:  # hosts need equal shapes
         learner = None
 
     def place(arrays: Arrays) -> Placed:

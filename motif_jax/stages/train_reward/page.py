@@ -107,7 +107,7 @@ def report_reward(
         asked = f"{sentence(judged, len(dataset))} {_worth_in_words(last)}"
         head = dataclasses.replace(head, asked=asked.strip(), goal=goals, aim=aim_of(goals, task),
                                    judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
-    stage.head(head)
+    stage.report(head)
 
 
 def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Head]:

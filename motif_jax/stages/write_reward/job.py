@@ -81,7 +81,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
-        stage.head(HEAD)
+        stage.report(HEAD)
         write_best(stage.path / BEST, goal, section.writer, best.program.text, told, len(telling.judged))
     print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
     for finding in best.findings:
