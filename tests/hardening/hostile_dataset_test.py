@@ -45,8 +45,8 @@ def adopt(source, workdir, follow_links=False):
     config.collect.update({"dataset": str(source), "follow_links": follow_links})
     workdir.mkdir()
     with at_once():
-        collect.check(config)
-        collect.run(config, workdir)
+        collect.check(collect.STAGE.view(config))
+        collect.run(collect.STAGE.view(config), workdir)
 
 
 def put(attack, place, outside):
