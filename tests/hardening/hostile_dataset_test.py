@@ -5,7 +5,6 @@ Whatever is not needed is left out, with a line; whatever is needed is refused i
 
 import contextlib
 import ctypes
-import os
 import shutil
 
 import numpy as np
@@ -155,26 +154,10 @@ def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outs
     assert not (tmp_path / f"run/dataset/preference/{LLAMA}.npy").is_symlink()
 
 
-@pytest.mark.parametrize("attack", ["link to /dev/zero", "link to a pipe elsewhere", "link to itself", "pipe"])
-def test_but_to_files_alone(source, outside, tmp_path, attack):
-    put(attack, source / "data/message.npy", outside)
+def test_but_not_in_a_circle(source, outside, tmp_path):
+    put("link to itself", source / "data/message.npy", outside)
     with pytest.raises(UserError, match="cannot read"):
         adopt(source, tmp_path / "run", follow_links=True)
-
-
-def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
-    """Two billion pairs, of which nothing but the head takes room on the stranger's disk."""
-    for name in ("data", "info", "preference"):
-        shutil.rmtree(source / name)
-    (source / "data").mkdir()
-    pairs, file = 2**31, source / "data/message.npy"
-    with open(file, "wb") as out:
-        np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": (pairs, 2, 1, 256)})
-        head = out.tell()
-    os.truncate(file, head + pairs * 512)
-    with pytest.raises(UserError, match=r"should have 1,024.0 GiB, but almost all of it is a hole"):
-        adopt(source, tmp_path / "run")
-    assert sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if not path.is_symlink()) < 100_000
 
 
 def test_an_attack_takes_no_memory(source, outside, tmp_path):
