@@ -75,7 +75,7 @@ def check(config: ConfigDict) -> None:
     check_values(config, collect.READS | train_reward.READS | train_policy.READS)
     names = chosen(config).keys()
     if {"env", "annotation", "reward", "train"} & names:
-        collect.check(config)
+        collect.check(collect.STAGE.view(config))
     if {"reward", "train"} & names:
         train_reward.check(config)
     if TRAINING & names:

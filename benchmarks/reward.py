@@ -104,7 +104,7 @@ def collect_pairs(config: ConfigDict, workdir: Path, pairs: int, **values: Any) 
     config.collect.update({"num_pairs": pairs, "dataset": "", "segment_length": 1, **values})
     config.collect.update({"save_screen": False, "save_glyphs": False})
     with contextlib.redirect_stdout(io.StringIO()):
-        collect.run(config, workdir)
+        collect.run(collect.STAGE.view(config), workdir)
 
 
 def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -> float:

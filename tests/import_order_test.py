@@ -45,7 +45,7 @@ ARROWS = {
 }
 # Stages wire any rooms; what they may take from each other:
 STAGES = {
-    "collect": set(),
+    "collect": {"train_policy"},
     "annotate": set(),
     "check_judge": {"annotate"},
     "train_reward": {"annotate"},

@@ -14,17 +14,16 @@ calls, and a network rounds differently for other batch sizes. Two runs are bit-
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from motif_jax.envs.worlds import make_world
+from motif_jax.envs.world import World
 from motif_jax.files import read_json
 from motif_jax.policies.choice import Checkpoint, find, load, parse_mixture
 from motif_jax.policies.player import PlayerParameters, PolicyPlayer
-from motif_jax.rewards.sources import trusted_classes
 from motif_jax.structs import ArraySpec, UserError
 
 FLAG = "--config.collect.policies"
@@ -34,33 +33,41 @@ GROUPS = 2  # per worker: one plays while the other waits for actions
 class Mixture:
     """An `acting.BatchedPolicy` that asks each group's own policy."""
 
-    def __init__(self, config: ConfigDict, partial: Path):
-        """Loads the policies that the config names.
+    def __init__(
+        self, policies: str, world: World, *, num_workers: int, games_per_worker: int, seed: int,
+        trusted: Iterable[str] = (), begun: Path | None = None,
+    ):  # fmt: skip
+        """Loads the policies.
 
-        `partial`: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
+        Args:
+          policies: as `parse_mixture` reads them.
+          world: the game that they play.
+          num_workers, games_per_worker: as in `ActorPool`.
+          seed: of the actions.
+          trusted: classes of users (module:Class) that checkpoints may import.
+          begun: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
         """
-        section, world = config.collect, make_world(config.env)
-        self.checkpoints, first_episode = recorded(partial)
+        self.checkpoints, first_episode = recorded(begun) if begun else ([], 0)
         if not self.checkpoints:
-            self.checkpoints = find(parse_mixture(section.policies, FLAG), FLAG)
-        workers = max(section.num_workers, 1)
-        self.groups = groups_per_worker(len(self.checkpoints), workers, section.games_per_worker)
+            self.checkpoints = find(parse_mixture(policies, FLAG), FLAG)
+        workers = max(num_workers, 1)
+        self.groups = groups_per_worker(len(self.checkpoints), workers, games_per_worker)
         self.counts = deal([checkpoint.share for checkpoint in self.checkpoints], workers * self.groups)
         self.outputs: dict[str, ArraySpec] = {}  # the dataset has only the games
         self.starts: dict[str, ArraySpec] = {}
-        self._group_size = section.games_per_worker // self.groups
+        self._group_size = games_per_worker // self.groups
         self._owner = np.repeat(np.arange(len(self.counts)), self.counts)  # of each group
         self._played: list[PlayerParameters] = []  # parameters of each policy
         self._players: list[PolicyPlayer] = []  # of each policy; policies that differ only in parameters share one
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
-            model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG, trusted_classes(config))
+            model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG, trusted)
             if model.options:
                 raise UserError(f"the policy in {checkpoint.path!r} has options, and cannot collect data ({FLAG})")
             network = json.dumps(facts["model"], sort_keys=True)
             if network not in networks:
-                games = workers * section.games_per_worker
-                networks[network] = PolicyPlayer(model, games, self._group_size, config.seed + first_episode)
+                games = workers * games_per_worker
+                networks[network] = PolicyPlayer(model, games, self._group_size, seed + first_episode)
             self._players.append(networks[network])
             self._played.append(networks[network].prepare(model.params, len(self._played), model.frozen))
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
@@ -85,15 +92,12 @@ class Mixture:
         return actions, {}
 
 
-def recorded(partial: Path) -> tuple[list[Checkpoint], int]:
+def recorded(begun: Path) -> tuple[list[Checkpoint], int]:
     """The policies of an unfinished dataset, and its next episode; [] and 0 if it was not begun."""
-    try:
-        found = read_json(partial / "progress.json")
-        if found["moments"]:
-            return [Checkpoint(**policy) for policy in found["policies"]], found["next_episode"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        pass  # not begun; or damaged, which the writer will report
-    return [], 0
+    if not (begun / "progress.json").exists():
+        return [], 0
+    found = read_json(begun / "progress.json")
+    return [Checkpoint(**policy) for policy in found["policies"]], found["next_episode"]
 
 
 def groups_per_worker(policies: int, workers: int, games: int) -> int:

@@ -173,11 +173,6 @@ class PairWriter:
         return array
 
 
-def is_tidy(path: Path) -> bool:
-    """Whether a finished dataset lacks the progress file."""
-    return not (path / "progress.json").exists()
-
-
 def tidy(path: Path) -> None:
     """Removes the progress file of a finished dataset; a killed run leaves this to the next run."""
     (path / "progress.json").unlink(missing_ok=True)

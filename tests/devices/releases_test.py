@@ -289,8 +289,8 @@ def test_the_programs_own_release_is_loaded_by_its_name(tmp_path, monkeypatch, c
     assert policy.reward.statistics == reward.statistics
     config = get_config("quickstart.py")
     config.visualize.policy = "motif_jax/quickstart"
-    visualize.check(config)
-    visualize.run(config, tmp_path)
+    visualize.check(visualize.STAGE.view(config))
+    visualize.run(visualize.STAGE.view(config), tmp_path)
     assert "policy-" in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no release 'motif_jax/quickstar'; this version has motif_jax/quick"):
         motif_jax.load_reward("motif_jax/quickstar")

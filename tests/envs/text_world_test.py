@@ -316,8 +316,8 @@ def test_pairs_of_captions_are_collected_of_games_that_are_played_by_writing(tmp
     """The other use of a world: Motif's dataset, whose captions a language model compares."""
     config = settings("wordle")
     config.collect.collector, config.collect.num_workers, config.collect.num_pairs = OF["wordle"], 0, 40
-    collect.check(config)
-    collect.run(config, tmp_path)
+    collect.check(collect.STAGE.view(config))
+    collect.run(collect.STAGE.view(config), tmp_path)
     table, ids = PairDataset(tmp_path / "dataset").captions()
     assert ids.shape[0] == 40
     assert any("words fit" in table.text(number) for number in ids.ravel().tolist())

@@ -77,8 +77,8 @@ def test_the_bots_play_is_collected_with_captions(tmp_path):
     config = config_of()
     config.env.babyai.level = "MixedTrainLocal"
     config.collect.update({"num_pairs": 40, "num_workers": 0, "games_per_worker": 2, "collector": "bot:0.5,random:0.5"})
-    collect.check(config)
-    collect.run(config, tmp_path)
+    collect.check(collect.STAGE.view(config))
+    collect.run(collect.STAGE.view(config), tmp_path)
     dataset = PairDataset(tmp_path / "dataset")
     texts = {bytes(message).rstrip(b"\0").decode() for message in np.asarray(dataset.data["message"]).reshape(-1, 256)}
     assert any(text.startswith("You pick up a ") for text in texts)

@@ -33,8 +33,8 @@ def run(workdir, task: str = TASK, **values):
     """Collects in this process; the dataset and what it says of itself."""
     config = get_config(argument=task)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
-    collect.check(config)
-    collect.run(config, workdir)
+    collect.check(collect.STAGE.view(config))
+    collect.run(collect.STAGE.view(config), workdir)
     dataset = PairDataset(workdir / "dataset")
     return dataset, json.loads((workdir / "dataset/dataset.json").read_text())
 
@@ -79,14 +79,14 @@ def test_it_goes_on_with_the_checkpoints_that_began(toys, tmp_path, monkeypatch)
         file = tmp_path / "dataset.partial/progress.json"
         return json.loads(file.read_text()) if file.exists() else {"moments": 0}
 
-    class Killed(collect.episodes.EpisodeQueue):
+    class Killed(collect.EpisodeQueue):
         def next(self, given_up):
             if committed()["moments"]:
                 raise KeyboardInterrupt
             return super().next(given_up)
 
     with monkeypatch.context() as patched:
-        patched.setattr(collect.episodes, "EpisodeQueue", Killed)
+        patched.setattr(collect, "EpisodeQueue", Killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, policies=str(tmp_path), commit_every_s=0.01)
     before = committed()
@@ -110,8 +110,8 @@ from pathlib import Path
 from motif_jax.stages import collect
 config = runpy.run_path("configs/motif.py")["get_config"]("toy")
 config.collect.update(num_pairs=20, num_workers=0)
-collect.check(config)
-collect.run(config, Path({str(tmp_path)!r}))
+collect.check(collect.STAGE.view(config))
+collect.run(collect.STAGE.view(config), Path({str(tmp_path)!r}))
 assert not {{"jax", "flax", "orbax"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], capture_output=True)
@@ -139,7 +139,7 @@ def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
     config.env.screen = "map"
     config.collect.policies = str(toys.good)
     with pytest.raises(UserError, match=r"read the screen 'terminal', not 'map' .* --config.env\)"):
-        collect.run(config, tmp_path)
+        collect.run(collect.STAGE.view(config), tmp_path)
 
 
 @pytest.mark.quick
@@ -154,7 +154,7 @@ def test_what_cannot_be_read_is_told_at_once(text, sentence):
     config = get_config(argument=TASK)
     config.collect.policies = text
     with pytest.raises(UserError, match=f"{sentence}.*") as caught:
-        collect.check(config)
+        collect.check(collect.STAGE.view(config))
     assert policy_collect.FLAG in str(caught.value)
 
 

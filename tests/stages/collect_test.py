@@ -132,21 +132,21 @@ def test_two_runs_do_not_share_a_workdir(launch, tmp_path):
 
 def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
     """All others wait when too much is finished ahead of it, and go on when it is done."""
-    monkeypatch.setattr(collect.episodes, "MAX_WAITING_BYTES", 20_000)
+    monkeypatch.setattr(collect, "MAX_WAITING_BYTES", 20_000)
     monkeypatch.setenv("SLOW_EPISODE", "5")
     config = runpy.run_path(str(ROOT / "configs/motif.py"))["get_config"]("slow_game:SlowOnce")
     config.collect.update({"num_pairs": 3000, "collector": "random", "num_workers": 2, "rollout_length": 16})
     most = 0
 
-    class Watched(collect.episodes.EpisodeQueue):
+    class Watched(collect.EpisodeQueue):
         def next(self, given_up):
             nonlocal most
             most = max(most, self.waiting_bytes)
             return super().next(given_up)
 
-    monkeypatch.setattr(collect.episodes, "EpisodeQueue", Watched)
+    monkeypatch.setattr(collect, "EpisodeQueue", Watched)
     with tempfile.TemporaryDirectory() as folder:
-        collect.run(config, Path(folder))
+        collect.run(collect.STAGE.view(config), Path(folder))
         assert len(PairDataset(Path(folder) / "dataset")) == 3000
     # Of each of 2 * 4 games, an episode of 50 steps may end in one of 2 slots of 16 steps that are on their way, at 368
     # bytes a step. Unbounded, it would be the 2.5 seconds of everybody else that the slow episode takes: some 40 MB.

@@ -88,6 +88,6 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(changes, said):
     with pytest.raises(UserError) as caught:
-        collect.check(config_for(**changes))
+        collect.check(collect.STAGE.view(config_for(**changes)))
     assert said in str(caught.value)
     assert "--config." in str(caught.value)

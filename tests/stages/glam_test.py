@@ -372,8 +372,8 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     config.collect.update({
         "policies": f"{trained}@64", "transcripts": 5, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8,
     })  # fmt: skip
-    collect.check(config)
-    collect.run(config, tmp_path)
+    collect.check(collect.STAGE.view(config))
+    collect.run(collect.STAGE.view(config), tmp_path)
     found = Transcripts(tmp_path / "transcripts")
     assert [policy["step"] for policy in found.record["provenance"]["checkpoints"]] == [64]
     moments = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
@@ -382,8 +382,8 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
         assert prompt.text.startswith("Possible action of the agent: ")
         assert action.text in CANONICAL
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
-    collect.run(config, tmp_path)
-    assert collect.is_complete(config, tmp_path)
+    collect.run(collect.STAGE.view(config), tmp_path)
+    assert collect.is_complete(collect.STAGE.view(config), tmp_path)
 
 
 @pytest.mark.slow

@@ -84,8 +84,8 @@ def test_what_fails_under_way_ends_the_program_with_one_sentence(
 def test_pairs_are_collected_with_captions_alone(tmp_path):
     config = cart_config()
     config.collect.update({"num_pairs": 40, "num_workers": 0, "games_per_worker": 2, "collector": "random"})
-    collect.check(config)
-    collect.run(config, tmp_path)
+    collect.check(collect.STAGE.view(config))
+    collect.run(collect.STAGE.view(config), tmp_path)
     table, _ = PairDataset(tmp_path / "dataset").captions()
     assert {table.text(number) for number in range(len(table))} == {"The pole leans left.", "The pole leans right."}
 

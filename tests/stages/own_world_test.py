@@ -64,7 +64,7 @@ def test_what_it_does_not_have_cannot_be_kept(corridor):
     config = corridor[0].copy_and_resolve_references()
     config.collect.save_glyphs = True
     with pytest.raises(UserError, match="the world 'corridor' has no observation 'event_glyphs' .*collect.save_glyphs"):
-        collect.check(config)
+        collect.check(collect.STAGE.view(config))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

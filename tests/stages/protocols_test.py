@@ -135,8 +135,8 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
     # What was recorded is found again, and any other episode can be played.
     for episode in ("best", "5"):
         config.visualize.update({"policy": "random", "episode": episode})
-        visualize.check(config)
-        visualize.run(config, tmp_path)
+        visualize.check(visualize.STAGE.view(config))
+        visualize.run(visualize.STAGE.view(config), tmp_path)
         assert "random-challenge, episode" in capsys.readouterr().out
 
 
@@ -148,14 +148,14 @@ def test_episodes_that_are_too_long_have_no_replay(tmp_path, capsys, monkeypatch
     assert read_json(tmp_path / "evaluate/random-challenge/summary.json")["replays"] == {}
     config.visualize.update({"policy": "random", "episode": "0"})
     with pytest.raises(UserError, match=r"episode 0 has .* steps, more than can be shown \(--config.visualize.epi"):
-        visualize.run(config, tmp_path)
+        visualize.run(visualize.STAGE.view(config), tmp_path)
 
 
 @pytest.mark.quick
 def test_another_game_has_no_challenge():
     for stage in (evaluate, visualize):
         with pytest.raises(UserError, match=r"'challenge' is for NetHack, not for 'toy' \(--config.eval"):
-            stage.check(challenge_config("toy"))
+            stage.STAGE.check(stage.STAGE.view(challenge_config("toy")))
     for protocol, game in (("balrog_nethack", "NetHack"), ("balrog_babyai", "BabyAI")):
         with pytest.raises(UserError, match=f"'{protocol}' is for {game}, not for 'toy'"):
             evaluate.check(challenge_config("toy", protocol=protocol))

@@ -34,8 +34,8 @@ def adopt(source, workdir):
     config = get_config()
     config.collect.dataset = str(source)
     workdir.mkdir(exist_ok=True)
-    collect.check(config)
-    collect.run(config, workdir)
+    collect.check(collect.STAGE.view(config))
+    collect.run(collect.STAGE.view(config), workdir)
 
 
 def contents(directory):

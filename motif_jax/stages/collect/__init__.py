@@ -2,7 +2,7 @@
 
 With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) instead of the scripted
 `collector`. With `--config.collect.dataset=DIR` a dataset in the published layout is checked and used as it is
-(published.py). With `--config.collect.transcripts=N` games are recorded as text (transcripts.py).
+(published.py). With `--config.collect.transcripts=N` games are recorded as text.
 """
 
 from __future__ import annotations
@@ -11,178 +11,245 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 import motif_jax
+from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.config.table import Tables, check_values
+from motif_jax.actors.recorded import play_branches, play_episodes
+from motif_jax.config.table import (
+    MANY_SECONDS,
+    PATH,
+    PATHS,
+    Flag,
+    Number,
+    Tables,
+    Text,
+    Whole,
+    section,
+    tables_of,
+    value,
+)
 from motif_jax.console import clean, print_line
+from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.world import World
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.world import TEXT, World, to_text
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.envs.worlds import check_world, make_world, title
-from motif_jax.files import write_config
+from motif_jax.envs.worlds import check_world, essential, make_world, title
+from motif_jax.episodes.pieces import Pieces
+from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import FinishedEpisode
 from motif_jax.preferences.store import DATA, PairDataset
-from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
-from motif_jax.run import SECTIONS
-from motif_jax.stages import EXPERIMENT, Stage, with_result
-from motif_jax.stages.collect import transcripts
-from motif_jax.stages.collect.episodes import play_in_order
-from motif_jax.stages.collect.page import report_pairs
+from motif_jax.preferences.writer import PairWriter, tidy
+from motif_jax.run import CONFIG, SECTIONS, Run
+from motif_jax.stages import Experiment, Stage, untyped, with_result
+from motif_jax.stages.collect.page import report_pairs, report_transcripts
 from motif_jax.stages.collect.published import adopt
-from motif_jax.stages.collect.section import TABLES
-from motif_jax.structs import ArraySpec, Interrupted, UserError
+from motif_jax.stages.train_policy.section import TABLES as TRAINING
+from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
+from motif_jax.system.machine import usable_cores
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
+from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment, vocabulary
+from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
-READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
+if TYPE_CHECKING:
+    from motif_jax.policies.mixture import Mixture
+
+NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; its directories
+PARTIAL = f"{DATASET}.partial"  # until the dataset is complete
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after these, the settings must be wrong
+MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
+TRANSCRIPTS_FLAG = "--config.collect.transcripts"
+CHECKPOINTS = "checkpoints"  # in the provenance of transcripts: the policies that played; later ones may exist now
+SHOW_EVERY = 1000  # transcripts between two lines of progress
+
+
+# ---- the config
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Pairs of moments from games, or transcripts of games."""
+
+    dataset: str = value(
+        "", PATH, "directory of a dataset in the published layout, to use instead of collecting", decides=True
+    )
+    follow_links: bool = value(False, Flag(), "also read arrays of `dataset` that are links to files outside it")
+    collector: str = value(
+        "explorer:0.8,random:0.2", Text(), "scripted players and their shares of the games", decides=True
+    )
+    policies: str = value(
+        "", PATHS, "trained policies to play instead: WORKDIR[@STEP, @last or @all][:SHARE],...", decides=True
+    )
+    num_pairs: int = value(
+        100_000, Whole(1, 10**12), "pairs; the paper used 500,000, but most results need 100,000", decides=True
+    )
+    transcripts: int = value(
+        0, Whole(0, 10**9), "number of games to record as text instead of pairs; 0: collect pairs", decides=True
+    )
+    branch_player: str = value(
+        "", Text(), "player that continues from each moment of a transcript; empty: no branches", decides=True
+    )
+    branches: int = value(1, Whole(1, 1000), "branches of each moment", decides=True)
+    segment_length: int = value(1, Whole(1), "steps per moment", decides=True)
+    keep_empty: float = value(1.0, Number(0, 1), "share of the moments without a message that are kept", decides=True)
+    save_screen: bool = value(
+        False, Flag(), "also save tty_chars and tty_colors, 7.7 kB per pair and step", decides=True
+    )
+    save_glyphs: bool = value(
+        False, Flag(), "also save the map of glyphs, 6.6 kB per pair and step, for rewards that read it", decides=True
+    )
+    num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
+    games_per_worker: int = value(4, Whole(1), "games per worker, played in parallel")
+    rollout_length: int = value(128, Whole(1), "steps per rollout")
+    commit_every_s: float = value(
+        20.0, Number(0.001, MANY_SECONDS), "flush interval in seconds: the most work that a kill loses"
+    )
+    hang_timeout_s: float = value(
+        10.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
+    )
+
+
+@dataclass(frozen=True)
+class CollectConfig(Experiment):
+    """What the stage reads. `policy` says which classes of users the checkpoints of policies may import."""
+
+    env: Mapping[str, Any] = section(ENV)
+    policy: Mapping[str, Any] = section(TRAINING["policy"])
+    collect: Collect = field(default_factory=Collect)
+
+
+READS = tables_of(CollectConfig)
+TABLES: Tables = {NAME: READS[NAME]}
+
+
+# ---- the stage
 
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directories of the dataset, finished or in progress, and of transcripts."""
-    partial = with_result(workdir / "dataset.partial", "progress.json")
-    return [workdir / "dataset", *partial, workdir / transcripts.FOLDER]
+    return [workdir / DATASET, *with_result(workdir / PARTIAL, "progress.json"), workdir / TRANSCRIPTS]
 
 
-def loads_jax(config: ConfigDict) -> bool:
+def loads_jax(config: CollectConfig) -> bool:
     """Whether the stage loads JAX: only if trained policies play."""
     return bool(config.collect.policies) and not config.collect.dataset
 
 
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the dataset is finished, without temporary files, and reported, or the transcripts are."""
+def is_complete(config: CollectConfig, workdir: Path) -> bool:
+    """Whether the dataset is finished and reported, or the transcripts are."""
     if config.collect.transcripts:
-        return transcripts.is_complete(workdir)
-    told = (workdir / SECTIONS / "collect.json").exists()
-    return is_named(workdir) and is_tidy(workdir / "dataset") and told
+        return all((workdir / TRANSCRIPTS / name).is_file() for name in (RECORD, CONFIG))
+    return is_finished(workdir / DATASET) and (workdir / SECTIONS / f"{NAME}.json").exists()
 
 
-def is_named(workdir: Path) -> bool:
-    """Whether the dataset is finished: its directory has the final name."""
-    return (workdir / "dataset" / "dataset.json").is_file()
+def is_finished(dataset: Path) -> bool:
+    """Whether the dataset has all its pairs: its directory has the final name."""
+    return (dataset / "dataset.json").is_file()
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
+def check(config: CollectConfig) -> None:
+    """Raises UserError for values that cannot work."""
+    section = config.collect
+    if section.dataset:
+        return
+    world = check_world(config.env)
+    if section.transcripts:
+        check_transcripts(section, world)
+    else:
+        recorded_keys(section, world)
+        if section.segment_length > config.env["max_episode_steps"]:
+            raise UserError(
+                f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
+                f"{config.env['max_episode_steps']} (--config.collect.segment_length)"
+            )
+    if section.policies:
+        parse_mixture(section.policies, "--config.collect.policies")
+    else:
+        parse_scripted(section.collector, world)
+    if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
+        check_capacity(section.num_workers, section.games_per_worker)
+
+
+def run(config: CollectConfig, workdir: Path) -> None:
     """Collects pairs, or takes a published dataset, and writes `workdir/dataset`; or records transcripts."""
+    dataset = workdir / DATASET
     if config.collect.transcripts:
-        transcripts.collect(config, workdir)
-        return
-    if is_named(workdir):  # an earlier run was killed before it tidied up
-        tidy(workdir / "dataset")
+        collect_transcripts(config, workdir)
+    elif is_finished(dataset):  # an earlier run was killed before it tidied up
+        tidy(dataset)
         report_pairs(workdir)
-        return
-    if (workdir / "dataset").exists():
+    elif dataset.exists():
         raise UserError(
-            f"{str(workdir / 'dataset')!r} is there already and was not made by this stage: move it away, or use it "
-            "with --config.collect.dataset and another --workdir"
+            f"{str(dataset)!r} is there already and was not made by this stage: move it away, or use it with "
+            "--config.collect.dataset and another --workdir"
         )
-    if config.collect.dataset:
-        dataset = adopt(config, workdir / "dataset")
-        names = ", ".join(dataset.preference_names()) or "no annotations"
-        print_line(f"collect: uses {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
-        report_pairs(workdir)
-        return
+    elif config.collect.dataset:
+        use_published(config, workdir)
+    else:
+        collect_pairs(config, workdir)
 
-    # ---- observations
-    world = make_world(config.env)
-    keys = recorded_keys(config, world)
-    observations = tuple(f"event_{key}" for key in keys)
 
-    # ---- players
-    mixture = None
-    if config.collect.policies:  # only then is JAX loaded
-        from motif_jax.policies.mixture import Mixture
+def use_published(config: CollectConfig, workdir: Path) -> None:
+    """Makes `workdir/dataset` of a dataset in the published layout."""
+    source = config.collect.dataset
+    stage = Run(workdir).stage(NAME, PARTIAL)
+    adopt(Path(source), config.collect.follow_links, stage.path)
+    stage.bind(config)
+    stage.path.replace(workdir / DATASET)
+    dataset = PairDataset(workdir / DATASET)
+    names = ", ".join(dataset.preference_names()) or "no annotations"
+    print_line(f"collect: uses {clean(source)} as it is: {describe_pairs(dataset)}; {names}")
+    report_pairs(workdir)
 
-        mixture = Mixture(config, workdir / "dataset.partial")
 
-    # ---- start or resume
+# ---- pairs of moments
+
+
+def collect_pairs(config: CollectConfig, workdir: Path) -> None:
+    """Plays until the dataset has all its pairs, from where an earlier run was stopped."""
+    section, world = config.collect, make_world(config.env)
+    keys = recorded_keys(section, world)
+    stage = Run(workdir).stage(NAME, PARTIAL)
+    mixture = load_mixture(config, world, stage.path)
     writer = PairWriter(
-        workdir / "dataset",
-        num_pairs=config.collect.num_pairs,
-        length=config.collect.segment_length,
+        workdir / DATASET,
+        num_pairs=section.num_pairs,
+        length=section.segment_length,
         specs={key: world.specs[f"event_{key}"] for key in keys} | {"rewards": ArraySpec((), "float32")},
         figures=world.figures,
         character=getattr(world, "character", ""),
         seed=config.seed,
-        keep_empty=config.collect.keep_empty,
+        keep_empty=section.keep_empty,
     )
-    write_config(writer.partial, config)
+    stage.bind(config)
     if mixture:
         writer.progress["policies"] = mixture.facts()  # a resumed run uses the same checkpoints
     if writer.moments:
-        print_line(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
+        print_line(f"collect: going on after {writer.moments // 2:,} of {section.num_pairs:,} pairs")
 
-    # ---- play
     start, first_steps = time.monotonic(), writer.progress["steps"]
-    losses: dict[str, Any] = {}
-    progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
-    if not writer.full:
-        with (
-            saved_if_stopped(writer),
-            ActorPool(
-                config.env.to_dict(),
-                (*observations, *(mixture.reads if mixture else ())),
-                num_workers=config.collect.num_workers,
-                games_per_worker=config.collect.games_per_worker,
-                rollout_length=config.collect.rollout_length,
-                player="" if mixture else config.collect.collector,
-                groups=mixture.groups if mixture else 1,
-                seed=config.seed,
-                stream=SeedStream.COLLECT,
-                first_episode=writer.progress["next_episode"],
-                hang_timeout_s=config.collect.hang_timeout_s,
-            ) as pool,
-        ):
-            committed = time.monotonic()
-            arrays = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
-            for ready in play_in_order(pool, mixture, arrays, writer.progress["next_episode"]):
-                for episode in ready:
-                    if writer.full:
-                        break
-                    if isinstance(episode, FinishedEpisode):
-                        writer.add(episode)
-                    else:
-                        writer.skip(episode)
-                if time.monotonic() - committed > config.collect.commit_every_s:
-                    writer.commit()
-                    committed = time.monotonic()
-                if not writer.moments and writer.progress["steps"] > STEPS_WITHOUT_A_MOMENT:
-                    raise UserError(
-                        f"in {STEPS_WITHOUT_A_MOMENT:,} steps, no episode had {config.collect.segment_length} steps to "
-                        "keep (--config.collect.segment_length, .keep_empty)"
-                    )
-                rate = (writer.progress["steps"] - first_steps) / (time.monotonic() - start)
-                progress.update(writer.moments // 2, steps=f"{writer.progress['steps']:,} ({rate:,.0f}/s)")
-                if writer.full:
-                    break
-            losses = {
-                "worker_restarts": pool.restarts,
-                "dropped_steps": pool.dropped_steps,
-                "seconds_waiting_for_workers": round(pool.timers.seconds.get("wait_for_workers", 0.0), 1),
-                "seconds_workers_waited": round(pool.worker_wait_s, 1),
-            }
-    progress.close()
+    losses = {} if writer.full else fill(writer, config, keys, mixture)
+    played_s, steps = time.monotonic() - start, writer.progress["steps"] - first_steps
 
-    # ---- results
-    played_s = time.monotonic() - start
-    steps = writer.progress["steps"] - first_steps
     dataset = writer.finish(
         {
-            "collector": "policies" if mixture else config.collect.collector,
+            "collector": "policies" if mixture else section.collector,
             "task": title(config.env),
             "seed": config.seed,
-            "keep_empty": config.collect.keep_empty,
+            "keep_empty": section.keep_empty,
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
             | {name: metadata.version(name) for name in getattr(world, "packages", ())},
         }
@@ -190,57 +257,23 @@ def run(config: ConfigDict, workdir: Path) -> None:
         {
             "seconds": round(played_s, 1),
             "steps_per_s": round(steps / played_s),
-            "num_workers": config.collect.num_workers,
+            "num_workers": section.num_workers,
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         }
         | losses
         | ({"groups_of_policies": mixture.counts} if mixture else {}),
     )
     report_pairs(workdir)
-    print_line(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
+    rate = f"{steps / played_s:,.0f} steps/s"
+    print_line(f"collect: {describe_pairs(dataset)}; {steps:,} steps in {played_s:,.0f} s ({rate})")
 
 
-@contextlib.contextmanager
-def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
-    """Saves the collected pairs if a signal ends the program within."""
-    try:
-        yield
-    except Interrupted:
-        if writer.moments:
-            say("saving the pairs that were collected")
-        writer.commit()
-        raise
-
-
-def check(config: ConfigDict) -> None:
-    """Raises UserError for values that cannot work."""
-    check_values(config, READS)
-    section = config.collect
-    if section.dataset:
-        return
-    world = check_world(config.env)
-    if section.transcripts:
-        transcripts.check(config, world)
-        return
-    if section.policies:
-        parse_mixture(section.policies, "--config.collect.policies")
-    else:
-        parse_scripted(section.collector, world)
-    recorded_keys(config, world)
-    check_capacity(section.num_workers, section.games_per_worker)
-    if section.segment_length > config.env.max_episode_steps:
-        raise UserError(
-            f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
-            f"{config.env.max_episode_steps} (--config.collect.segment_length)"
-        )
-
-
-def recorded_keys(config: ConfigDict, world: World) -> list[str]:
+def recorded_keys(section: Collect, world: World) -> list[str]:
     """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
     more = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
     keys = list(world.pairs)
     for flag, wanted in more.items():
-        if config.collect[flag]:
+        if getattr(section, flag):
             keys += [key for key in wanted if key not in keys]
             if missing := [key for key in wanted if f"event_{key}" not in world.specs]:
                 raise UserError(
@@ -257,7 +290,56 @@ def recorded_keys(config: ConfigDict, world: World) -> list[str]:
     return keys
 
 
-def describe(dataset: PairDataset) -> str:
+def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mixture | None) -> dict[str, Any]:
+    """Plays until the writer is full, and commits now and then; returns crashes and waits, for `run.json`."""
+    section, arrays = config.collect, {key: f"event_{key}" for key in keys}
+    start, first_steps = time.monotonic(), writer.progress["steps"]
+    first, committed = writer.progress["next_episode"], start
+    progress = Progress(NAME, section.num_pairs, "pairs", writer.moments // 2)
+    with saved_if_stopped(writer), open_pool(config, arrays.values(), mixture, first) as pool:
+        for ready in play_in_order(pool, mixture, arrays | {"rewards": "reward"}, first):
+            for episode in ready:
+                if writer.full:
+                    break
+                if isinstance(episode, FinishedEpisode):
+                    writer.add(episode)
+                else:
+                    writer.skip(episode)
+            if time.monotonic() - committed > section.commit_every_s:
+                writer.commit()
+                committed = time.monotonic()
+            steps = writer.progress["steps"]
+            if not writer.moments and steps > STEPS_WITHOUT_A_MOMENT:
+                raise UserError(
+                    f"in {STEPS_WITHOUT_A_MOMENT:,} steps, no episode had {section.segment_length} steps to keep "
+                    "(--config.collect.segment_length, .keep_empty)"
+                )
+            rate = (steps - first_steps) / (time.monotonic() - start)
+            progress.update(writer.moments // 2, steps=f"{steps:,} ({rate:,.0f}/s)")
+            if writer.full:
+                break
+        progress.close()
+        return {
+            "worker_restarts": pool.restarts,
+            "dropped_steps": pool.dropped_steps,
+            "seconds_waiting_for_workers": round(pool.timers.seconds.get("wait_for_workers", 0.0), 1),
+            "seconds_workers_waited": round(pool.worker_wait_s, 1),
+        }
+
+
+@contextlib.contextmanager
+def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
+    """Saves the collected pairs if a signal ends the program within."""
+    try:
+        yield
+    except Interrupted:
+        if writer.moments:
+            say("saving the pairs that were collected")
+        writer.commit()
+        raise
+
+
+def describe_pairs(dataset: PairDataset) -> str:
     """A line about a dataset: the numbers of pairs and messages, and the share of pairs with equal messages."""
     table, ids = dataset.captions()
     same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
@@ -267,10 +349,250 @@ def describe(dataset: PairDataset) -> str:
     )
 
 
+# ---- transcripts
+# Games that are played by writing are recorded as conversations. This process plays them, about ten thousand games of
+# Wordle per second. Of games with prompts (BabyAI-Text), each moment is recorded: its prompt, and the name of the
+# action that a scripted player or a trained policy took, from which train_language learns. Transcripts are written in
+# one step at the end, so a killed run starts again.
+
+
+def check_transcripts(section: Collect, world: World) -> None:
+    """Raises UserError if the games of this world cannot be recorded as text, or not in this way."""
+    written, prompt = isinstance(world, TextWorld), world.specs.get(PROMPT)
+    if not written and not (world.action_names and prompt and prompt.kind == TEXT):
+        raise UserError(
+            f"transcripts need games that are played by writing or that have prompts, unlike those of {world.name!r} "
+            f"({TRANSCRIPTS_FLAG})"
+        )
+    if section.branch_player and not written:
+        raise UserError(
+            f"only games that are played by writing can branch, and those of {world.name!r} are not "
+            f"(--config.collect.branch_player, {TRANSCRIPTS_FLAG})"
+        )
+    if section.policies and written:
+        raise UserError(
+            "games that are played by writing are recorded with scripted players, not with policies "
+            f"(--config.collect.policies, {TRANSCRIPTS_FLAG})"
+        )
+    if section.branch_player:
+        parse_scripted(section.branch_player, world)
+
+
+def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
+    """Plays the games and writes `workdir/transcripts`."""
+    world, start = make_world(config.env), time.monotonic()
+    stage, provenance = Run(workdir).stage(NAME, TRANSCRIPTS), provenance_of(config, world)
+    if stage.path.exists():
+        before = Transcripts(stage.path, "--workdir").record["provenance"]
+        if {**before, CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
+            raise UserError(f"{str(stage.path)!r} has other transcripts: move them away, or choose another --workdir")
+    else:
+        mixture = load_mixture(config, world)
+        if mixture:
+            provenance[CHECKPOINTS] = mixture.facts()
+        writer = TranscriptWriter()
+        record_games(writer, config, world, mixture)
+        found = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
+        print_line(f"collect: {describe_transcripts(found)}; {time.monotonic() - start:,.0f} s")
+    report_transcripts(workdir)
+    stage.bind(config)  # last: then the stage is complete
+
+
+def record_games(writer: TranscriptWriter, config: CollectConfig, world: World, mixture: Mixture | None) -> None:
+    """Plays all games, and gives them to the writer."""
+    section, numbers = config.collect, range(config.collect.transcripts)
+    played: Iterable[Episode]
+    if not isinstance(world, TextWorld):
+        played = play_moments(config, world, mixture)
+    elif section.branch_player:  # each episode is followed by its branches
+        played = play_branches(
+            world, section.collector, section.branch_player, numbers, per_moment=section.branches, seed=config.seed
+        )
+    else:
+        played = play_episodes(world, section.collector, numbers, seed=config.seed)
+    progress, games = Progress(NAME, section.transcripts, "games", 0), 0
+    with reported(config.env):
+        for episode in played:
+            try:
+                writer.add(episode)
+            except ValueError as error:
+                number = int(episode.info["episode"])
+                raise UserError(
+                    f"game {number:,} cannot be recorded: {error} (--config.env.world, .options)"
+                ) from error
+            counted = not episode.info.get("branch", 0) and not episode.info.get("step", 0)
+            games += counted
+            if counted and games % SHOW_EVERY == 0:
+                progress.update(games)
+    progress.close()
+
+
+def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -> Iterator[Episode]:
+    """Yields the world's words, then each moment of the games as an episode.
+
+    An action's reward is the game's reward-to-go, so that the best episodes are moments of the best games. `info` has
+    the game's number, as `episode`, and the `step`; both are -1 for words. If `mixture` is None, the `collector` plays.
+    """
+    yield from vocabulary(getattr(world, "words", ()), episode=-1, step=-1)
+    with open_pool(config, (PROMPT,), mixture) as pool:
+        games = 0
+        for ready in play_in_order(pool, mixture, {name: name for name in (PROMPT, "action", "reward")}, 0):
+            for game in ready:
+                if not isinstance(game, FinishedEpisode):
+                    continue  # given up after several crashes
+                worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
+                for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):
+                    name = world.action_names[action]
+                    yield moment(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
+                games += 1
+                if games == config.collect.transcripts:
+                    return
+
+
+def provenance_of(config: CollectConfig, world: World) -> dict[str, Any]:
+    """The values that decide the transcripts."""
+    section = config.collect
+    player = {"policies": section.policies} if section.policies else {"collector": section.collector}
+    found = player | {"games": section.transcripts, "seed": config.seed}
+    if section.branch_player:
+        found |= {"branch_player": section.branch_player, "branches": section.branches}
+    if not isinstance(world, TextWorld):
+        found[MOMENTS] = True
+    return found | {"env": essential(config.env)}
+
+
+def describe_transcripts(transcripts: Transcripts) -> str:
+    """A line about transcripts: their number and their mean return."""
+    returns, made = game_returns(transcripts), transcripts.record["provenance"]
+    kind = f"{len(returns):,} transcripts"
+    if are_moments(transcripts):
+        kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
+    error = returns.std() / np.sqrt(len(returns))
+    by = clean(str(made.get("collector") or made.get("policies", "")))
+    return (
+        f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {returns.mean():.2f} ± {error:.2f}"
+    )
+
+
+# ---- playing
+
+
+def load_mixture(config: CollectConfig, world: World, begun: Path | None = None) -> Mixture | None:
+    """The trained policies that play; None if scripted players do. `begun`: see `Mixture`."""
+    section = config.collect
+    if not section.policies:
+        return None
+    from motif_jax.policies.mixture import Mixture
+    from motif_jax.rewards.sources import trusted_classes
+
+    return Mixture(
+        section.policies,
+        world,
+        num_workers=section.num_workers,
+        games_per_worker=section.games_per_worker,
+        seed=config.seed,
+        trusted=trusted_classes(untyped(config)),
+        begun=begun,
+    )
+
+
+def open_pool(
+    config: CollectConfig, observations: Iterable[str], mixture: Mixture | None, first_episode: int = 0
+) -> ActorPool:
+    """The workers, which record these observations of the games."""
+    section = config.collect
+    return ActorPool(
+        config.env,
+        tuple(dict.fromkeys((*observations, *(mixture.reads if mixture else ())))),
+        num_workers=section.num_workers,
+        games_per_worker=section.games_per_worker,
+        rollout_length=section.rollout_length,
+        player="" if mixture else section.collector,
+        groups=mixture.groups if mixture else 1,
+        seed=config.seed,
+        stream=SeedStream.COLLECT,
+        first_episode=first_episode,
+        hang_timeout_s=section.hang_timeout_s,
+    )
+
+
+def play_in_order(
+    pool: ActorPool, policy: BatchedPolicy | None, names: Mapping[str, str], first: int
+) -> Iterator[list[FinishedEpisode | int]]:
+    """Plays without end, and yields episodes in the order of their numbers.
+
+    If `policy` is None, scripted players play. `names`: the arrays to keep; see `EpisodeQueue.take`.
+
+    Yields:
+      After each poll of the pool, the next episodes that are finished, perhaps none. A number stands for an episode
+      that was given up.
+    """
+    episodes = EpisodeQueue(first)
+    held: list[Full] = []
+    while True:
+        requests, fulls = pool.poll(0.2)
+        if policy:
+            answer(pool, requests, policy)
+        for full in fulls:
+            episodes.take(pool, full, names)
+            held.append(full)
+        # Memory is bounded while all others wait for one game: only its group gets its slots back.
+        kept, held = held, []
+        for full in kept:
+            if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, episodes.number):
+                pool.release(full)
+            else:
+                held.append(full)
+        ready = []
+        while (one := episodes.next(pool.given_up)) is not None:
+            ready.append(one)
+        yield ready
+
+
+class EpisodeQueue:
+    """Takes rollouts in any order of games, and returns finished episodes in the order of their numbers."""
+
+    def __init__(self, first: int):
+        self.number = first  # of the next episode
+        self.waiting_bytes = 0
+        self._pieces = Pieces()
+        self._done: dict[int, FinishedEpisode] = {}
+
+    def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
+        """Copies a rollout's steps to their episodes.
+
+        `names`: name of an array in an episode -> its name in a rollout.
+        """
+        length = pool.layout.rollout_length  # arrays of observations have one row more
+        rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
+        first = pool.rollouts["first"][full.slot][0]  # [E]
+        for info, steps in self._pieces.take(full, rows, first, pool.ended(full)):
+            if info.episode >= self.number and info.episode not in self._done:
+                self._done[info.episode] = FinishedEpisode(info, steps)
+                self.waiting_bytes += _size(self._done[info.episode])
+
+    def next(self, given_up: list[int]) -> FinishedEpisode | int | None:
+        """The next episode, or its number if it was given up, or None if it is not finished."""
+        number = self.number
+        found: FinishedEpisode | int | None = self._done.pop(number, None)
+        if isinstance(found, FinishedEpisode):
+            self.waiting_bytes -= _size(found)
+        elif number in given_up:
+            found = number
+        if found is not None:
+            self.number += 1
+        return found
+
+
+def _size(episode: FinishedEpisode) -> int:
+    return sum(array.nbytes for array in episode.steps.values())
+
+
 STAGE = Stage(
+    config=CollectConfig,
     tables=TABLES,
     reads=READS,
-    identity=("", "env", "collect"),
+    identity=("", "env", NAME),
     check=check,
     is_complete=is_complete,
     run=run,

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.console import clean, print_line
-from motif_jax.files import make_anew, write_array, write_config, write_json, write_whole
+from motif_jax.files import make_anew, write_array, write_json, write_whole
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference
 from motif_jax.structs import UserError
@@ -28,35 +27,30 @@ RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.np
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 
-def adopt(config: ConfigDict, target: Path) -> PairDataset:
-    """Makes the workdir's dataset, in `target`, from the one that `config.collect.dataset` names."""
-    source = Path(config.collect.dataset)
-    dataset = PairDataset(source, follow_links=config.collect.follow_links)
+def adopt(source: Path, follow_links: bool, target: Path) -> None:
+    """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
+    dataset = PairDataset(source, follow_links=follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
     records = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
     for name in labels:
         _check_free(annotation_folder(target, name), records.get(name))
 
-    partial = target.with_name(target.name + ".partial")
-    make_anew(partial)
+    make_anew(target)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
-        (partial / kind).mkdir(parents=True)
+        (target / kind).mkdir()
         for key in arrays:
-            (partial / kind / f"{key}.npy").symlink_to((source / kind / f"{key}.npy").resolve())
-    table, _ = PairDataset(partial).captions()
+            (target / kind / f"{key}.npy").symlink_to((source / kind / f"{key}.npy").resolve())
+    table, _ = PairDataset(target).captions()
     for name, codes in labels.items():
-        write_array(labels_file(partial, name), codes)
+        write_array(labels_file(target, name), codes)
     for name, folder in records.items():
         _copy_records(folder, annotation_folder(target, name), len(dataset))
     facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
     facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
-    write_json(partial / "dataset.json", facts)
-    write_config(partial, config)
-    partial.replace(target)
+    write_json(target / "dataset.json", facts)
     if left := sorted(_not_read(source, dataset)):
         more = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
         print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{more}")
-    return PairDataset(target)
 
 
 def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:

@@ -11,18 +11,17 @@ Without a terminal, a summary of the episode is printed in a few lines.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.table import PATH, Number, Tables, Text, check_values, table_of, value
+from motif_jax.config.table import PATH, Number, Tables, Text, section, tables_of, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.policies.choice import parse_one
-from motif_jax.stages import Stage, without_lock
+from motif_jax.stages import Experiment, Stage, untyped, without_lock
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.replays import WORDS, obtain
 from motif_jax.structs import UserError
@@ -45,27 +44,34 @@ class Visualize:
     replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
 
 
-TABLES: Tables = {"visualize": table_of(Visualize)}
-READS: Tables = EVALUATION | TABLES
+@dataclass(frozen=True)
+class VisualizeConfig(Experiment):
+    """What the stage reads; the sections of evaluation stay mappings."""
+
+    env: Mapping[str, Any] = section(EVALUATION["env"])
+    policy: Mapping[str, Any] = section(EVALUATION["policy"])
+    profile: Mapping[str, Any] = section(EVALUATION["profile"])
+    train_values: Mapping[str, Any] = section(EVALUATION["train_values"])
+    evaluate: Mapping[str, Any] = section(EVALUATION["evaluate"])
+    decoding: Mapping[str, Any] = section(EVALUATION["decoding"])
+    visualize: Visualize = Visualize()
+
+
+READS = tables_of(VisualizeConfig)
+TABLES: Tables = {"visualize": READS["visualize"]}
 EXPORTS = (".cast", ".gif", ".mp4")
 LONGEST_S = 655  # longest duration of one picture of a GIF, in seconds
 MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
 
 
-def loads_jax(config: ConfigDict) -> bool:
+def loads_jax(config: VisualizeConfig) -> bool:
     """Whether the stage may have to play an episode with a policy."""
     return not config.visualize.replay and config.visualize.policy not in make_world(config.env).players
 
 
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Returns False: the stage runs each time it is asked to."""
-    return False
-
-
-def check(config: ConfigDict) -> None:
+def check(config: VisualizeConfig) -> None:
     """Raises UserError for values that cannot work, before anything is played."""
-    check_values(config, READS)
     section = config.visualize
     if section.export:
         _check_export(Path(section.export))
@@ -80,8 +86,8 @@ def check(config: ConfigDict) -> None:
         if not Path(section.replay).is_file():
             raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
-    check_protocol(config)
-    world = check_world(by_protocol(config).env)
+    check_protocol(untyped(config))
+    world = check_world(by_protocol(untyped(config)).env)
     if section.policy not in (*world.players, ""):
         parse_one(section.policy, f"{FLAG}.policy")
     if section.episode not in WORDS and not section.episode.isdecimal():
@@ -104,7 +110,7 @@ def _check_export(path: Path) -> None:
         find_ffmpeg(f"{FLAG}.export")
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
+def run(config: VisualizeConfig, workdir: Path) -> None:
     """Shows the episode, or writes it to a file."""
     from motif_jax.replays.replay import load_replay
     from motif_jax.replays.story import describe, summary
@@ -115,7 +121,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if section.replay:
         path, flag = Path(section.replay), f"{FLAG}.replay"
     else:
-        path, flag = obtain(config, workdir, section.policy, section.episode, FLAG), f"{FLAG}.episode"
+        path, flag = obtain(untyped(config), workdir, section.policy, section.episode, FLAG), f"{FLAG}.episode"
     replay = load_replay(path, flag)
 
     # ---- show it
@@ -151,10 +157,11 @@ def _export(path: Path, story: Story, speed: float) -> None:
 
 
 STAGE = Stage(
+    config=VisualizeConfig,
     tables=TABLES,
     reads=READS,
     check=check,
-    is_complete=is_complete,
+    is_complete=lambda config, workdir: False,  # it shows an episode each time it is asked to
     run=run,
     writes="--config.visualize.export",
     memory="--config.visualize.episode",
