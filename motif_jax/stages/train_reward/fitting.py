@@ -110,8 +110,13 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                     row = measure(rewards, data) | {"epoch": done.epoch} | train_figures(state)
                     done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
                     metrics.write(done.epoch, done.history[-1])
-                    statistics = statistics_of(section, values, rewards, data)
-                    done.facts = describe_state(config, data, state, done, statistics)
+                    done.facts = {
+                        "epoch": done.epoch, "items": done.items, "history": done.history, "model": section.network,
+                        "statistics": statistics_of(section, values, rewards, data).record(),
+                        "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
+                        "annotators": data.weights, "labels": data.checksums, "pairs": len(data.dataset),
+                        "config": to_plain(config),
+                    }  # fmt: skip
                     kept = {"captions": data.table.messages, "counts": data.counts.astype(np.int32)}
                     checkpoints.save(done.epoch, {"train": state, **kept}, done.facts, row["loss"])
                 if done.epoch >= section.num_epochs:
@@ -375,18 +380,6 @@ def train_figures(state: TrainState) -> dict[str, float]:
         "train_loss": float(sums.loss / sums.pairs),
         "train_accuracy": float(sums.right / sums.sided) if sums.sided else float("nan"),
     }
-
-
-def describe_state(
-    config: RewardConfig, data: LabelledPairs, state: TrainState, done: Done, statistics: RewardStatistics
-) -> dict[str, Any]:
-    """The facts of a checkpoint, which can be used alone."""
-    return {
-        "epoch": done.epoch, "model": config.reward.network, "history": done.history, "items": done.items,
-        "statistics": statistics.record(), "annotators": data.weights, "labels": data.checksums,
-        "pairs": len(data.dataset), "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
-        "config": to_plain(config),
-    }  # fmt: skip
 
 
 # ---- results
