@@ -24,8 +24,7 @@ from motif_jax.envs.worlds import make_world, title
 from motif_jax.files import write_whole
 from motif_jax.replays.replay import Replay
 from motif_jax.screens import printable
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
-from motif_jax.system.arrays import LARGEST_ARRAY, read_arrays
+from motif_jax.structs import EndStatus, EpisodeInfo
 
 
 class Track(NamedTuple):
@@ -237,15 +236,10 @@ def read_tracks(file: Path) -> dict[int, Track]:
     """Reads a file of `write_tracks`; an empty dictionary if the file does not exist."""
     if not file.is_file():
         return {}
-    try:
-        arrays = read_arrays(file, ("episode", "steps", *COLUMNS), optional=OPTIONAL, limit=LARGEST_ARRAY)
-        ends = np.cumsum(arrays["steps"])
-        parts = {name: np.split(array, ends) for name, array in arrays.items() if name in Track._fields}
-        # The last of each is empty.
-        if any(len(chunks[-1]) or len(arrays[name]) != arrays["steps"].sum() for name, chunks in parts.items()):
-            raise ValueError("arrays of different lengths")
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    ends = np.cumsum(arrays["steps"])
+    parts = {name: np.split(array, ends) for name, array in arrays.items() if name in Track._fields}
     return {
         number: Track(**{name: chunks[at] for name, chunks in parts.items()})
         for at, number in enumerate(arrays["episode"].tolist())

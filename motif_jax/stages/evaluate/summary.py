@@ -17,7 +17,6 @@ from motif_jax.envs.rules import Rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
 from motif_jax.pages.over_seeds import large_exponents
-from motif_jax.structs import UserError
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 COMMON = {  # figures of every world's episodes, with their keys in episodes.jsonl
@@ -251,12 +250,7 @@ def _spell(number: float) -> str:
 
 def read_json(file: Path) -> dict[str, Any] | None:
     """The content of a JSON file; None if the file does not exist."""
-    try:
-        return files.read_json(file)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(file)!r} is damaged ({error}): remove it (--workdir)") from error
+    return files.read_json(file) if file.exists() else None
 
 
 def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -266,10 +260,5 @@ def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
       file: in the directory of a player.
       figures: of the world; None for one that the world did not have when the file was written.
     """
-    try:
-        rows = list(files.read_lines(file)) if file.is_file() else []
-        if not all({"episode", *COMMON.values()} <= row.keys() for row in rows):
-            raise ValueError("it has lines that are not episodes")
-        return [row | {name: None for name in figures if name not in row} for row in rows]  # keys stay in order
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error
+    rows = files.read_lines(file) if file.exists() else ()
+    return [row | {name: None for name in figures if name not in row} for row in rows]  # keys stay in order

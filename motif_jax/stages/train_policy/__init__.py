@@ -51,14 +51,12 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether training has reached the config's limit and its checkpoint exists."""
-    try:
-        done = read_json(workdir / "policy" / "summary.json")
-        steps, seconds, checkpoint = int(done["env_steps"]), float(done["seconds"]), str(done["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):
+    file = workdir / "policy" / "summary.json"
+    if not file.exists():
         return False
-    if not (workdir / "policy" / "checkpoints" / checkpoint).is_dir():
-        return False
-    return finished(config, steps, seconds)
+    done = read_json(file)
+    saved = (workdir / "policy" / "checkpoints" / str(done["checkpoint"])).is_dir()
+    return saved and finished(config, done["env_steps"], done["seconds"])
 
 
 def unused(config: ConfigDict) -> list[str]:
