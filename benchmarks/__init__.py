@@ -77,7 +77,7 @@ def check(config: ConfigDict) -> None:
     if {"env", "annotation", "reward", "train"} & names:
         collect.check(collect.STAGE.view(config))
     if {"reward", "train"} & names:
-        train_reward.check(config)
+        train_reward.check(train_reward.STAGE.view(config))
     if TRAINING & names:
         train_policy.check(config)
         if find_algorithm(config.policy.algorithm).from_replay:

@@ -45,8 +45,8 @@ from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import compare, summarise_values
-from motif_jax.stages import annotate, collect
-from motif_jax.stages.train_reward.setup import LabelledPairs, load_data
+from motif_jax.stages import annotate, collect, train_reward
+from motif_jax.stages.train_reward.fitting import LabelledPairs, load_data
 
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
 DATASETS = {"random": {"collector": "random"}, "explorer": {}}  # what is learnt from: PAIRS pairs each
@@ -190,7 +190,7 @@ def label_pairs(config: ConfigDict, workdir: Path, values: dict[str, str]) -> La
     collect_pairs(config, workdir, PAIRS, **values)
     with contextlib.redirect_stdout(io.StringIO()):
         annotate.run(annotate.STAGE.view(config), workdir)
-    return load_data(config, workdir)
+    return load_data(train_reward.STAGE.view(config), workdir)
 
 
 class Learner:

@@ -221,13 +221,18 @@ class StageRun:
             write_json(self.path / f"{name}.json", to_plain(value))
 
     def metrics(
-        self, counter: str, start: int, tensorboard: bool = False, wandb: str = "", config: Any = None
-    ) -> contextlib.AbstractContextManager[Metrics | None]:
-        """Rows of metrics over `counter`, from `start` on, where training resumes; None where nothing is written."""
+        self, counter: str, start: int, tensorboard: bool = False, wandb: str = "", config: Any = None,
+        section: str = "",
+    ) -> contextlib.AbstractContextManager[Metrics | None]:  # fmt: skip
+        """Rows of metrics over `counter`; None where nothing is written.
+
+        `start`: the counter where training resumes, of the last row that stays; -1: it is new. `section`: of the
+        config, if it is not named after the stage.
+        """
         if not self.writes:
             return contextlib.nullcontext()
-        keep_lines(self.path / METRICS, counter, start or -1)
-        flag = f"--config.{self.name}.wandb"
+        keep_lines(self.path / METRICS, counter, start)
+        flag = f"--config.{section or self.name}.wandb"
         return contextlib.closing(Metrics(self.path, counter, start, tensorboard, wandb, to_plain(config), flag))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -308,7 +313,7 @@ class Metrics:
 
             (folder / "tensorboard").mkdir(exist_ok=True)
             self._curves = EventsWriter(str(folder / "tensorboard/events"))
-            if start:
+            if start > 0:
                 self._curves.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
         self._wandb = None
         if wandb:

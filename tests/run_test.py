@@ -81,14 +81,14 @@ def test_a_host_that_does_not_write_leaves_nothing(tmp_path):
         stage.write("summary", WHOLE)
         stage.section("Values", "<p>")
         stage.report()
-        with stage.metrics("steps", 0) as metrics, stage.checkpoints(2) as checkpoints:
+        with stage.metrics("steps", -1) as metrics, stage.checkpoints(2) as checkpoints:
             assert metrics is checkpoints is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_after_the_checkpoint_are_removed_and_numbers_that_json_lacks_are_null(tmp_path):
     with Run(tmp_path).stage("train_values", "values") as stage:
-        with stage.metrics("steps", 0) as metrics:
+        with stage.metrics("steps", -1) as metrics:
             for steps in (0, 5, 10):
                 metrics.write(steps, {"loss": math.nan if steps == 5 else float(steps)})
         with open(stage.path / "metrics.jsonl", "a") as torn:
@@ -101,9 +101,11 @@ def test_rows_after_the_checkpoint_are_removed_and_numbers_that_json_lacks_are_n
         assert list((stage.path / "tensorboard").iterdir())
 
 
-def test_a_missing_library_of_curves_is_a_sentence_with_its_flag(tmp_path):
-    with Run(tmp_path).stage("train_values", "values") as stage, pytest.raises(UserError, match="train_values.wandb"):
-        stage.metrics("steps", 0, wandb="project")
+@pytest.mark.parametrize("section", ["", "reward"])
+def test_a_missing_library_of_curves_is_a_sentence_with_its_flag(tmp_path, section):
+    flag = f"--config.{section or 'train_values'}.wandb"
+    with Run(tmp_path).stage("train_values", "values") as stage, pytest.raises(UserError, match=flag):
+        stage.metrics("steps", -1, wandb="project", section=section)
 
 
 def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):

@@ -158,8 +158,8 @@ class PairDataset:
         status = file.stat()
         if status.st_size > 2**20 and status.st_blocks * 512 < status.st_size // 1000:  # file systems may compress
             raise UserError(
-                f"{str(file)!r} should have {status.st_size / 2**30:,.1f} GiB, but almost all of it is a hole (a sparse "
-                f"file): copy or unpack it again ({FLAG})"
+                f"{str(file)!r} should have {status.st_size / 2**30:,.1f} GiB, but almost all of it is a hole (a "
+                f"sparse file): copy or unpack it again ({FLAG})"
             )
         needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
         if needed > free:

@@ -151,7 +151,7 @@ def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, sto
         checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
         state, done = _start_or_resume(job, stage, checkpoints, hosts)
         metrics = stack.enter_context(
-            stage.metrics("steps", done.steps, section.tensorboard, section.wandb, job.facts.get("config"))
+            stage.metrics("steps", done.steps or -1, section.tensorboard, section.wandb, job.facts.get("config"))
         )
         progress = (
             Progress(stage.name, section.num_epochs * job.num_steps(0), "updates", done.steps) if metrics else None

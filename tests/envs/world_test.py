@@ -310,7 +310,7 @@ def test_a_workdir_of_another_world_is_refused_in_one_sentence(tmp_path):
 # Who may know that NetHack is played. Everybody else speaks to the world.
 OF_NETHACK = {
     "envs", "networks",
-    "rewards.learnt_source", "stages.train_reward.setup",  # the bottom line, as learnt rewards read it
+    "rewards.learnt_source", "stages.train_reward.fitting",  # the bottom line, as learnt rewards read it
 }  # fmt: skip
 
 

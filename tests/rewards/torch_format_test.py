@@ -63,9 +63,10 @@ def take(workdir, checkpoint):
     """Imports a checkpoint, and loads what came of it."""
     config = get_config()
     config.reward.import_from = str(checkpoint)
-    train_reward.check(config)
-    train_reward.run(config, workdir)
-    assert train_reward.is_complete(config, workdir)
+    view = train_reward.STAGE.view(config)
+    train_reward.check(view)
+    train_reward.STAGE.run(view, workdir)
+    assert train_reward.is_complete(view, workdir)
     return load_reward(workdir)
 
 

@@ -10,8 +10,8 @@ from small_dataset import random_pairs, write_dataset, write_published
 
 from motif_jax.files import write_json
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import annotate, collect
-from motif_jax.stages.train_reward.setup import load_data
+from motif_jax.stages import annotate, collect, train_reward
+from motif_jax.stages.train_reward.fitting import load_data
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -95,7 +95,8 @@ def test_a_dataset_of_another_workdir_comes_with_its_soft_labels(workdir, tmp_pa
     other = tmp_path / "other"
     adopt(workdir / "dataset", other)
     assert contents(workdir) == before
-    np.testing.assert_array_equal(load_data(settings(), other).target, load_data(settings(), workdir).target)
+    config = train_reward.STAGE.view(settings())
+    np.testing.assert_array_equal(load_data(config, other).target, load_data(config, workdir).target)
     load_published(other / "dataset", preference=[NAME])
     printed = annotate.is_complete(annotate.STAGE.view(settings()), other)
     assert not printed  # its page is still to be made

@@ -78,11 +78,11 @@ def write_reward(path: Path, annotator: str) -> None:
     row["accuracy_low"], row["accuracy_high"] = share_interval(0.9, 40)
     history = [{"epoch": epoch, "loss": 0.69 - 0.1 * epoch, "train_loss": 0.6, **row} for epoch in range(3)]
     facts = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
-    facts["statistics"] = statistics._asdict()
+    facts["statistics"] = statistics.record()
     rewards, target = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0])
     stage = Run(path).stage("train_reward", "reward")
     dataset = PairDataset(path / "dataset")
-    write_page(stage, facts, statistics, values, table.messages, table.counts, rewards, target, dataset, "score")
+    write_page(stage, facts, values, table.messages, table.counts, rewards, target, dataset, "score")
     write_json(path / "reward/statistics.json", facts)
 
 

@@ -16,15 +16,15 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.experiment import check_artefacts
-from motif_jax.files import read_json, write_json
+from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.report import first_screen
 from motif_jax.stages.report.record import read_record
 from motif_jax.stages.train_reward import fitting
+from motif_jax.stages.train_reward.fitting import advice, load_data
 from motif_jax.stages.train_reward.page import faithfulness, preferences, verdict
-from motif_jax.stages.train_reward.setup import advice, load_data
 from motif_jax.structs import Interrupted, UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
@@ -39,6 +39,10 @@ def settings(**values):
     return config
 
 
+def view(**values):
+    return train_reward.STAGE.view(settings(**values))
+
+
 def make_workdir(path, count: int = 1500, **dataset):
     write_dataset(path / "dataset", random_pairs(count, events=MANY, **dataset))
     annotate.run(annotate.STAGE.view(settings()), path)
@@ -46,10 +50,10 @@ def make_workdir(path, count: int = 1500, **dataset):
 
 
 def run(workdir, **values):
-    config = settings(**{f"reward.{name}": value for name, value in values.items()})
+    config = view(**{f"reward.{name}": value for name, value in values.items()})
     train_reward.check(config)
     if not train_reward.is_complete(config, workdir):
-        train_reward.run(config, workdir)
+        train_reward.STAGE.run(config, workdir)
     return read_json(workdir / "reward/statistics.json")
 
 
@@ -148,7 +152,7 @@ def test_where_most_pairs_are_ties_without_messages_other_pairs_are_advised(tmp_
     pairs = [("", "")] * empty + walls + sided[: 100 - empty - alike]
     write_dataset(tmp_path / "dataset", pairs)
     annotate.run(annotate.STAGE.view(settings()), tmp_path)
-    found = advice(load_data(settings(), tmp_path))
+    found = advice(load_data(view(), tmp_path))
     assert ("90% of the labelled pairs are ties, and 100% of these" in found) == due
     assert ("--config.collect.keep_empty" in found) == bool(found) == due
 
@@ -209,6 +213,8 @@ def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
         for number in epochs:
             facts = run(workdir, num_epochs=number)
         assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3, 4]
+        assert [*read_lines(workdir / "reward/metrics.jsonl")] == facts["history"]
+        assert [*(workdir / "reward/tensorboard").iterdir()]
     assert_equal_to_the_bit(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
 
 
@@ -276,7 +282,7 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     raw = reward(["You die..."] * 2, vector=np.stack([np.zeros(27), np.ones(27)]).astype(np.float32)).raw
     assert raw[0] != raw[1]
     # Every pair by itself gives what training has validated.
-    data = load_data(settings(**{"reward.blstats": True}), workdir)
+    data = load_data(view(**{"reward.blstats": True}), workdir)
     rows = labels.split_rows(np.arange(300), 0.2, 777).validation
     vector = scale_blstats(data.dataset.data["blstats"][rows]).reshape(-1, 27)
     found = reward(data.table.messages[data.ids[rows].reshape(-1)], vector=vector).raw.reshape(-1, 2)
@@ -307,7 +313,7 @@ def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_
     annotate.run(annotate.STAGE.view(settings()), tmp_path)
     facts = run(tmp_path, num_epochs=4, learning_rate=3e-3)
     record = read_json(tmp_path / "reward/config.json")["reward"]
-    assert (record["labels"], record["anchor"]) == ("soft", "neutral")
+    assert (record["labels"], record["anchor"]) == ("auto", "auto")
     reward = load_reward(tmp_path)
     kill, nothing, death = reward(["You kill the newt!", "", "You die..."]).normalised
     assert kill > 0.1 > -0.1 > death
@@ -323,12 +329,12 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     silent = [event for event in EVENTS if event]
     write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
     annotate.run(annotate.STAGE.view(settings()), tmp_path)
-    data, plain = (load_data(settings(**{"reward.anchor": anchor}), tmp_path) for anchor in ("neutral", "none"))
+    data, plain = (load_data(view(**{"reward.anchor": anchor}), tmp_path) for anchor in ("neutral", "none"))
     # 1 % of 600 pairs are 6 questions, each of which makes a pair.
-    assert (data.given, len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (600, *[606] * 3, 600)
-    assert data.checksum != plain.checksum
+    assert (len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (606, 606, 606, 600)
+    assert data.checksums != plain.checksums
     assert "are not used" not in capsys.readouterr().out
-    assert load_data(settings(**{"reward.blstats": True}), tmp_path).given == 600
+    assert len(load_data(view(**{"reward.blstats": True}), tmp_path).target) == 600
     assert "answers about a moment without a message are not used" in capsys.readouterr().out
     facts = run(tmp_path, num_epochs=1)
     assert sum(load_reward(tmp_path).counts) == 2 * 480  # statistics are of the dataset's own pairs
@@ -336,26 +342,13 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     assert any(name.endswith(".neutral") for name in facts["labels"])
 
 
-def test_an_earlier_reward_goes_on_with_verdicts_and_without_an_anchor(tmp_path):
-    ends = []
-    published = get_config(argument="score,reference").reward
-    assert (published.labels, published.anchor) == ("hard", "auto")  # which records without an anchor agree with
-    for values in ({"labels": "hard", "anchor": "none"}, {}):  # the second goes on by default
-        workdir = make_workdir(tmp_path / str(len(ends)), 300)
-        run(workdir, num_epochs=1, labels="hard")
-        earlier = read_json(workdir / "reward/config.json")
-        del earlier["reward"]["anchor"]  # as before there were anchors
-        write_json(workdir / "reward/config.json", earlier)
-        check_artefacts(settings(**{"reward.num_epochs": 2}), workdir, train_reward.STAGE)
-        facts = run(workdir, num_epochs=2, **values)
-        ends.append((params_of(workdir), facts["statistics"], facts["history"][-1]["loss"]))
-        assert facts["statistics"].get("anchor") is None
-        with pytest.raises(UserError, match="an experiment with reward.labels = 'hard', not 'soft'"):
-            check_artefacts(settings(**{"reward.labels": "soft"}), workdir, train_reward.STAGE)
-        with pytest.raises(UserError, match="an experiment with reward.anchor = 'none', not 'neutral'"):
-            check_artefacts(settings(**{"reward.anchor": "neutral"}), workdir, train_reward.STAGE)
-    assert_equal_to_the_bit(ends[0][0], ends[1][0])
-    assert ends[0][1:] == ends[1][1:]
+def test_hard_labels_have_no_anchor_and_other_labels_are_refused(tmp_path):
+    workdir = make_workdir(tmp_path, 300)
+    assert run(workdir, num_epochs=1, labels="hard")["statistics"].get("anchor") is None
+    for name, value, was in (("labels", "soft", "hard"), ("labels", "auto", "hard"), ("anchor", "neutral", "auto")):
+        config = settings(**{"reward.labels": "hard"} | {f"reward.{name}": value})
+        with pytest.raises(UserError, match=f"an experiment with reward.{name} = '{was}', not '{value}'"):
+            check_artefacts(config, workdir, train_reward.STAGE)
 
 
 def test_what_gives_no_degrees_or_no_anchor_is_said(tmp_path, capsys):
@@ -442,7 +435,7 @@ def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
     workdir = make_workdir(tmp_path, 300)
     run(workdir, num_epochs=1)
     annotate.run(annotate.STAGE.view(settings(**{"annotate.goal": "gold"})), workdir)
-    config = settings(**{"annotate.goal": "gold", "reward.num_epochs": 2})
+    config = view(**{"annotate.goal": "gold", "reward.num_epochs": 2})
     with pytest.raises(UserError, match="was learnt from lexicon_msg_defaultgoal, not from lexicon_msg_gold"):
         train_reward.is_complete(config, workdir)
 
@@ -458,17 +451,12 @@ def test_a_reward_of_labels_that_have_changed_is_not_taken_for_done(tmp_path):
         run(workdir, num_epochs=1)
 
 
-def test_what_is_missing_or_damaged_is_not_taken_for_done(tmp_path):
+def test_a_reward_without_its_last_epoch_or_checkpoints_is_not_taken_for_done(tmp_path):
     workdir = make_workdir(tmp_path, 300)
     run(workdir, num_epochs=1)
-    config = settings(**{"reward.num_epochs": 1})
+    config = view(**{"reward.num_epochs": 1})
     assert train_reward.is_complete(config, workdir)
-    assert not train_reward.is_complete(settings(**{"reward.num_epochs": 2}), workdir)
-    before = (workdir / "reward/statistics.json").read_text()
-    for garbage in ("", "{}", "[]", '{"epoch": 1}'):
-        (workdir / "reward/statistics.json").write_text(garbage)
-        assert not train_reward.is_complete(config, workdir)
-    (workdir / "reward/statistics.json").write_text(before)
+    assert not train_reward.is_complete(view(**{"reward.num_epochs": 2}), workdir)
     shutil.rmtree(workdir / "reward/checkpoints")
     assert not train_reward.is_complete(config, workdir)
 

@@ -105,8 +105,8 @@ def _made(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[s
         if asked := config.get("annotate"):
             judge = asked.get("model") or JUDGES.get(asked.get("backend"), asked.get("backend"))
             rows.append(("preferences of", f"{judge}, goal: {asked.get('goal')}"))
-        if pairs := config.get("collect", {}).get("num_pairs"):
-            rows.append(("learnt from", f"{pairs:,} pairs of moments"))
+        if "pairs" in own:
+            rows.append(("learnt from", f"{own['pairs']:,} pairs of moments"))
         if (accuracy := history[-1].get("accuracy")) is not None:
             rows.append(("agrees with", f"{accuracy:.1%} of the preferences that were set aside"))
     rows.append(("made by", facts["made_by"]))

@@ -5,22 +5,24 @@ This module is quick to import; fitting.py trains.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, check_values, table_of, value
-from motif_jax.envs.worlds import TABLE as GAME
+from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, tables_of, value
 from motif_jax.files import read_json
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.neutral import NEUTRAL
+from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.rewards import labels
-from motif_jax.stages import EXPERIMENT, Stage, with_result
-from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
-from motif_jax.stages.train_reward.inputs import AUTO, CHOSEN, chosen, label_checksums, learnt_from
+from motif_jax.stages import Stage, later, with_result
+from motif_jax.stages.annotate.setup import AnnotateConfig, label_name
 from motif_jax.structs import UserError
 
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
+AUTO = "auto"
+FOLDER, SUMMARY = "reward", "statistics"
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,15 @@ class TrainReward:
     labels: str = value(
         AUTO,
         Text((AUTO, "soft", "hard")),
-        "soft: probabilities if available; hard: verdicts; auto: soft for new rewards, unchanged for existing ones",
+        "soft: probabilities if available; hard: verdicts; auto: soft",
         decides=True,
         differs="labels are probabilities where the annotator gave them, and a moment without a message is paid 0",
     )
     anchor: str = value(
         AUTO,
         Text((AUTO, "neutral", "none")),
-        "zero of the reward: neutral: a moment without a message; none: the mean; auto: neutral for new rewards with "
-        "soft labels",
+        "zero of the reward: neutral: a moment without a message; none: the mean; auto: neutral with soft labels, "
+        "none with hard ones",
         decides=True,
     )
     message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
@@ -73,76 +75,103 @@ class TrainReward:
         decides=True,
         differs="thresholds are not rounded to two decimals",
     )
+    tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
+    wandb: str = value("", Text(longest=128), "project of Weights & Biases (pip install wandb); empty: off")
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether labels are probabilities where the annotator gave them."""
+        return self.labels != "hard"
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether the reward of a moment without a message is to be 0."""
+        return self.is_soft if self.anchor == AUTO else self.anchor == "neutral"
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """The arguments of `RewardModel`."""
+        return {"message": self.message, "blstats": self.blstats, "crop": self.crop, "glyphs": self.glyphs}
+
+    @property
+    def reads_only_messages(self) -> bool:
+        return not (self.blstats or self.crop or self.glyphs)
 
 
-TABLES: Tables = {"reward": table_of(TrainReward)}
-# `annotate` names the annotation that it learns from by default; the game has rules to compare the reward with.
-READS: Tables = EXPERIMENT | {"env": GAME} | ANNOTATION | TABLES
+@dataclass(frozen=True)
+class RewardConfig(AnnotateConfig):
+    """What the stage reads.
+
+    `annotate` names the annotation that it learns from by default; the game has rules to compare the reward with.
+    """
+
+    reward: TrainReward = TrainReward()
 
 
-def artefacts(workdir: Path) -> list[Path]:
-    """The directory of the reward."""
-    return with_result(workdir / "reward")
+READS = tables_of(RewardConfig)
+TABLES: Tables = {"reward": READS["reward"]}
 
 
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
+def learnt_from(config: RewardConfig) -> dict[str, float]:
+    """Names of the annotations that the reward is learnt from, with their weights."""
+    return labels.parse_annotators(config.reward.annotators) or {label_name(config.annotate): 1.0}
+
+
+def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str]:
+    """Checksums of the dataset and of all labels, which identify what a reward was learnt from."""
+    found = {"dataset": fingerprint(dataset)}
+    for name in learnt_from(config):
+        found[name] = digest_of([dataset.preference(name)])
+        folder = annotation_folder(dataset.path, name)
+        for file, wanted in (("prob.npy", config.reward.is_soft), (NEUTRAL, config.reward.is_anchored)):
+            if wanted and (folder / file).exists():
+                with open(folder / file, "rb") as data:
+                    found[f"{name}.{Path(file).stem}"] = hashlib.file_digest(data, "sha256").hexdigest()
+    return found
+
+
+def check(config: RewardConfig) -> None:
+    """Raises UserError for values that cannot work."""
+    section = config.reward
+    labels.parse_annotators(section.annotators)
+    if section.message == "none" and section.reads_only_messages:
+        raise UserError("the reward needs at least one input (--config.reward.message, .blstats, .crop, .glyphs)")
+
+
+def is_complete(config: RewardConfig, workdir: Path) -> bool:
     """Whether the reward has reached its last epoch; raises UserError if it was learnt from other labels."""
-    config = chosen(config, workdir)
-    section, folder = config.reward, workdir / "reward"
-    try:
-        done = read_json(folder / "statistics.json")
-        epoch, learnt, made_of = (done[key] for key in ("epoch", "annotators", "labels"))
-        learnt, made_of = dict(learnt), dict(made_of)
-    except (OSError, ValueError, KeyError, TypeError):
+    section, file = config.reward, workdir / FOLDER / f"{SUMMARY}.json"
+    if not file.exists():
         return False
-    names = [] if config.reward.import_from else sorted(learnt_from(config))
-    if sorted(learnt) != names:
+    done = read_json(file)
+    learnt, names = sorted(done["annotators"]), [] if section.import_from else sorted(learnt_from(config))
+    if learnt != names:
         raise UserError(
             f"the reward in {str(workdir)!r} was learnt from {', '.join(learnt) or 'elsewhere'}, not from "
             f"{', '.join(names) or 'elsewhere'}: choose another --workdir"
         )
-    if not (folder / "checkpoints" / str(epoch)).is_dir():
+    if not (file.parent / "checkpoints" / str(done["epoch"])).is_dir():  # moved away, to start again
         return False
     if section.import_from:
         return True
     dataset = PairDataset(workdir / "dataset")
-    if set(names) <= set(dataset.preference_names()) and label_checksums(dataset, config) != made_of:
+    if {*names} <= {*dataset.preference_names()} and label_checksums(dataset, config) != done["labels"]:
         raise UserError(
-            f"the labels have changed since the reward in {str(folder)!r} was learnt: remove it, or choose another "
-            "--workdir"
+            f"the labels have changed since the reward in {str(file.parent)!r} was learnt: remove it, or choose "
+            "another --workdir"
         )
-    return bool(epoch >= section.num_epochs)
-
-
-def check(config: ConfigDict) -> None:
-    """Raises UserError for values that cannot work."""
-    check_values(config, READS)
-    section = config.reward
-    labels.parse_annotators(section.annotators)
-    if section.message == "none" and not (section.blstats or section.crop or section.glyphs):
-        raise UserError("the reward needs at least one input (--config.reward.message, .blstats, .crop, .glyphs)")
-
-
-def run(config: ConfigDict, workdir: Path) -> None:
-    """Trains the reward, or imports a published one, and writes `workdir/reward`."""
-    from motif_jax.stages.train_reward.fitting import import_published, train
-
-    config = chosen(config, workdir)
-    if config.reward.import_from:
-        import_published(config, workdir / "reward")
-    else:
-        train(config, workdir)
+    return bool(done["epoch"] >= section.num_epochs)
 
 
 STAGE = Stage(
+    config=RewardConfig,
     tables=TABLES,
     reads=READS,
     identity=("", "reward"),
-    unused=lambda config: [f"reward.{name}" for name in CHOSEN if config.reward[name] == AUTO],
     check=check,
     is_complete=is_complete,
-    run=run,
+    run=later("motif_jax.stages.train_reward.fitting:train"),
+    artefacts=lambda workdir: with_result(workdir / FOLDER),
     writes="--config.reward.message",
     memory="--config.reward.batch_size, .message",
-    artefacts=artefacts,
 )

@@ -7,206 +7,473 @@ the statistics and the captions; training that resumes from it has bitwise equal
 
 from __future__ import annotations
 
-import contextlib
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from ml_collections import ConfigDict
+from jax.sharding import Mesh
 
-from motif_jax.captions import WIDTH
+from motif_jax.annotation.backends import is_by_rules
+from motif_jax.captions import WIDTH, CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
-from motif_jax.files import checkpoint_steps, make_anew, to_plain, write_config, write_json, write_lines
+from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
+from motif_jax.preferences.shards import ROUNDING
+from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
-from motif_jax.rewards.batches import epoch_order, make_batches
-from motif_jax.rewards.model import make_reward_model, make_value, value_captions
+from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
+from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
-from motif_jax.rewards.statistics import RewardStatistics
+from motif_jax.rewards.statistics import (
+    RewardStatistics,
+    compare,
+    independent_questions,
+    share_interval,
+    summarise_values,
+)
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
-from motif_jax.run import Run
-from motif_jax.stages.train_reward.inputs import label_checksums
-from motif_jax.stages.train_reward.page import (
-    faithfulness,
-    percent,
-    preferences,
-    report_reward,
-    verdict,
-    write_page,
-)
-from motif_jax.stages.train_reward.setup import (
-    about_anchor,
-    about_labels,
-    advice,
-    check_finite,
-    check_values,
-    extra_observations,
-    load_data,
-    make_statistics,
-    measure,
-    neutral_reward,
-    train_figures,
-    value_pairs,
-    worth_of_captions,
-)
+from motif_jax.run import Run, StageRun
+from motif_jax.stages.annotate.setup import label_name
+from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
+from motif_jax.stages.train_reward.page import faithfulness, percent, preferences, report_reward, verdict, write_page
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
 
-STEPS = 32  # batches on the device at a time, for models that read more than the message
+STAGE = "train_reward"
+KEEP = 2  # checkpoints besides the best
+PAIRS = 1024  # per call of models that read more than the message
+STEPS = 32  # batches on the device at a time, for these models
+Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]
 
 
-def train(config: ConfigDict, workdir: Path) -> None:
-    """Trains the reward in `workdir/reward`, or resumes an earlier run there."""
-    try:
-        with contextlib.ExitStack() as at_the_end:
-            learn(config, workdir, at_the_end)
-    except Interrupted:
-        if saved := checkpoint_steps(workdir / "reward" / "checkpoints"):
-            say(f"the reward is saved at the end of each epoch: what was learnt after epoch {saved[-1]} is lost")
-        raise
+def train(config: RewardConfig, workdir: Path) -> None:
+    """Trains the reward in `workdir/reward`, or resumes an earlier run there; or imports a published reward."""
+    with Run(workdir).stage(STAGE, FOLDER) as stage:
+        if config.reward.import_from:
+            import_published(config, stage)
+            return
+        try:
+            fit(config, stage)
+        except Interrupted:
+            if saved := checkpoint_steps(stage.path / "checkpoints"):
+                say(f"the reward is saved at the end of each epoch: what was learnt after epoch {saved[-1]} is lost")
+            raise
 
 
-def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -> None:
-    """Trains until the last epoch; the callbacks of `at_the_end` run also after an error."""
-    section, folder = config.reward, workdir / "reward"
+@dataclass
+class Done:
+    """The progress of a training, which checkpoints hold."""
 
-    # ---- data
-    data = load_data(config, workdir)
-    labelled = np.flatnonzero(~np.isnan(data.target[: data.given]))
-    split = labels.split_rows(labelled, section.validation_share, config.seed)
+    epoch: int = 0
+    items: int = 0  # captions of each batch: the next batches keep it, for equal sums and without recompilation
+    history: list[dict[str, Any]] = field(default_factory=list)  # the rows of metrics
+    facts: dict[str, Any] = field(default_factory=dict)  # of the last checkpoint
+
+
+def fit(config: RewardConfig, stage: StageRun) -> None:
+    """Trains until the last epoch, and writes the results."""
+    section = config.reward
+    data = load_data(config, stage.workdir)
+    worth = worth_of_captions(config, data)
+    model = make_model(section, data, config.seed)
+    with stage.checkpoints(KEEP) as checkpoints:
+        assert checkpoints
+        state, done = start_or_resume(model, data, checkpoints)
+        stage.bind(config)
+        print_line(f"{STAGE}: compiling the first update")
+        progress = Progress(STAGE, section.num_epochs, "epochs", done.epoch)
+        resumed, started = bool(done.history), time.monotonic()
+        start = done.epoch if resumed else -1
+        with stage.metrics("epoch", start, section.tensorboard, section.wandb, config, "reward") as metrics:
+            assert metrics
+            while True:
+                values, rewards = value_pairs(model, state.params, data)
+                if not np.isfinite(rewards).all():
+                    raise UserError(f"the rewards are not finite after epoch {done.epoch}; {_remedy(stage.path)}")
+                if not resumed:
+                    row = measure(rewards, data) | {"epoch": done.epoch} | train_figures(state)
+                    done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
+                    metrics.write(done.epoch, done.history[-1])
+                    done.facts = {
+                        "epoch": done.epoch, "items": done.items, "history": done.history, "model": section.network,
+                        "statistics": statistics_of(section, values, rewards, data).record(),
+                        "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
+                        "annotators": data.weights, "labels": data.checksums, "pairs": len(data.dataset),
+                        "config": to_plain(config),
+                    }  # fmt: skip
+                    kept = {"captions": data.table.messages, "counts": data.counts.astype(np.int32)}
+                    checkpoints.save(done.epoch, {"train": state, **kept}, done.facts, row["loss"])
+                if done.epoch >= section.num_epochs:
+                    break
+                state = learn_epoch(model, state, data, section.batch_size, config.seed, done, stage.path)
+                done.epoch, resumed, last = done.epoch + 1, False, done.history[-1]
+                progress.update(done.epoch, loss=f"{last['loss']:.4f}", agreement=percent(last["accuracy"]))
+        progress.close()
+    finish(config, stage, data, done, values, rewards, worth)
+
+
+# ---- data
+
+
+class LabelledPairs(NamedTuple):
+    """The N pairs of a dataset, their captions and their labels; in training also pairs with the neutral moment."""
+
+    dataset: PairDataset
+    table: CaptionTable
+    ids: np.ndarray  # [N, 2, L]; rows from `len(dataset)` on are pairs with the neutral moment
+    texts: np.ndarray  # [U, W]: the captions, without trailing columns of zeros
+    target: np.ndarray  # [N]: P(second is better), NaN where unknown
+    targets: dict[str, np.ndarray]  # the same by annotation
+    sided: np.ndarray  # [N] bool: whether the hard labels have a preference
+    weights: dict[str, float]
+    checksums: dict[str, str]  # of the dataset and the labels
+    split: labels.Split
+    trained: np.ndarray  # numbers of the rows to train on: those of the split, and pairs with the neutral moment
+    counts: np.ndarray  # how often the split for training shows each caption. [U]
+
+
+def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
+    """Loads the dataset of the workdir with the labels that the config names, checks both, and splits the pairs."""
+    if not (workdir / "dataset").is_dir():
+        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    section, dataset = config.reward, PairDataset(workdir / "dataset")
+    weights, checksums = learnt_from(config), label_checksums(dataset, config)
+    targets, hard = {}, {}
+    for name in weights:
+        codes, folder = dataset.preference(name), annotation_folder(dataset.path, name)
+        record = folder / "merged.json"  # labels published by others have none
+        if record.exists() and read_json(record)["facts"]["dataset"] != checksums["dataset"]:
+            raise UserError(f"annotation {name!r} was made for another dataset ({labels.FLAG})")
+        soft = section.is_soft and (folder / "prob.npy").exists()
+        targets[name] = labels.soft_target(codes, np.load(folder / "prob.npy") if soft else None)  # [N]
+        hard[name] = labels.soft_target(codes, None)
+    target, sided = labels.mix(targets, weights), labels.mix(hard, weights) != 0.5
+    labels.check_targets(target, ", ".join(weights))
+    split = labels.split_rows(np.flatnonzero(~np.isnan(target)), section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
         raise UserError(
             f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate "
             "(--config.annotate.max_pairs, --config.reward.validation_share)"
         )
-    counts = np.bincount(data.ids[split.train].reshape(-1), minlength=len(data.table))
-    trained = np.concatenate([split.train, np.arange(data.given, len(data.target))])
+    table, caption_ids = dataset.captions()
+    ids = np.asarray(caption_ids)
+    counts = np.bincount(ids[split.train].reshape(-1), minlength=len(table))
+    folders = [annotation_folder(dataset.path, name) for name in weights]
+    if section.is_anchored and section.reads_only_messages and len(weights) == 1:
+        more, prob = neutral_pairs(folders[0], table, ids)
+        ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
+        sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
+    elif section.is_anchored and any((folder / NEUTRAL).exists() for folder in folders):
+        print_line(
+            f"{STAGE}: the answers about a moment without a message are not used: they need one annotation, and a "
+            "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
+        )
+    trained = np.concatenate([split.train, np.arange(len(dataset), len(target))])
+    texts = without_padding(table.messages)
+    return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, checksums, split, trained, counts)
 
-    # ---- model, optimiser, devices
+
+def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
+    """The observations that the model reads beside the message, as functions of row numbers."""
+    extra: Extra = {}
+    needs = {"blstats": section.blstats or section.crop, "glyphs": section.crop or section.glyphs}
+    for key, needed in needs.items():
+        if needed and key not in dataset.data:
+            hint = " (collect it with --config.collect.save_glyphs=True)" if key == "glyphs" else ""
+            raise UserError(
+                f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint} "
+                "(--config.reward.blstats, .crop, .glyphs)"
+            )
+    if section.blstats:
+        extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
+    if section.crop:
+        extra["blstats"] = lambda rows: dataset.data["blstats"][rows].astype(np.int32)
+    if needs["glyphs"]:
+        extra["glyphs"] = lambda rows: dataset.data["glyphs"][rows]
+    return extra
+
+
+def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray | None:
+    """The worth of every caption to the annotator, if the labels are of rules that are at hand; otherwise None. [U]"""
+    section, name = config.annotate, label_name(config.annotate)
+    record = annotation_folder(data.dataset.path, name) / "merged.json"
+    if not is_by_rules(section) or [*data.weights] != [name] or not record.exists():
+        return None
+    facts, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
+    if (facts.get("rules"), facts.get("goal")) != (rules.version, section.goal):
+        return None
+    worth = rules.worth_to(section.goal)
+    return np.array([worth(decode(message)).value for message in data.table.messages])
+
+
+# ---- the model
+
+
+class Model(NamedTuple):
+    """The network and its functions, with the captions on the devices."""
+
+    state: TrainState  # new
+    value: Value
+    update: Callable[..., TrainState]
+    table: jax.Array  # [U, W]
+    extra: Extra
+    mesh: Mesh
+
+
+def make_model(section: TrainReward, data: LabelledPairs, seed: int) -> Model:
+    """Makes the network and its training step, for all devices."""
     mesh = make_mesh()
     if section.batch_size % mesh.size:
         raise UserError(
             f"batch_size {section.batch_size} cannot be split among {mesh.size} devices (--config.reward.batch_size)"
         )
-    options = {name: section[name] for name in ("message", "blstats", "crop", "glyphs")}
-    apply, params = make_reward_model(options, config.seed)
-    value = make_value(apply)
+    apply, params = make_reward_model(section.network, seed)
     optimizer = optax.adam(section.learning_rate)
-    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
-    state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
-    table = replicate(jnp.asarray(data.texts), mesh)
-    extra = extra_observations(data.dataset, options)
+    return Model(
+        replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh),
+        make_value(apply),
+        map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2),
+        replicate(jnp.asarray(data.texts), mesh),
+        extra_observations(data.dataset, section),
+        mesh,
+    )
 
-    # ---- resume
-    checkpoints = Checkpoints(folder / "checkpoints")
-    at_the_end.callback(checkpoints.close)
-    kept = {"captions": data.table.messages, "counts": counts.astype(np.int32)}
-    epoch, items, history = 0, 0, []
-    if (found := checkpoints.latest()) is not None:
-        epoch, whole, facts = found
-        if facts["dataset"] != data.fingerprint or facts["target"] != data.checksum:
-            raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
-        train = rebuild(state, leaves_by_path(whole["train"]), folder / "checkpoints", "--workdir")
-        state, history, items = replicate(train, mesh), facts["history"], facts["items"]
-        print_line(f"train_reward: going on after epoch {epoch}")
-    write_config(folder, config)
 
-    # ---- train
-    print_line("train_reward: compiling the first update")
-    progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
-    fresh, started = found is None, time.monotonic()
-    while True:
-        values = None if extra else value_captions(value, state.params, table)
-        rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
-        check_values(rewards, folder, epoch)
-        if fresh:
-            anchor = neutral_reward(rewards, data, trained) if section.anchor == "neutral" else None
-            statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles, anchor)
-            row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
-            row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
-            history.append(row)
-            write_lines(folder / "metrics.jsonl", history)
-            facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics.record()}
-            facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
-            facts |= {"labels": label_checksums(data.dataset, config), "config": to_plain(config.to_dict())}
-            checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
-        if epoch >= section.num_epochs:
-            break
-        state = state._replace(sums=replicate(zero_sums(), mesh))
-        order = epoch_order(trained, config.seed, epoch)
-        stretch = STEPS * section.batch_size if extra else len(order)  # observations beside messages are large
-        for start in range(0, len(order), stretch):
-            rows = order[start : start + stretch]
-            batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
-            items = batches.captions.shape[-1]  # the next batches keep it: no recompilation, equal sums if resumed
-            placed = shard(batches, mesh, axis=1)
-            for step in range(len(batches.captions)):
-                state = update(state, table, np.int32(step), placed)
-            check_finite(state, batches, data, folder, start // section.batch_size, epoch)
-        epoch, fresh = epoch + 1, True
-        progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", agreement=percent(history[-1]["accuracy"]))
-    progress.close()
-    checkpoints.wait()
+def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[TrainState, Done]:
+    """The state and the progress: from the last checkpoint, or new."""
+    if (found := checkpoints.latest()) is None:
+        return model.state, Done()
+    epoch, whole, facts = found
+    if facts["labels"] != data.checksums:
+        folder = str(checkpoints.directory.parent)
+        raise UserError(f"{folder!r} was trained on other labels: choose another --workdir, or remove it")
+    state = rebuild(model.state, leaves_by_path(whole["train"]), checkpoints.directory, "--workdir")
+    print_line(f"{STAGE}: going on after epoch {epoch}")
+    return replicate(state, model.mesh), Done(epoch, facts["items"], facts["history"], facts)
 
-    # ---- results
-    summary = facts | {
-        "best_epoch": min(history, key=lambda row: row["loss"])["epoch"],
-        "parameters": sum(array.size for array in jax.tree.leaves(params)),
+
+def learn_epoch(
+    model: Model, state: TrainState, data: LabelledPairs, batch_size: int, seed: int, done: Done, folder: Path
+) -> TrainState:
+    """Trains for one epoch; raises UserError if the loss was not finite."""
+    state = state._replace(sums=replicate(zero_sums(), model.mesh))
+    order = epoch_order(data.trained, seed, done.epoch)
+    stretch = STEPS * batch_size if model.extra else len(order)  # observations beside messages are large
+    for start in range(0, len(order), stretch):
+        batches = make_batches(
+            order[start : start + stretch], data.ids, data.target, batch_size, model.mesh.size, model.extra, done.items,
+            data.sided,
+        )  # fmt: skip
+        done.items = batches.captions.shape[-1]
+        placed = shard(batches, model.mesh, axis=1)
+        for step in range(len(batches.captions)):
+            state = model.update(state, model.table, np.int32(step), placed)
+        check_finite(state, batches, data, folder, start // batch_size, done.epoch)
+    return state
+
+
+def check_finite(
+    state: TrainState, batches: PairBatches, data: LabelledPairs, folder: Path, before: int, epoch: int
+) -> None:
+    """Raises UserError if the loss was not finite at a step of `batches`, which follow `before` steps of the epoch."""
+    step = int(state.sums.broken) - 1
+    if step < 0:
+        return
+    shown = batches.captions[step, 0][batches.shows[step, 0, :3].reshape(-1)]
+    captions = ", ".join(repr(decode(message)) for message in data.table.messages[shown[:6]])
+    raise UserError(
+        f"the loss is not finite, first at step {before + step} of epoch {epoch}, on a batch whose first pairs "
+        f"show {captions}; {_remedy(folder)}"
+    )
+
+
+def _remedy(folder: Path) -> str:
+    return f"remove {str(folder)!r} or choose another --workdir, and try a smaller --config.reward.learning_rate"
+
+
+# ---- figures
+
+
+def value_pairs(model: Model, params: Any, data: LabelledPairs) -> tuple[np.ndarray | None, np.ndarray]:
+    """The raw reward of every caption, [U], None if the model reads more than the message; and of every step.
+
+    [N, 2, L]
+    """
+    if not model.extra:
+        values = value_captions(model.value, params, model.table)
+        return values, values[data.ids]
+    count = len(data.ids)
+    chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
+    found = np.empty(data.ids.shape, np.float32)
+    for start in range(0, count, chunk):
+        rows = np.arange(start, start + chunk) % count
+        flat = {name: (array := get(rows)).reshape(-1, *array.shape[3:]) for name, get in model.extra.items()}
+        got = np.asarray(model.value(params, model.table, data.ids[rows].reshape(-1), flat))
+        found[start : start + chunk] = got.reshape(chunk, *data.ids.shape[1:])[: count - start]
+    return None, found
+
+
+def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
+    """The mean raw reward of the steps without a message in the pairs to train on; None if there are none.
+
+    `rewards`: of every step. [N, 2, L]
+    """
+    silent = np.asarray(~data.table.messages.any(1))[data.ids[data.trained]]
+    return float(rewards[data.trained][silent].mean(dtype=np.float64)) if silent.any() else None
+
+
+def statistics_of(
+    section: TrainReward, values: np.ndarray | None, rewards: np.ndarray, data: LabelledPairs
+) -> RewardStatistics:
+    """Statistics that normalise the reward; the arguments are those of `value_pairs`."""
+    decimals = 2 if section.reference_quantiles else None  # as in the published system
+    anchor = neutral_reward(rewards, data) if section.is_anchored else None
+    if values is not None:
+        return summarise_values(values, data.counts, decimals, anchor)
+    flat = rewards[data.split.train].reshape(-1)
+    return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
+
+
+def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
+    """Metrics on the validation pairs: loss, and how often the reward agrees with the annotators and with the score.
+
+    `rewards`: of every step. [N, 2, L]
+    """
+    rows = data.split.validation
+    moments, target, sided, ids = rewards[rows].mean(-1), data.target[rows], data.sided[rows], data.ids[rows]
+    row: dict[str, Any] = compare(moments, target, sided)
+    if row["sided"]:
+        row["questions"], trials = independent_questions(ids[sided])
+        row["accuracy_low"], row["accuracy_high"] = share_interval(row["accuracy"], trials)
+    unseen = (data.counts[ids] == 0).any((1, 2))
+    row |= {f"unseen_{name}": value for name, value in compare(moments[unseen], target[unseen], sided[unseen]).items()}
+    if "score" in data.dataset.info:
+        first, second = data.dataset.info["score"][rows].T
+        row["score_accuracy"] = compare(moments, np.where(first == second, 0.5, second > first))["accuracy"]
+    if len(data.targets) > 1:
+        row |= {f"accuracy.{name}": compare(moments, one[rows])["accuracy"] for name, one in data.targets.items()}
+    return row
+
+
+def train_figures(state: TrainState) -> dict[str, float]:
+    """Mean loss and accuracy over the training pairs of the epoch; empty before the first epoch."""
+    sums = jax.device_get(state.sums)
+    if not sums.pairs:
+        return {}
+    return {
+        "train_loss": float(sums.loss / sums.pairs),
+        "train_accuracy": float(sums.right / sums.sided) if sums.sided else float("nan"),
+    }
+
+
+# ---- results
+
+
+def finish(
+    config: RewardConfig, stage: StageRun, data: LabelledPairs, done: Done, values: np.ndarray | None,
+    rewards: np.ndarray, worth: np.ndarray | None,
+) -> None:  # fmt: skip
+    """Writes the page, the report's part and the summary; prints what was learnt."""
+    last, chosen = done.history[-1], data.split.validation
+    summary = done.facts | {
+        "best_epoch": min(done.history, key=lambda row: row["loss"])["epoch"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
-    neutral = neutral_reward(rewards, data, trained)
-    if values is not None and (worth := worth_of_captions(config, data)) is not None:
+    neutral = neutral_reward(rewards, data)
+    if values is not None and worth is not None:
         held_out = np.zeros(len(values), bool)
-        held_out[data.ids[split.validation]] = True
-        summary["worth"] = compare_with_worth(values, worth, counts, held_out, neutral)
-    statistics = RewardStatistics(**facts["statistics"])
-    last, chosen = history[-1], split.validation
-    stage = Run(workdir).stage("train_reward", folder.name)
-    page = write_page(stage, summary, statistics, values, data.table.messages, counts, rewards[chosen].mean(-1),
+        held_out[data.ids[chosen]] = True
+        summary["worth"] = compare_with_worth(values, worth, data.counts, held_out, neutral)
+    page = write_page(stage, summary, values, data.table.messages, data.counts, rewards[chosen].mean(-1),
                       data.target[chosen], data.dataset, title(config.env))  # fmt: skip
-    write_json(folder / "statistics.json", summary)
+    stage.write(SUMMARY, summary)  # last: the stage is complete
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
-        f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, agreement with its own labels "
+        f"{STAGE}: epoch {done.epoch}: validation loss {last['loss']:.4f}, agreement with its own labels "
         f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
-        f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
+        f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
-    about = [about_labels(data, section.labels), about_anchor(section.anchor, neutral), advice(data)]
+    about = [about_labels(config.reward, data), about_anchor(config.reward, neutral), advice(data)]
     for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *about):
         if words:
-            print_line(f"train_reward: {words}")
-    print_line(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
+            print_line(f"{STAGE}: {words}")
+    print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, to look at: {page}")
 
 
-def import_published(config: ConfigDict, folder: Path) -> None:
+def advice(data: LabelledPairs) -> str:
+    """Advice for datasets with too many ties between moments without messages; "" for others."""
+    given = len(data.dataset)
+    known = ~np.isnan(data.target[:given])
+    ties, labelled = np.flatnonzero(known & ~data.sided[:given]), int(known.sum())
+    silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
+    if len(ties) <= labelled / 2 or silent.any(1).sum() <= len(ties) / 2:
+        return ""
+    return (
+        f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have a "
+        "moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another --workdir"
+    )
+
+
+def about_labels(section: TrainReward, data: LabelledPairs) -> str:
+    """A sentence if soft labels are wanted and the annotators gave none; "" elsewhere."""
+    if not section.is_soft or not np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
+        return ""
+    return (
+        f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so a small difference "
+        "may be rewarded like a large one: rules give degrees if they label again "
+        "(--config.annotate.ignore_existing=True), language models with --config.annotate.mode=score"
+    )
+
+
+def about_anchor(section: TrainReward, neutral: float | None) -> str:
+    """A sentence if the anchor is to be the neutral moment and no moment is neutral; "" elsewhere."""
+    if not section.is_anchored or neutral is not None:
+        return ""
+    return (
+        "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: its "
+        "mean is 0 (--config.reward.anchor)"
+    )
+
+
+# ---- a published reward
+
+
+def import_published(config: RewardConfig, stage: StageRun) -> None:
     """Makes a reward from a checkpoint of the published system, with the statistics beside it."""
     file = Path(config.reward.import_from)
     arrays, known = read_checkpoint(file)
     epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))
     if doubt:
-        print_line(f"train_reward: {doubt}")
-    options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
-    _, like = make_reward_model(options, 0)
+        print_line(f"{STAGE}: {doubt}")
+    network = TrainReward().network
+    _, like = make_reward_model(network, 0)
     params = rebuild(like, arrays, file, FLAG)
     state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
-    facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics.record()}
-    facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
-    make_anew(folder / "checkpoints")  # replaces those of a killed import
-    write_config(folder, config)
-    checkpoints = Checkpoints(folder / "checkpoints")
-    nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
-    checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
-    checkpoints.close()
-    report_reward(Run(folder.parent).stage("train_reward", folder.name), facts, None, None, "")
-    write_json(folder / "statistics.json", facts | {"best_epoch": epoch})
-    print_line(f"train_reward: imported {str(file)!r} with its mean, variance and quantiles")
+    facts = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
+    facts |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
+    make_anew(stage.path / "checkpoints")  # replaces those of a killed import
+    stage.bind(config)
+    with stage.checkpoints(KEEP) as checkpoints:
+        assert checkpoints
+        nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
+        checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
+    report_reward(stage, facts, None, None, "")
+    stage.write(SUMMARY, facts | {"best_epoch": epoch})
+    print_line(f"{STAGE}: imported {str(file)!r} with its mean, variance and quantiles")

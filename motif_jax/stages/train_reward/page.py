@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,78 +34,95 @@ THRESHOLDS = (0.5, 0.65, 0.8)  # quantile levels; rewards below one of them may 
 USUAL = 0.5  # the level that is used by default (--config.policy.threshold_quantile)
 
 
+class Captions(NamedTuple):
+    """The captions that training shows, with their rewards; for rewards that read messages alone."""
+
+    statistics: RewardStatistics
+    rewards: np.ndarray  # normalised. [S]
+    messages: np.ndarray  # [S, 256]
+    counts: np.ndarray  # [S]
+
+    def by_reward(self) -> np.ndarray:
+        """Numbers of the captions, from the lowest reward to the highest. [S]"""
+        return np.argsort(self.rewards, kind="stable")
+
+    def table(self, chosen: np.ndarray) -> str:
+        """A table of some of them, as HTML."""
+        rows = [
+            [f"{self.rewards[at]:+.2f}", quoted(decode(self.messages[at])), f"{self.counts[at]:,}"]
+            for at in chosen.tolist()
+        ]
+        return table(("reward", "caption", "times"), rows, numbers=(0, 2), kind="fits")
+
+
 def write_page(
-    stage: StageRun,
-    facts: dict[str, Any],
-    statistics: RewardStatistics,
-    values: np.ndarray | None,
-    messages: np.ndarray,
-    counts: np.ndarray,
-    rewards: np.ndarray,
-    target: np.ndarray,
-    dataset: PairDataset,
-    task: str,
-) -> Path:
+    stage: StageRun, summary: Mapping[str, Any], values: np.ndarray | None, messages: np.ndarray, counts: np.ndarray,
+    rewards: np.ndarray, target: np.ndarray, dataset: PairDataset, task: str,
+) -> Path:  # fmt: skip
     """Writes `reward/reward.html`, and the reward's part of the report.
 
     Args:
       stage: the directory.
-      facts: the contents of statistics.json.
+      summary: the content of statistics.json.
       values: raw reward of every caption; None if the reward reads more than the message. [U]
       messages, counts: the captions, and how often training shows each. [U, 256], [U]
       rewards, target: of the validation pairs. [M, 2], [M]
       dataset: the pairs.
       task: the game's name.
     """
-    last, history = facts["history"][-1], facts["history"]
-    body = [
-        "<h1>The reward</h1>",
-        f'<p class="soft">learnt from {esc(", ".join(facts["annotators"]))} · {facts["parameters"]:,} parameters · '
-        f"epoch {facts['epoch']}</p>",
-        *_learning(history, {"new captions": "unseen_accuracy"}),
-    ]
-    if words := faithfulness(facts.get("worth", {"linear": float("nan")})):
-        body += _worth(facts["worth"], words)
-    agreement = {name.partition(".")[2]: value for name, value in last.items() if name.startswith("accuracy.")}
-    if agreement:
-        rows = [[esc(name), f"{facts['annotators'][name]:.0%}", percent(value)] for name, value in agreement.items()]
+    weights, last = summary["annotators"], summary["history"][-1]
+    words = f"learnt from {esc(', '.join(weights))} · {summary['parameters']:,} parameters · epoch {summary['epoch']}"
+    body = ["<h1>The reward</h1>", f'<p class="soft">{words}</p>']
+    body += _learning(summary["history"], {"new captions": "unseen_accuracy"})
+    if "worth" in summary and (words := faithfulness(summary["worth"])):
+        body += _worth(summary["worth"], words)
+    if len(weights) > 1:
+        rows = [[esc(name), f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
     captions = None
     if values is not None:
-        captions = of_captions(statistics, statistics.normalise(values), messages, counts)
-        body += _captions(captions, SHOWN)
-        body += ["<h3>Most frequent</h3>", _liked(captions["common"])]
+        statistics, seen = RewardStatistics(**summary["statistics"]), counts > 0
+        captions = Captions(statistics, statistics.normalise(values[seen]), messages[seen], counts[seen])
+        most_frequent = np.argsort(-captions.counts, kind="stable")[:SHOWN]
+        body += [*_captions(captions, SHOWN), "<h3>Most frequent</h3>", captions.table(most_frequent)]
     body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
     path = stage.path / "reward.html"
     text = page(TITLE, body)
     write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
-    report_reward(stage, facts, captions, dataset, task)
+    report_reward(stage, summary, captions, dataset, task)
     return path
 
 
 def report_reward(
-    stage: StageRun, facts: dict[str, Any], captions: dict[str, Any] | None, dataset: PairDataset | None, task: str
+    stage: StageRun, summary: Mapping[str, Any], captions: Captions | None, dataset: PairDataset | None, task: str
 ) -> None:
     """Writes the part of the report: accuracy and loss, spread of the rewards, best and worst captions.
 
-    `facts`: the contents of statistics.json. `captions`: the result of `of_captions`, if messages alone decide.
+    Args:
+      stage: the directory.
+      summary: the content of statistics.json.
+      captions: None if the reward reads more than the message, or was imported.
+      dataset: the pairs; None if the reward was imported.
+      task: the game's name.
     """
-    words = [f"from {esc(', '.join(facts['annotators']))}"] if facts["annotators"] else ["imported"]
-    words += [f"epoch {facts['epoch']}", *([f"{facts['parameters']:,} parameters"] if "parameters" in facts else [])]
-    words += ['<a href="../reward/reward.html">details</a>'] if facts["history"] else []
-    body = [f'<p class="soft">{" · ".join(words)}</p>']
-    body += _learning(facts["history"]) if facts["history"] else []
-    body += _captions(captions, IN_REPORT) if captions else []
-    stage.section(TITLE, *body)
-    last = facts["history"][-1] if facts["history"] else {}
-    likes = _liked(captions["most"][:LIKED]) if captions else None
-    head = Head(subject="A reward", without_aim="of moments of a game", likes=likes, agreement=_accuracy(last),
-                machine=facts.get("machine"), made=date_of(time.time()))  # fmt: skip
-    if dataset is not None:
-        judged = _judges(stage, list(facts["annotators"]), dataset)
+    last, likes = None, None
+    words, body = ["imported", f"epoch {summary['epoch']}"], list[str]()
+    if summary["history"]:
+        last = summary["history"][-1]
+        words = [f"from {esc(', '.join(summary['annotators']))}", words[1], f"{summary['parameters']:,} parameters"]
+        words.append('<a href="../reward/reward.html">details</a>')
+        body += _learning(summary["history"])
+    if captions:
+        body += _captions(captions, IN_REPORT)
+        likes = captions.table(captions.by_reward()[::-1][:LIKED])
+    stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
+    head = Head(subject="A reward", without_aim="of moments of a game", likes=likes, agreement=_accuracy(last or {}),
+                machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
+    if last and dataset is not None:
+        judged = _judges(stage, list(summary["annotators"]), dataset)
         goals = ", ".join(dict.fromkeys(one.goal for one in judged if one.goal))
-        asked = f"{sentence(judged, len(dataset))} {_worth_in_words(last)}"
-        head = dataclasses.replace(head, asked=asked.strip(), goal=goals, aim=aim_of(goals, task),
+        head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {_worth_in_words(last)}", goal=goals,
+                                   aim=aim_of(goals, task),
                                    judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
     stage.report(head)
 
@@ -126,11 +143,11 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
 
 
 def _worth_in_words(last: Mapping[str, Any]) -> str:
-    """A sentence on the accuracy of the reward, as HTML; "" if it was not measured."""
-    if last.get("sided"):
-        agrees = f"agrees with <b>{percent(last['accuracy'])}</b> of {esc(preferences(last))}: {esc(verdict(last))}"
-        return f"The reward learnt from it {agrees}."
-    return "None of the pairs that were set aside has a preference, so the reward was not tested." if last else ""
+    """A sentence on the accuracy of the reward, as HTML."""
+    if not last["sided"]:
+        return "None of the pairs that were set aside has a preference, so the reward was not tested."
+    agrees = f"agrees with <b>{percent(last['accuracy'])}</b> of {esc(preferences(last))}: {esc(verdict(last))}"
+    return f"The reward learnt from it {agrees}."
 
 
 def _accuracy(last: Mapping[str, Any]) -> str:
@@ -142,10 +159,10 @@ def _accuracy(last: Mapping[str, Any]) -> str:
 def _learning(history: list[dict[str, Any]], more: Mapping[str, str] = {}) -> list[str]:
     """Accuracy and loss, as HTML; `more`: names of accuracies to draw beside the usual ones."""
     last = history[-1]
-    figures = [(percent(last.get("accuracy")), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
-    if last.get("unseen_sided"):
+    figures = [(percent(last["accuracy"]), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
+    if last["unseen_sided"]:
         unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
-        figures.append((percent(last.get("unseen_accuracy")), unseen))
+        figures.append((percent(last["unseen_accuracy"]), unseen))
     if not math.isnan(last.get("score_accuracy", math.nan)):
         figures.append((percent(last["score_accuracy"]), "of the pairs: prefers the higher score"))
     figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 is chance"))
@@ -163,58 +180,26 @@ def _learning(history: list[dict[str, Any]], more: Mapping[str, str] = {}) -> li
     return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
 
 
-def _captions(captions: dict[str, Any], shown: int) -> list[str]:
+def _captions(captions: Captions, shown: int) -> list[str]:
     """Distribution of the captions' rewards, and the `shown` best and worst, as HTML."""
-    usual = captions["thresholds"][f"{USUAL:.2f}"]
-    zero = "0 for a moment without a message" if captions["anchored"] else "mean 0"
-    levels = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in captions["thresholds"].items())
-    heights, edges = captions["heights"], captions["edges"]
+    statistics, order = captions.statistics, captions.by_reward()
+    usual = statistics.quantile(USUAL)
+    zero = "mean 0" if statistics.anchor is None else "0 for a moment without a message"
+    levels = ", ".join(f"{level:.0%} below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
+    heights, edges = (array.tolist() for array in np.histogram(captions.rewards, bins=BINS))
     low, high = edges[0], edges[-1]
     marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
     words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
     of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
-    most, least = _liked(captions["most"][:shown]), _liked(captions["least"][:shown])
+    most, least = captions.table(order[::-1][:shown]), captions.table(order[:shown])
     return [
         "<h3>Distribution</h3>",
         columns(heights, words, marks, of, root=True),
-        f'<p class="soft">{captions["captions"]:,} different captions by normalised reward ({zero}, variance 1 over '
+        f'<p class="soft">{len(order):,} different captions by normalised reward ({zero}, variance 1 over '
         f"all moments; heights are square roots): {levels}. By default, rewards below {usual:.2f} ({USUAL:.0%} of "
         "them) count as 0 for the agent.</p>",
         f'<div class="pair"><div><h3>Likes most</h3>{most}</div><div><h3>Likes least</h3>{least}</div></div>',
     ]
-
-
-def _liked(rows: list[dict[str, Any]]) -> str:
-    """A table of captions with their rewards, as HTML."""
-    cells = [[f"{row['reward']:+.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in rows]
-    return table(("reward", "caption", "times"), cells, numbers=(0, 2), kind="fits")
-
-
-def of_captions(
-    statistics: RewardStatistics, normalised: np.ndarray, messages: np.ndarray, counts: np.ndarray
-) -> dict[str, Any]:
-    """Normalised rewards of captions: distribution, highest, lowest, and those of the most frequent captions."""
-    seen = np.flatnonzero(counts > 0)
-    order = seen[np.argsort(normalised[seen], kind="stable")]
-    common = seen[np.argsort(-counts[seen], kind="stable")]
-    heights, edges = np.histogram(normalised[seen], bins=BINS)
-
-    def shown(chosen: np.ndarray) -> list[dict[str, Any]]:
-        return [
-            {"reward": float(normalised[at]), "caption": decode(messages[at]), "times": int(counts[at])}
-            for at in chosen[:SHOWN].tolist()
-        ]
-
-    return {
-        "captions": len(seen),
-        "anchored": statistics.anchor is not None,
-        "heights": heights.tolist(),
-        "edges": edges.tolist(),
-        "thresholds": {f"{level:.2f}": statistics.quantile(level) for level in THRESHOLDS},
-        "most": shown(order[::-1]),
-        "least": shown(order),
-        "common": shown(common),
-    }
 
 
 def faithfulness(worth: Mapping[str, Any]) -> str:
