@@ -25,10 +25,11 @@ RECIPES = runpy.run_path(str(ROOT / "configs/ilql.py"))["names"]()
 ILQL = ("wordle", "dialogue,bc", "comments,utterance_ilql", "dialogue,ilql,reference", "comments,psi,reference",
         "dialogue,chai,reference", *(f"wordle,{recipe}" for recipe in RECIPES),
         "wordle,ilql+joint,reference")  # fmt: skip
-LEVELS, WORDS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for name in ("LEVELS", "WORDS"))
-GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench", *(f"goto_local,{word}" for word in WORDS))
+LEVELS, WORDS, PARTS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for name in ("LEVELS", "WORDS", "RECIPE"))
+GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench",
+        *(f"goto_local,{'smollm2,' * (word in PARTS)}{word}" for word in WORDS))  # fmt: skip
 ARGUMENTS = {  # of configs that are about no task of NetHack
-    "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,exercises", "goto_local,demonstrations"),
+    "glam": GLAM, "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread", "goto_local,exercises", "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
     "goals": ("gold", "stairs", "explore", "progress"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path

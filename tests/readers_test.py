@@ -61,7 +61,6 @@ READERS = {
     "arrays.read_arrays": lambda file: arrays.read_arrays(file, ["action"]),
     "foreign.read_text": foreign.read_text,
     "replay": lambda file: replay.load_replay(file, "--x"),
-    "tracks": playback.read_tracks,
     "transcripts of LMRL-Gym": lambda file: list(imports.read_lmrl(file)),
     "CSV": lambda file: list(imports.csv_rows(file)),
     "JSON list": lambda file: list(imports.read_visdial(file)),

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from motif_jax.files import Held, to_plain
+from motif_jax.files import LAYOUT, Held, to_plain
 from motif_jax.pages.charts import Band
 from motif_jax.run import Head, Identity, Lock, Metrics, Run, check_identity, from_plain
 from motif_jax.structs import UserError
@@ -168,7 +168,7 @@ def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(
         ),
         ({"seed": 1, "policy": {"rate": 0.5}, "other": {"x": 1}}, None),
     ):
-        file.write_text(json.dumps(record | {"layout": 1}))
+        file.write_text(json.dumps(record | {"layout": LAYOUT}))
         if problem:
             with pytest.raises(UserError, match=problem):
                 check_identity(file, identity, tmp_path)

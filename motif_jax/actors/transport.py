@@ -81,7 +81,7 @@ def remove_stale_folders() -> None:
 
 def _remove_if_stale(folder: Path) -> None:
     status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or (folder / MARKER).is_symlink():
         return
     with open(folder / MARKER, "r+b") as marker:
         expected = _marker_of(folder)

@@ -256,7 +256,7 @@ def test_lists_that_cannot_be_played_are_refused_in_one_sentence(tmp_path, lines
 
 @pytest.mark.parametrize(("options", "said"), [
     ('{"words": "smal"}', "the word list 'smal' is not one of small, larger, and cannot be read as a file"),
-    ('{"words": "/"}', "the word list '/' is not one of small, larger, .* it is a directory, not a file"),
+    ('{"words": "/"}', "the word list '/' is not one of small, larger, .* it is not a regular file"),
     ('{"words": 5}', r"words must be text, not 5 \(--config.env.options\)"),
     ('{"word": "small"}', r"the world 'wordle' cannot be made with .*'word' \(--config.env.options\)"),
 ])  # fmt: skip

@@ -47,8 +47,9 @@ def adopt(source, workdir, follow_links=False):
     config.collect.update({"dataset": str(source), "follow_links": follow_links})
     workdir.mkdir()
     with at_once():
-        collect.check(config)
-        collect.run(config, workdir)
+        view = collect.STAGE.view(config)
+        collect.check(view)
+        collect.run(view, workdir)
 
 
 def put(attack, place, outside):

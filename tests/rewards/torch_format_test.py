@@ -191,7 +191,7 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
 
 @pytest.mark.parametrize(("table", "sentence"), [
     (None, "No such file"),
-    ("pipe", "it is a named pipe, not a file"),
+    ("pipe", "it is not a regular file"),
     ("", "not enough values"),
     ("0.05,0.10\n", "must be lines of 2 finite numbers"),
     ("0.05,0.10\n1.0\n", "must be lines of 2 finite numbers"),

@@ -92,7 +92,7 @@ def test_a_second_interrupt_waits_for_the_save(stage, tmp_path):
     run.interrupt(f"waiting until {number - run.saved:,} {run.unit} are saved; one more Ctrl-C ends")
     status, told = run.go_on()
     assert status == 0, told
-    assert f"stopped by SIGINT after {run.saved:,} {run.unit}, which are saved; give the same command" in told
+    assert f"stopped by SIGINT after {run.saved:,} {run.unit}, which are saved; run the same command" in told
     assert run.saved >= number
     assert "lost" not in told
 
