@@ -47,7 +47,7 @@ def train(workdir, steps):
 
 def judges_of(trainer: int) -> list[int]:
     """The processes of the trainer's judge."""
-    found = subprocess.run(["pgrep", "-P", str(trainer), "-f", "judge_server"], capture_output=True, text=True)
+    found = subprocess.run(["pgrep", "-P", str(trainer), "-f", "contrib.judge.server"], capture_output=True, text=True)
     return [int(number) for number in found.stdout.split()]
 
 
