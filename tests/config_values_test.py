@@ -29,7 +29,9 @@ LEVELS, WORDS, PARTS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for 
 GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench",
         *(f"goto_local,{'smollm2,' * (word in PARTS)}{word}" for word in WORDS))  # fmt: skip
 ARGUMENTS = {  # of configs that are about no task of NetHack
-    "glam": GLAM, "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread", "goto_local,exercises", "goto_local,demonstrations"),
+    "glam": GLAM,
+    "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread", "goto_local,exercises",
+                        "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
     "goals": ("gold", "stairs", "explore", "progress"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
