@@ -153,14 +153,7 @@ class PairDataset:
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
 
     def _check_room(self) -> None:
-        """Raises UserError if most messages were never written, or if the disk has no room for the index."""
-        file = self.path / "data" / "message.npy"
-        status = file.stat()
-        if status.st_size > 2**20 and status.st_blocks * 512 < status.st_size // 1000:  # file systems may compress
-            raise UserError(
-                f"{str(file)!r} should have {status.st_size / 2**30:,.1f} GiB, but almost all of it is a hole (a "
-                f"sparse file): copy or unpack it again ({FLAG})"
-            )
+        """Raises UserError if the disk has no room for the index."""
         needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
         if needed > free:
             raise UserError(

@@ -29,9 +29,12 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def check_regular(path: Path) -> None:
-    """Raises ValueError for a pipe or a device, which may never end; OSError if there is nothing."""
-    if not stat.S_ISREG(path.stat().st_mode):
+    """Raises ValueError for a pipe, a device or one large hole, which take forever to read; OSError if it is missing."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is not a regular file")
+    if status.st_size > 2**20 and status.st_blocks * 512 < status.st_size // 1000:  # file systems may compress
+        raise ValueError("almost all of it is a hole (a sparse file): it was not copied completely")
 
 
 def sha256_of(path: Path) -> str:

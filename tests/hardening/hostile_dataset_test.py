@@ -205,7 +205,7 @@ def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
         np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": (pairs, 2, 1, 256)})
         head = out.tell()
     os.truncate(file, head + pairs * 512)
-    with pytest.raises(UserError, match=r"should have 1,024.0 GiB, but almost all of it is a hole"):
+    with pytest.raises(UserError, match="almost all of it is a hole"):
         adopt(source, tmp_path / "run")
     assert sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if not path.is_symlink()) < 100_000
 
