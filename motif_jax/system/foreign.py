@@ -29,7 +29,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def check_regular(path: Path) -> None:
-    """Raises ValueError for a pipe, a device or one large hole, which take forever to read; OSError if it is missing."""
+    """Raises ValueError for a pipe, a device or one large hole, which take forever; OSError if it is missing."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is not a regular file")

@@ -213,7 +213,7 @@ def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
 def test_an_attack_takes_no_memory(source, outside, tmp_path):
     """A head of four gigabytes would be read before anything is known of the array."""
     put("head of four gigabytes", source / "data/message.npy", outside)
-    with little_memory(1), pytest.raises(UserError, match="its head is too long"):
+    with little_memory(1), pytest.raises(UserError, match="its head is too long|a hole"):
         adopt(source, tmp_path / "run")
 
 
