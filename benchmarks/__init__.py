@@ -79,7 +79,7 @@ def check(config: ConfigDict) -> None:
     if {"reward", "train"} & names:
         train_reward.check(train_reward.STAGE.view(config))
     if TRAINING & names:
-        train_policy.check(config)
+        train_policy.check(train_policy.STAGE.view(config))
         if find_algorithm(config.policy.algorithm).from_replay:
             raise UserError(
                 f"{config.policy.algorithm!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)"

@@ -19,6 +19,7 @@ from motif_jax.console import print_line
 from motif_jax.files import read_json, read_lines, write_config
 from motif_jax.stages import annotate, collect, train_policy, train_reward
 from motif_jax.stages.train_policy.record import Trace
+from motif_jax.stages.train_policy.section import Profile
 from motif_jax.structs import UserError
 
 UPDATES = 5  # of the trace
@@ -73,7 +74,7 @@ def measure_profile(config: ConfigDict, workdir: Path) -> list[Row]:
     training = Training(config, config.benchmark.networks[0], rewarded=True)
     training.act(0.0)  # which compiles the policy
     folder, rows = workdir / "profile", Rows()
-    section = ConfigDict({"start_step": WARMUP_BATCHES + 1, "num_steps": UPDATES})
+    section = Profile(start_step=WARMUP_BATCHES + 1, num_steps=UPDATES)
     training.run(0.0, updates=UPDATES + 3, trace=Trace(section, folder))
     file = max(folder.rglob("perfetto_trace.json.gz"), key=lambda file: file.stat().st_mtime, default=None)
     work = read_trace(file) if file else []
@@ -134,7 +135,7 @@ def measure_train(config: ConfigDict, workdir: Path) -> list[Row]:
     config.policy.train_for_seconds = max(config.benchmark.train_seconds - ready, config.benchmark.train_seconds / 2)
     start = time.monotonic()
     with gpu_busy(rows, "train"):
-        train_policy.run(config, folder)
+        train_policy.STAGE.run(train_policy.STAGE.view(config), folder)
     add_training(rows, folder / "policy", round(time.monotonic() - start), config)
     return rows
 

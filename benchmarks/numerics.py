@@ -34,6 +34,7 @@ from motif_jax.devices.mesh import map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
+from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, make_shape_rewards, open_pool
 from motif_jax.structs import UserError
@@ -144,14 +145,15 @@ def numerics_config(config: ConfigDict, dtype: str) -> ConfigDict:
 
 def make_parts(config: ConfigDict) -> Parts:
     """What the policy's training is made of, with an untrained reward."""
-    return assemble(config, Path(), lambda setting: untrained_sources(config), hosts=1)
+    return assemble(train_policy.STAGE.view(config), Path(), lambda setting: untrained_sources(config), hosts=1)
 
 
 def play(config: ConfigDict) -> Rollouts:
     """A batch of rollouts, as NumPy arrays."""
     parts = make_parts(config)
-    player = make_player(config, parts.model, seed=0)
-    with open_pool(config, parts, player, first_episode=0) as pool:
+    typed = train_policy.STAGE.view(config)
+    player = make_player(typed.policy, parts.model, seed=0)
+    with open_pool(typed, parts, player, first_episode=0) as pool:
         source = Rounds(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
         batch = None
         while batch is None:
@@ -171,7 +173,9 @@ def programs(config: ConfigDict, dtype: str, rollouts: Rollouts) -> dict[str, Pr
     model = parts.model
     params, frozen = host_copy(model.params), host_copy(model.frozen)
     moment = {key: array[0] for key, array in rollouts.observations.items()}
-    update = make_policy_update(model.unroll, make_shape_rewards(make_mix(config, None), parts.sources), parts.learner)
+    update = make_policy_update(
+        model.unroll, make_shape_rewards(make_mix(config.policy, None), parts.sources), parts.learner
+    )
 
     def step(params: Any, frozen: Any, observations: Any, first: Any, core: Any) -> dict[str, Any]:
         logits, values, core = model.step(params, frozen, observations, first, core, model.prepare(params, frozen))

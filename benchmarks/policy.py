@@ -29,9 +29,10 @@ from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import describe_memory, needed_bytes, place
 from motif_jax.policies.player import padded_size
 from motif_jax.rewards.sources import RewardSources
+from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Trace
-from motif_jax.stages.train_policy.section import takes_turns
+from motif_jax.stages.train_policy.section import Profile, takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
@@ -112,13 +113,14 @@ class Training:
         section = config.policy
         section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
         sources = untrained_sources(config) if rewarded else RewardSources()
-        parts = assemble(config, Path(), lambda setting: sources, hosts=1)
+        self._typed = typed = train_policy.STAGE.view(config)
+        parts = assemble(typed, Path(), lambda setting: sources, hosts=1)
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
         self._state = place(parts.make_state(params), self._mesh, self._model.rules)
         self._frozen = place(self._model.frozen, self._mesh, self._model.rules)
-        self._player = make_player(config, self._model, seed=0)
+        self._player = make_player(typed.policy, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
         self.rate = 0.0  # steps per second of the last run from end to end
@@ -128,12 +130,12 @@ class Training:
     def run(self, seconds: float, updates: int = 0, trace: Trace | None = None) -> float:
         """Steps per second from end to end, after WARMUP_BATCHES batches; for `seconds`, and at least `updates`."""
         parts, player = self._parts, self._player
-        trace = trace or Trace(ConfigDict({"num_steps": 0, "start_step": 0}), Path())
-        with open_pool(self._config, parts, player, first_episode=0) as pool:
+        trace = trace or Trace(Profile(), Path())
+        with open_pool(self._typed, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
-            turns = takes_turns(self._config.policy)
+            turns = takes_turns(self._typed.policy)
             placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan, learner=parts.learner)
-            source = make_source(self._config, parts, pool, player, placed)
+            source = make_source(self._typed.policy, parts, pool, player, placed)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
                 before: dict[str, float] = {}

@@ -33,7 +33,7 @@ def untrained_sources(config: ConfigDict) -> RewardSources:
     _, params = make_reward_model(OPTIONS, 0)
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
     reward = Reward(OPTIONS, params, statistics, np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32), {})
-    learnt = LearntSource(reward, make_mix(config, reward), False)
+    learnt = LearntSource(reward, make_mix(config.policy, reward), False)
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, config.policy.intrinsic_coefficient, learnt)])
 
 

@@ -23,6 +23,10 @@ PROMPT_NETWORKS = {  # networks that read prompts and score the names of actions
     "language": "motif_jax.policies.language_network:LanguageNetwork",
     "drrn": "motif_jax.contrib.drrn:Drrn",
 }
+POLICY_SECTIONS = {  # sections of `config.policy` that contrib declares
+    "drrn": "motif_jax.contrib.drrn.sections:DrrnSection",
+    "replay": "motif_jax.contrib.drrn.sections:ReplaySettings",
+}
 ALGORITHMS = {  # learner/settings.py
     "appo": "motif_jax.learner.algorithms:Appo",
     "impala": "motif_jax.learner.algorithms:Impala",

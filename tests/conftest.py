@@ -180,6 +180,13 @@ def get_config(file: str = "motif.py", argument: str = "score"):
     return runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)
 
 
+def viewed(config, stage: str = "train_policy"):
+    """The config as the stage takes it."""
+    from motif_jax.stages import find_stage
+
+    return find_stage(stage).view(config)
+
+
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
     """A directory that the first test in need of it makes, in whatever process; other tests read it, or copy it."""
     folder = Path(os.environ["MADE_ONCE"], name)

@@ -19,14 +19,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from motif_jax.annotation.annotator import Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import MODEL_FLAG, CaptionBackend, find_backend
+from motif_jax.annotation.section import AnnotateSection
+from motif_jax.config.table import typed
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
@@ -40,11 +41,13 @@ class OwnProcess:
     """An annotator whose backend is opened in another process."""
 
     def __init__(self, backend: CaptionBackend):
-        """Starts the process; raises UserError if it cannot open the backend, whose section is a ConfigDict."""
-        section: Any = backend.section
+        """Starts the process; raises UserError if it cannot open the backend."""
         folder = backend.texts.folder
         start = {name: getattr(backend, name) for name in ("seed", "one", "verdicts")}
-        start |= {"section": section.to_dict(), "texts": backend.texts._asdict() | {"folder": folder and str(folder)}}
+        start |= {
+            "section": asdict(backend.section),
+            "texts": backend.texts._asdict() | {"folder": folder and str(folder)},
+        }
         self._flight = 0  # questions without an answer
         self._pipe, end = Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -140,7 +143,7 @@ def main() -> None:
 
 def make_backend(section: dict[str, Any], texts: dict[str, Any], **options: Any) -> CaptionBackend:
     """The backend that `OwnProcess` describes."""
-    values: Any = ConfigDict(section)
+    values = typed(AnnotateSection, section)
     folder = Path(texts["folder"]) if texts["folder"] else None
     backend = find_backend(values)(values, Texts(**texts)._replace(folder=folder), **options)
     assert isinstance(backend, CaptionBackend)

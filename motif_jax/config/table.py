@@ -248,6 +248,11 @@ def section(table: Table) -> Any:
     return field(default_factory=dict, metadata={"table": table})
 
 
+def part(kind: type) -> Any:
+    """Declares a section whose dataclass its reader's room may not import: a field of a dataclass, of type Any."""
+    return field(default_factory=kind, metadata={"kind": kind})
+
+
 def tables_of(config: type) -> Tables:
     """The tables of a dataclass whose fields are values or, as dataclasses or mappings, sections."""
     found: Tables = {"": table_of(config)} if table_of(config) else {}
@@ -272,9 +277,9 @@ def _sections(config: type) -> dict[str, tuple[Any, Table | None]]:
     """Type and, of a mapping, the table of each field that is a section."""
     hints = get_type_hints(config)
     return {
-        one.name: (hints[one.name], one.metadata.get("table"))
+        one.name: (one.metadata.get("kind", hints[one.name]), one.metadata.get("table"))
         for one in fields(config)
-        if "table" in one.metadata or is_dataclass(hints[one.name])
+        if one.metadata.keys() & {"table", "kind"} or is_dataclass(hints[one.name])
     }
 
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.online_section import SECTION, check_past, parse_goals, turn_at
+from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
@@ -134,11 +134,11 @@ class WordsSource(Captioned):
         return {"online_captions": float(len(self._table)), "online_words": float(len(self._used))}
 
 
-def words_facts(config: ConfigDict) -> Facts:
+def words_facts(config: SourcesConfig) -> Facts:
     """Facts that these rewards depend on, beside the vectors."""
     section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
     sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
-    facts = captioned_facts(config) | {"kind": "words", "goals": section.goals, "floor": section.floor}
+    facts = captioned_facts(config.policy) | {"kind": "words", "goals": section.goals, "floor": section.floor}
     return facts | {"sentences": sentences}
 
 

@@ -71,7 +71,6 @@ class Ppo(PolicyGradient):
 class Grpo(PolicyGradient):
     """Advantages relative to a group of episodes that begin alike."""
 
-    section, values = "grpo", GroupSettings
     on_policy = in_groups = True
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
@@ -104,7 +103,8 @@ class Grpo(PolicyGradient):
         return not memory and section.grpo.ratio == "step"
 
     def group(self, section: Any) -> GroupSettings:
-        return GroupSettings(**section.grpo)
+        group: GroupSettings = section.grpo
+        return group
 
     def targets(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
         from motif_jax.learner.groups import with_group_targets

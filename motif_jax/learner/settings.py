@@ -13,7 +13,7 @@ FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 
 
 @dataclass(frozen=True)
-class Settings:
+class LearnerSection:
     """How it learns."""
 
     algorithm: str = value(
@@ -72,6 +72,12 @@ class Settings:
     max_policy_lag: int = value(
         10_000, Whole(1), "ignore samples of policies older than this many updates", decides=True
     )
+
+
+@dataclass(frozen=True)
+class Settings(LearnerSection):
+    """The learner's settings: those of the config, and constants."""
+
     adam_b1: float = 0.9
     adam_b2: float = 0.999
     advantage_floor: float = 1e-3
@@ -116,7 +122,7 @@ class GroupSettings:
     )
 
 
-CHOICES = {name: one.kind.choices for name, one in table_of(Settings).items() if isinstance(one.kind, Text)}
+CHOICES = {name: one.kind.choices for name, one in table_of(LearnerSection).items() if isinstance(one.kind, Text)}
 
 
 class Learning(NamedTuple):
@@ -135,8 +141,6 @@ class Algorithm:
     Subclasses load JAX only in methods, because checks of the config ask for the other answers.
     """
 
-    section = ""  # the section of `config.policy` with its own values, if it has them
-    values: type | None = None
     on_policy = False  # games wait while it learns, and targets are made once per update
     in_groups = False  # it compares episodes that begin alike
     compares_visits = False  # in groups: also steps from the same moment

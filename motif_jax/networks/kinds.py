@@ -39,7 +39,6 @@ TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes"
 class PromptNetwork:
     """A network without memory that reads prompts and scores the names of actions; `find_prompt_network` finds it."""
 
-    values: type  # its values of the config, in the section of `policy` that has its name
     overlaps = False  # whether it acts for a group of games while others play, where games and learner take turns
     keeps_untrained = False  # whether the policy before the first update is saved
 

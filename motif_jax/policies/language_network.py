@@ -8,13 +8,12 @@ from typing import Any
 
 from motif_jax.envs.world import World
 from motif_jax.networks.kinds import LANGUAGE, PromptNetwork
-from motif_jax.policies.text_sections import SCORE, LanguageSection, check_language
+from motif_jax.policies.text_sections import SCORE, check_language
 
 
 class LanguageNetwork(PromptNetwork):
     """See the module docstring."""
 
-    values = LanguageSection
     overlaps = keeps_untrained = True
 
     def check(self, section: Any) -> None:

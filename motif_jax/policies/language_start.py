@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from ml_collections import ConfigDict
 
 from motif_jax.envs.world import World
 from motif_jax.language.config import LanguageConfig, find_trained, from_record, to_record
@@ -21,14 +20,12 @@ from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.language_policy import language_policy_fields, types_of
 from motif_jax.policies.model import Model
 from motif_jax.policies.prompts import BUCKET
-from motif_jax.policies.text_sections import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, SCORE, TRAINED
+from motif_jax.policies.text_sections import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, WordTokeniser
 
 
-def make_language_policy(
-    config: ConfigDict, world: World, workdir: Path, learns: bool = True
-) -> tuple[dict[str, Any], Model]:
+def make_language_policy(config: Any, world: World, workdir: Path, learns: bool = True) -> tuple[dict[str, Any], Model]:
     """The network's options, as checkpoints hold them, and the network with its initial parameters.
 
     `learns`: says first how much memory training takes.
@@ -60,7 +57,7 @@ def make_language_policy(
     return options, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
 
 
-def _tell(config: ConfigDict, options: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
+def _tell(config: Any, options: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
     section, own = config.policy, options[LANGUAGE]
     fields = language_policy_fields(options, None)
     probes = getattr(world, "probes", {}).values()
@@ -84,7 +81,7 @@ def _tell(config: ConfigDict, options: dict[str, Any], tokeniser: Tokeniser, wor
     )  # fmt: skip
 
 
-def find_model(section: ConfigDict, workdir: Path) -> Path | None:
+def find_model(section: LanguageSection, workdir: Path) -> Path | None:
     """The directory of the language model; None for a new one."""
     if not section.model:
         return None
@@ -101,7 +98,7 @@ def _read_form(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
         raise UserError(f"{error} ({FLAG}.model)") from error
 
 
-def _new_form(section: ConfigDict, world: World) -> tuple[LanguageConfig, Tokeniser]:
+def _new_form(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
     words = getattr(world, "words", ())
     if not words:
         raise UserError(
@@ -114,7 +111,7 @@ def _new_form(section: ConfigDict, world: World) -> tuple[LanguageConfig, Tokeni
     return make_config(section.family, tokeniser.size, *sizes, **more), tokeniser
 
 
-def _read(directory: Path, options: dict[str, Any], section: ConfigDict, seed: int) -> tuple[Any, LanguageConfig]:
+def _read(directory: Path, options: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:
     """The model with the directory's parameters: all of them, or only the embeddings."""
     types = types_of(options)
     try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
 from motif_jax.language.config import check_model
@@ -61,11 +59,11 @@ class LanguageSection:
     remat: bool = value(False, Flag(), "recompute hidden states for gradients: less memory, more time")
 
 
-def check_language(section: Mapping[str, Any]) -> None:
+def check_language(section: LanguageSection) -> None:
     """Raises UserError for invalid values of `config.policy.language`; of files it only checks the existence."""
-    if section["model"] != TRAINED:
-        check_model(section["model"], section["width"], section["heads"], FLAG)
-    if section["lora_rank"] and not (section["model"] and section["weights"] == PRETRAINED):
+    if section.model != TRAINED:
+        check_model(section.model, section.width, section.heads, FLAG)
+    if section.lora_rank and not (section.model and section.weights == PRETRAINED):
         raise UserError(
             f"low-rank additions to an untrained model learn little: choose pretrained weights of a model, or "
             f"lora_rank 0 ({FLAG}.lora_rank, .model, .weights)"

@@ -15,13 +15,12 @@ import difflib
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from motif_jax.config.table import Number, Table, Text, Whole, shown, table_of, value
+from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.rewards.online.online_section import OnlineValues
+from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
 from motif_jax.system.errors import find_refusal
@@ -40,42 +39,19 @@ class Known(NamedTuple):
     """A built-in source."""
 
     path: str  # module:Class
-    table: Table  # its values, by their names in `config.policy`
     words: str  # its name on pages, after "trained on"
 
 
-@dataclass(frozen=True)
-class CountValues:
-    """The source count: the n-th appearance in an episode is worth 1 / n^exponent."""
-
-    of: str = value(
-        "event_message", Text(longest=100), "observation to count: event_message, position, crop, ...", decides=True
-    )
-    exponent: float = value(0.5, Number(0, 100), "exponent", decides=True)
-
-
-@dataclass(frozen=True)
-class DistillationValues:
-    """The source rnd: random network distillation, which rewards novel observations."""
-
-    learning_rate: float = value(
-        1e-4, Number(0, 1, above=True), "learning rate of the predictor, which takes one step per update", decides=True
-    )
-    hidden: int = value(128, Whole(1, 65536), "units of the hidden layers", decides=True)
-    outputs: int = value(64, Whole(1, 65536), "outputs of the random network", decides=True)
-
-
 SOURCES = {
-    LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", {}, "the learnt reward"),  # values: train_policy
-    "count": Known("motif_jax.rewards.count:CountBonus", table_of(CountValues, "count"), "the count bonus"),
-    "explore": Known("motif_jax.rewards.explore:Explore", {}, "newly drawn squares"),
-    "rnd": Known(
-        "motif_jax.rewards.rnd:RandomDistillation", table_of(DistillationValues, "rnd"), "random network distillation"
-    ),
-    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", table_of(OnlineValues, ONLINE), "a judge's answers"),
+    LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", "the learnt reward"),
+    "count": Known("motif_jax.rewards.count:CountBonus", "the count bonus"),
+    "explore": Known("motif_jax.rewards.explore:Explore", "newly drawn squares"),
+    "rnd": Known("motif_jax.rewards.rnd:RandomDistillation", "random network distillation"),
+    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", "a judge's answers"),
 }
 PATHS = {known.path for known in SOURCES.values()} | {READING, CODE}
-VALUES: Table = {name: one for known in SOURCES.values() for name, one in known.table.items()}
+SECTIONS = tables_of(RewardsSection)
+VALUES: Table = {f"{name}.{key}": one for name in SOURCES for key, one in SECTIONS.get(name, {}).items()}
 
 
 class SourceChoice(NamedTuple):

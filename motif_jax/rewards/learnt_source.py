@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -22,6 +21,7 @@ from motif_jax.rewards.against_worth import LEAST_TIMES
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.rewards.sources import OTHER_REWARD
 from motif_jax.rewards.statistics import read_statistics
@@ -63,7 +63,7 @@ class LearntSource(RewardSource):
                 f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged; one before it can be "
                 f"used: --config.policy.reward_checkpoint={reward.facts['epoch']}"
             )
-        return cls(reward, make_mix(setting.config, reward), section.reference_alignment)
+        return cls(reward, make_mix(section, reward), section.reference_alignment)
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> LearntSource:
@@ -141,9 +141,8 @@ def newest_checkpoint(path: Path) -> int:
     return checkpoint_steps(directory)[-1]
 
 
-def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
+def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
     """Reads from the config how the game's reward and the learnt reward are combined."""
-    section = config.policy
     known = reward is not None and section.threshold_quantile >= 0
     threshold = reward.statistics.quantile(section.threshold_quantile) if reward and known else float("-inf")
     best = best_value(reward) if reward and section.pay == SHARE else 0.0

@@ -15,13 +15,11 @@ import difflib
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from motif_jax.config.table import Flag, Number, Text, shown, table_of, value
+from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.choice import (
     CODE_PREFIX,
@@ -36,78 +34,15 @@ from motif_jax.rewards.choice import (
 )
 from motif_jax.rewards.mixtures import mixtures, parse_coefficients
 from motif_jax.rewards.reading import readings
+from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection
 from motif_jax.structs import ArraySpec, UserError
 
 OPTIONS_FLAG, CONTROLLER_FLAG = "--config.policy.options", "--config.policy.controller"
 LENGTH_FLAG = "--config.policy.control.length"
 GAME, CONTROLLER = "game", "controller"  # the world's own reward; the name that no option has
-AUTO, LENGTHS = "auto", (1, 2, 4, 8, 16, 32, 64, 128)  # game steps among which the controller chooses
+LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # game steps among which the controller chooses
 MOST_STEPS = 100_000  # of an option of fixed length
 MOST_OPTIONS = 64
-MIXTURES = "mixtures"
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options over rewards."""
-
-    options: str = value(
-        "",
-        Text(longest=2000),
-        "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
-        decides=True,
-    )
-    controller: str = value(
-        "", Text(longest=1000), "the sum of rewards for which the controller chooses options", decides=True
-    )
-    controller_chooses: str = value(
-        "options", Text(("options", MIXTURES)), "options, one at a time; or mixtures of them", decides=True
-    )
-
-
-@dataclass(frozen=True)
-class ControlSection:
-    """The controller of options."""
-
-    length: str = value(
-        AUTO, Text(longest=20), "game steps per option: auto (the controller chooses 1 to 128) or a number",
-        decides=True,
-    )  # fmt: skip
-    discount: str = value(
-        "decisions",
-        Text(("decisions", "steps")),
-        "the controller discounts once per decision, or for every game step",
-        decides=True,
-    )
-    bootstrap_on_switch: bool = value(
-        True, Flag(), "end an option's return where another option follows it", decides=True
-    )
-    exploration: float = value(
-        1.0,
-        Number(0, 1e6),
-        "weight of the exploration term of decisions, as a multiple of that of actions",
-        decides=True,
-    )
-    anneal_exploration_to: float = value(
-        1.0,
-        Number(0, 1e6, above=True),
-        "final share of it, at train_for_env_steps; exponential decay",
-        decides=True,
-    )
-    heads: str = value(
-        "in_effect",
-        Text(("in_effect", "all")),
-        "choices that count in the loss: those that took effect, or all",
-        decides=True,
-    )
-    coefficients: str = value(
-        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses",
-        decides=True,
-    )  # fmt: skip
-    sum_to_one: bool = value(True, Flag(), "divide a mixture's coefficients by their sum", decides=True)
-
-
-VALUES = table_of(Options) | table_of(ControlSection, "control")
 
 
 class OptionPlan(NamedTuple):
@@ -144,10 +79,10 @@ class OptionPlan(NamedTuple):
         return {"names": [*self.names], "lengths": [*self.lengths]} | mixture
 
 
-def find_plan(config: ConfigDict) -> OptionPlan | None:
+def find_plan(config: NamedSources) -> OptionPlan | None:
     """The plan of a config; None if it has no options."""
     section = config.policy
-    specs = make_world(config.env.to_dict()).specs if section.options.strip() else {}
+    specs = make_world(config.env).specs if section.options.strip() else {}
     plan = parse_plan(section.options, section.controller, section.control.length, specs)
     mixes, coefficients = section.controller_chooses == MIXTURES, parse_coefficients(section.control.coefficients)
     if plan is None and mixes:
@@ -200,7 +135,7 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     return OptionPlan(tuple(names), tuple(sources.values()), np.array(factors, np.float32), _parse_length(length))
 
 
-def chosen_from(section: ConfigDict, plan: OptionPlan | None) -> list[SourceChoice]:
+def chosen_from(section: RewardsSection, plan: OptionPlan | None) -> list[SourceChoice]:
     """The reward sources of `config.policy`: those that options mix or, without options, those that it lists."""
     return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
 

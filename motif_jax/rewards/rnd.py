@@ -47,7 +47,7 @@ class RandomDistillation(RewardSource):
 
     @classmethod
     def make(cls, setting: Setting) -> RandomDistillation:
-        section = setting.config.policy.rnd
+        section = vars(setting.config.policy.rnd)
         facts: Facts = {name: section[name] for name in ("hidden", "outputs", "learning_rate")}
         facts["observations"] = to_record(select_specs(setting.specs, setting.reads))
         return cls(facts, jax.random.fold_in(jax.random.key(setting.config.seed), SEED), setting.mesh)

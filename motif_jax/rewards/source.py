@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
+from motif_jax.rewards.section import SourcesConfig
 from motif_jax.structs import ArraySpec
 
 Arrays = dict[str, np.ndarray]
@@ -35,7 +35,7 @@ Facts = dict[str, Any]  # JSON values
 class Setting(NamedTuple):
     """The arguments of `RewardSource.make`."""
 
-    config: ConfigDict
+    config: SourcesConfig
     workdir: Path
     specs: Mapping[str, ArraySpec]  # all observations that the world can record
     reads: tuple[str, ...] = ()  # names of the policy's observations

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.rewards.choice import CODE, FLAG, LEARNT, PATHS, READING, SourceChoice, find_class, user_code
 from motif_jax.rewards.code.source import CodeReward
 from motif_jax.rewards.options import chosen_from, find_plan
 from motif_jax.rewards.reading import Reading
+from motif_jax.rewards.section import NamedSources
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -168,14 +168,14 @@ OTHER_REWARD = (
 )
 
 
-def chosen(config: ConfigDict) -> list[SourceChoice]:
+def chosen(config: NamedSources) -> list[SourceChoice]:
     """The sources that the config names; with options, those that they mix."""
     return chosen_from(config.policy, find_plan(config))
 
 
-def trusted_classes(config: ConfigDict) -> list[str]:
+def trusted_classes(config: NamedSources, network: str) -> list[str]:
     """The classes (`module:Class`) that the config names, which checkpoints may therefore import."""
-    return [config.policy.network, *(choice.path for choice in chosen(config))]
+    return [network, *(choice.path for choice in chosen(config))]
 
 
 def make_sources(setting: Setting) -> RewardSources:

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, viewed
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
@@ -94,7 +94,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
     log = json.loads((tmp_path / "annotations/y/shard-00000-of-00001.json").read_text())["log"]
     assert (log["from_cache"], log["no_verdict"]) == (0, 0)
     assert log["asked"] > 0
-    facts = [Judges(config).facts() for config in (one, other)]
+    facts = [Judges(viewed(config)).facts() for config in (one, other)]
     assert facts[0] != facts[1]
 
 

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
-from conftest import LONG_S, get_config, wait_for
+from conftest import LONG_S, get_config, viewed, wait_for
 from gated_judge import answer_to
 
 from motif_jax.annotation import stream
@@ -34,7 +35,7 @@ PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 def judges_of(model, kind="retrieval", **values):
     config = get_config("oni_quickstart.py", f"reward_free,{kind}")
     config.annotate.update({"backend": "gated_judge:Gated", "model": str(model), "cache_dir": ""} | values)
-    return Judges(config)
+    return Judges(viewed(config))
 
 
 @pytest.fixture
@@ -240,5 +241,5 @@ def test_a_language_model_rates_messages_for_an_online_reward_as_in_this_process
 
 def test_a_language_model_may_have_a_schedule_of_goals(model):
     config = judges_of(model, backend="model", mode="rate")._config
-    config.policy.online.goals = "defaultgoal@0,gold@1000"
-    check_online(config, texts_of(config.env, ""))
+    section = replace(config.policy.online, goals="defaultgoal@0,gold@1000")
+    check_online(section, config.annotate, texts_of(config.env, ""), config.seed)

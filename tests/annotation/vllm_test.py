@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, viewed
 from scipy.special import expit, logit
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -223,8 +223,8 @@ def test_an_agent_trains_while_the_server_is_asked_about_what_it_meets(kind, mod
         num_workers=1, games_per_worker=8, rollout_length=8, batch_size=64, warmup_steps=0, tensorboard=False,
         train_for_seconds=0.0, train_for_env_steps=32_000, save_every_s=1e6,
     )  # fmt: skip
-    train_policy.check(config)
-    train_policy.run(config, tmp_path / "run")
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), tmp_path / "run")
     last = list(read_lines(tmp_path / "run/policy/metrics.jsonl"))[-1]
     opinions = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))
     assert last["env_steps"] == 32_000

@@ -4,7 +4,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -45,8 +45,8 @@ def train(workdir):
     """64 steps; it is stopped after 32 of them."""
     for steps in (32, 64):
         config = config_of(train_for_env_steps=steps)
-        train_policy.check(config)
-        train_policy.run(config, workdir)
+        train_policy.check(viewed(config))
+        train_policy.STAGE.run(viewed(config), workdir)
     return config
 
 

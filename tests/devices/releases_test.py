@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import yaml
-from conftest import get_config
+from conftest import get_config, viewed
 from safetensors.numpy import load_file, save
 from toy_policies import TASK, TRAINING, policies
 
@@ -94,8 +94,8 @@ def test_flags_take_a_release(workdir, original, tmp_path):
             (tmp_path / "evaluate/toy-7680-greedy", workdir / "evaluate/policy-7680-greedy")]  # fmt: skip
     assert rows[0] == rows[1]
     config.policy.update({"init_from": str(original), "reward_dir": str(original), "train_for_env_steps": 256})
-    train_policy.check(config)
-    train_policy.run(config, tmp_path)
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), tmp_path)
     assert read_policy(tmp_path)[2].learnt.reward.statistics == motif_jax.load_reward(original).statistics
     (original / "note.txt").write_text("by its owner")  # a file that no fact speaks of does no harm
     motif_jax.load_policy(original)

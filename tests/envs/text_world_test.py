@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, viewed
 
 from motif_jax.actors.acting import answer
 from motif_jax.actors.players import make_scripted
@@ -301,7 +301,7 @@ def test_networks_that_choose_among_actions_are_refused_before_anything_starts()
     config = settings("wordle")
     config.policy.network = "small"
     with pytest.raises(UserError, match="the world 'wordle' is played by writing, but the network 'small' chooses"):
-        train_policy.check(config)
+        train_policy.check(viewed(config))
 
 
 def test_policies_that_choose_among_actions_cannot_play():

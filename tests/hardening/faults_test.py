@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, viewed
 from small_dataset import MANY, random_pairs, write_dataset
 from trials import KILLS, LANES, Same, Trial
 from victims import Victims
@@ -155,7 +155,7 @@ def trained(workdir: Path) -> None:
     folder, total = workdir / "policy", TRAINING["train_for_env_steps"]
     config = get_config(argument="toy")
     config.policy.update(TRAINING)
-    assert train_policy.is_complete(config, workdir)
+    assert train_policy.is_complete(viewed(config), workdir)
     rows = list(read_lines(folder / "metrics.jsonl"))
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps))

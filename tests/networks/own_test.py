@@ -5,7 +5,7 @@ import shutil
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from flax import nnx
 from general_test import ACTIONS, SPECS, observations
 from train_policy_test import TINY
@@ -82,8 +82,8 @@ def trained(tmp_path_factory):
     config.evaluate.update({"episodes": 4, "num_workers": 0, "games_per_worker": 4})
     for steps in (320, 640):
         config.policy.train_for_env_steps = steps
-        train_policy.check(config)
-        train_policy.run(config, workdir)
+        train_policy.check(viewed(config))
+        train_policy.STAGE.run(viewed(config), workdir)
     evaluate.run(config, workdir)
     config.export.to = str(workdir / "release")
     export.run(config, workdir)
@@ -133,4 +133,4 @@ def test_a_name_that_does_not_exist_is_refused_before_the_first_stage():
     config = get_config(argument="toy")
     config.policy.update({"network": "own_encoders:Encodr", "intrinsic_coefficient": 0.0})
     with pytest.raises(UserError, match="did you mean 'Encoder'"):
-        train_policy.check(config)
+        train_policy.check(viewed(config))

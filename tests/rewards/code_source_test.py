@@ -5,7 +5,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, viewed
 from ml_collections import ConfigDict
 
 from motif_jax.devices.checkpoints import reading
@@ -40,8 +40,8 @@ def settings(**values) -> ConfigDict:
 
 def run(workdir, steps, **values):
     config = settings(train_for_env_steps=steps, **values)
-    train_policy.check(config)
-    train_policy.run(config, workdir)
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), workdir)
     return config
 
 
@@ -155,10 +155,10 @@ def test_errors_come_before_anything_is_started(tmp_path, text, said):
         {"sources": "", "options": f"a=code:{tmp_path / 'bad.reward'},gold", "controller": "game"},
     ):
         with pytest.raises(UserError, match=said):
-            train_policy.check(settings(**values))
+            train_policy.check(viewed(settings(**values)))
 
 
 @pytest.mark.quick
 def test_the_example_of_stairs_pays_for_stairs(tmp_path):
     config = settings(sources=f"code:{ROOT / 'examples/rewards/stairs.reward'}")
-    train_policy.check(config)
+    train_policy.check(viewed(config))

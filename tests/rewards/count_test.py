@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
 from motif_jax.envs.world import WAIT
@@ -69,8 +69,8 @@ def test_messages_are_counted_by_the_game():
 def test_it_is_made_from_the_config_and_again_from_a_checkpoint():
     config = get_config()
     config.policy.count.update({"of": "event_glyphs", "exponent": 2.0})
-    source = CountBonus.make(Setting(config, Path(), OBSERVATIONS | EVENTS))
+    source = CountBonus.make(Setting(viewed(config), Path(), OBSERVATIONS | EVENTS))
     assert source.facts() == {"of": "event_glyphs", "exponent": 2.0} == CountBonus.rebuild({}, source.facts()).facts()
     config.policy.count.of = "event_glyps"
     with pytest.raises(UserError, match=r"'event_glyps' .*did you mean 'event_glyphs'\? \(--config.policy.count.of\)"):
-        CountBonus.make(Setting(config, Path(), OBSERVATIONS | EVENTS))
+        CountBonus.make(Setting(viewed(config), Path(), OBSERVATIONS | EVENTS))

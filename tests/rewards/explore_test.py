@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from nle import nethack
 
 from motif_jax.envs.nethack.game_settings import GameSettings
@@ -47,9 +47,9 @@ def test_a_step_is_worth_its_new_squares():
 
 
 def test_other_worlds_are_refused():
-    assert isinstance(Explore.make(Setting(get_config(), Path(), OBSERVATIONS | EVENTS)), Explore)
+    assert isinstance(Explore.make(Setting(viewed(get_config()), Path(), OBSERVATIONS | EVENTS)), Explore)
     with pytest.raises(UserError, match=r"'explore' needs NetHack's map \(--config.policy.sources\)"):
-        Explore.make(Setting(get_config(), Path(), {}))
+        Explore.make(Setting(viewed(get_config()), Path(), {}))
 
 
 def play(steps: int, **settings) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 from motif_jax.envs.worlds import make_world
 from motif_jax.policies.model import heads_of
@@ -78,10 +78,10 @@ def test_other_values_must_fit_options(name, value, sentence):
     config = get_config("options.py", "treasure")
     config.policy[name] = value
     if sentence is None:  # the list of sources has no effect beside options
-        train_policy.check(config)
+        train_policy.check(viewed(config))
         return
     with pytest.raises(UserError) as refused:
-        train_policy.check(config)
+        train_policy.check(viewed(config))
     assert sentence in str(refused.value)
 
 
@@ -93,7 +93,7 @@ def test_values_of_mixtures_are_checked_before_training(values, sentence):
     config = get_config("options.py", "treasure")
     config.policy.update({"intrinsic_coefficient": 0.0} | values)
     with pytest.raises(UserError) as refused:
-        train_policy.check(config)
+        train_policy.check(viewed(config))
     assert sentence in str(refused.value)
 
 
@@ -112,11 +112,11 @@ def test_a_reading_can_reward_a_policy_without_options():
     config = get_config("options.py", "treasure")
     config.policy.options = config.policy.controller = ""
     config.policy.sources = "event_gold:0.1"
-    train_policy.check(config)
+    train_policy.check(viewed(config))
     assert find_plan(config) is None
     config.policy.sources = "event_gould:0.1"
     with pytest.raises(UserError, match=r"unknown observation 'event_gould'.*did you mean 'event_gold'"):
-        train_policy.check(config)
+        train_policy.check(viewed(config))
 
 
 def test_mixtures_are_all_combinations_of_coefficients():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 
 from motif_jax import experiment
@@ -137,12 +137,16 @@ def test_what_began_without_an_anchor_goes_on_without_one(tmp_path):
 def test_values_of_pairs_are_refused_with_an_anchor():
     config = get_config("oni.py", "score,ranking")
     texts = texts_of(config.env, config.annotate.lexicon)
-    check_online(config, texts)
+
+    def check():
+        check_online(viewed(config).policy.online, viewed(config).annotate, texts, config.seed)
+
+    check()
     config.policy.online.floor = 1.0
     with pytest.raises(UserError, match=r"uses floor = 1.0 \(--config.policy.online.floor\) only with .*anchor=none"):
-        check_online(config, texts)
+        check()
     config.policy.online.anchor = "none"
-    check_online(config, texts)
+    check()
 
 
 @pytest.mark.quick

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from nethack_texts import NETHACK
 
 from motif_jax.annotation import asking
@@ -76,7 +76,7 @@ def make(tmp_path, **values):
     config = get_config(argument="score")
     config.policy.synchronous = True
     config.policy.online.update({"message": "lt_cnn_small"} | values)
-    return OnlineSource.make(Setting(config, tmp_path, {}))
+    return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 
 
 # ---- the store
@@ -327,7 +327,7 @@ def make_words(tmp_path, vectors, goal="gold", **values):
     config = get_config(argument="score")
     values = {"kind": "words", "vectors": vectors, "goals": f"My {goal} is all@0,kill the newt now@10"} | values
     config.policy.online.update(values)
-    return OnlineSource.make(Setting(config, tmp_path, {}))
+    return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 
 
 @pytest.mark.differs(

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from online_parts_test import TEXTS, make, messages, show
 
 from motif_jax.rewards.moments import HostMoments
@@ -72,7 +72,7 @@ def test_lessons_follow_labels_and_then_updates():
 def test_a_label_rewards_the_step_that_led_to_the_message(tmp_path, late):
     config = get_config(argument="score,reference" if late else "score")
     config.policy.synchronous = True
-    source = OnlineSource.make(Setting(config, tmp_path, {}))
+    source = OnlineSource.make(Setting(viewed(config), tmp_path, {}))
     helpful = "You kill the newt!"
     shown, count = messages("", helpful, "", "")[None], np.ones((1, 4), np.int32)
     before = np.roll(shown, 1, axis=1)  # a step later

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from flax import nnx
 from nethack_texts import NETHACK
 from pool_test import play
@@ -41,7 +41,7 @@ def make(tmp_path, **values):
     config = get_config(argument="score")
     config.policy.synchronous = True
     config.policy.online.update({"message": "lt_cnn_small", "batch_size": 16, "lessons_early": 2} | values)
-    return OnlineSource.make(Setting(config, tmp_path, {}))
+    return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 
 
 def texts_of(batch):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from policy_rewards_test import make_reward
 from rnd_test import B, T, observations
 
@@ -36,7 +36,7 @@ def make(case, folder):
         config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
-        setting = Setting(config, folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
+        setting = Setting(viewed(config), folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
         source = find_class(SOURCES[name].path).make(setting)
     return RewardSources([Weighted(name, SOURCES[name].path, 0.5, source)])
 

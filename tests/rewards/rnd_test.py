@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from conftest import get_config, on_devices
+from conftest import get_config, on_devices, viewed
 
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
@@ -157,7 +157,7 @@ def test_eight_devices_do_what_one_does():
 def make_source(**values):
     config = get_config(argument="toy")
     config.policy.rnd.update({"learning_rate": 1e-3, "hidden": 32, "outputs": 16} | values)
-    return RandomDistillation.make(Setting(config, Path(), SPECS, tuple(SPECS), make_mesh(1)))
+    return RandomDistillation.make(Setting(viewed(config), Path(), SPECS, tuple(SPECS), make_mesh(1)))
 
 
 def rollouts(arrays, ended=None):

@@ -5,7 +5,7 @@ import random
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -82,7 +82,7 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
 def chances(config, workdir, moments):
     """The probability that a new policy gives to each of the actions."""
     world = make_world(config.env)
-    _, policy = make_language_policy(config, world, workdir)
+    _, policy = make_language_policy(viewed(config), world, workdir)
     width = world.specs["prompt"].shape[0]
     observations = policy.encode({"prompt": np.stack([to_row(prompt, width) for prompt, *_ in moments])})
     first, core = np.zeros(len(moments), bool), np.zeros((len(moments), 0), np.float32)

@@ -12,7 +12,7 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, get_config, wait_for, worker_processes
+from conftest import LONG_S, ROOT, get_config, viewed, wait_for, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from one_host import LARGE
@@ -268,7 +268,7 @@ def test_hosts_that_cannot_meet_are_refused(values, message):
     config = get_config(argument="toy")
     config.distributed.update(values)
     with pytest.raises(UserError, match=message):
-        train_policy.check(config)
+        train_policy.check(viewed(config))
 
 
 @pytest.mark.quick

@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from tiny_decoder import LANGUAGE as DECODER
 from tiny_decoder import new_params
 from train_policy_test import settings
@@ -64,7 +64,7 @@ def rollouts_of(config, parts, seed):
 @pytest.mark.parametrize("network", [*FIXED, *BY_SPECS, *PROMPT_NETWORKS])
 def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, tmp_path):
     config = config_of(network)
-    parts = assemble(config, tmp_path, make_sources, 1)
+    parts = assemble(viewed(config), tmp_path, make_sources, 1)
     frozen = parts.model.frozen
 
     def updated(whole, number):
@@ -74,7 +74,7 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
         return whole_state(jax.device_get(state), parts.model.frozen)
 
     def saved(whole, done):
-        keeper = Keeper(config, tmp_path, parts)
+        keeper = Keeper(viewed(config), tmp_path, parts)
         keeper.frozen = parts.model.frozen
         keeper.save(start._replace(**{name: whole[name] for name in start._fields}), START | done)
         keeper.close()

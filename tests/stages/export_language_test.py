@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import viewed
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -22,7 +23,7 @@ from motif_jax.tokens import tokeniser_from_text
 def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_path):  # noqa: F811
     config = config_of(tmp_path, model=str(directory), lora_rank=2, max_tokens=248)
     config.policy.learning_rate = 0.1
-    train_policy.run(config, tmp_path)
+    train_policy.STAGE.run(viewed(config), tmp_path)
     for kind in ("merged", "adapter"):
         config.export.language = kind
         export.check(config)
@@ -45,8 +46,8 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     assert str(directory) in (tmp_path / "language-adapter" / CONFIG).read_text()
 
     config = config_of(tmp_path, model=str(tmp_path / "language-adapter"), max_tokens=248)
-    train_policy.check(config)
-    train_policy.run(config, tmp_path / "again")
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), tmp_path / "again")
 
 
 @pytest.mark.quick

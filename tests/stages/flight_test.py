@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 from motif_jax.captions import encode
 from motif_jax.files import read_lines
@@ -29,10 +29,10 @@ def make(folder, every: int = 100, goals: str = "defaultgoal@0"):
     config.policy.synchronous = True
     config.policy.online.update({"audit_every_steps": every, "goals": goals})
     config.annotate.cache_dir = ""
-    source = OnlineSource.make(Setting(config, folder, {}))
+    source = OnlineSource.make(Setting(viewed(config), folder, {}))
     sources = RewardSources([Weighted(ONLINE, SOURCES[ONLINE].path, 1.0, source)])
     (folder / "policy").mkdir(exist_ok=True)
-    return source, lambda env_steps: FlightAudit(config, folder / "policy", env_steps, sources)
+    return source, lambda env_steps: FlightAudit(viewed(config).policy.online, folder / "policy", env_steps, sources)
 
 
 def train(source, flight, first: int, last: int):
@@ -111,4 +111,4 @@ def test_without_an_online_reward_or_with_0_nothing_is_audited(tmp_path):
     source, begin = make(tmp_path, every=0)
     train(source, begin(0), 0, 6)
     assert not (tmp_path / "policy/audit.jsonl").exists()
-    assert audit.audited_source(get_config(argument="score"), RewardSources()) is None
+    assert audit.audited_source(viewed(get_config(argument="score")).policy.online, RewardSources()) is None

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import viewed
 from frozen_policy import HIDDEN, FrozenPolicy
 from train_policy_test import arrays, settings
 
@@ -37,7 +38,7 @@ def run(workdir, seed=777, **values):
     """Trains in this process."""
     config = settings(**values)
     config.seed = seed
-    train_policy.run(config, workdir)
+    train_policy.STAGE.run(viewed(config), workdir)
 
 
 def blstats(*leading):

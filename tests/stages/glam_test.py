@@ -5,7 +5,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from flax import nnx
 from gguf_models import make_model, write_gguf
 
@@ -205,15 +205,15 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     config = config_of(tmp_path)
     config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
-    train_policy.run(config, tmp_path)
+    train_policy.STAGE.run(viewed(config), tmp_path)
     one, before = (learner_of(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0")))
     assert sum_of_arrays(one["params"]) != sum_of_arrays(before["params"])
     config.policy.train_for_env_steps = 64
-    train_policy.run(config, tmp_path)
+    train_policy.STAGE.run(viewed(config), tmp_path)
     again = tmp_path / "again"
     for steps in (32, 64):
         config.policy.train_for_env_steps = steps
-        train_policy.run(config, again)
+        train_policy.STAGE.run(viewed(config), again)
     assert sum_of_arrays(learner_of(tmp_path)[1]) == sum_of_arrays(learner_of(again)[1])
     assert [row["updates"] for row in read_lines(again / "policy/probes.jsonl")] == [0, 1, 2]
 
@@ -225,7 +225,7 @@ def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddin
     def made(**language):
         config = config_of(directory, model=str(directory), max_tokens=200, **language)
         world = evaluate.make_world(config.env)
-        return make_language_policy(config, world, directory)[1].params["language"]
+        return make_language_policy(viewed(config), world, directory)[1].params["language"]
 
     pretrained, embeddings, random = (made(weights=weights) for weights in ("pretrained", "embeddings", "random"))
     original = nnx.state(make_language_model(make_config("llama", WORDS.size, 8, 1, 2), seed=5), nnx.Param)
@@ -238,8 +238,8 @@ def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddin
 
 def test_a_policy_begins_with_the_parameters_of_a_gguf_file(tmp_path):
     config = config_of(tmp_path, model=str(write_gguf(tmp_path / "m.gguf")), max_tokens=250)
-    train_policy.check(config)
-    options, model = make_language_policy(config, evaluate.make_world(config.env), tmp_path)
+    train_policy.check(viewed(config))
+    options, model = make_language_policy(viewed(config), evaluate.make_world(config.env), tmp_path)
     assert sum_of_arrays(model.params["language"]) == sum_of_arrays(nnx.state(make_model("llama"), nnx.Param))
     assert options["language"]["tokeniser"] == read_gguf_tokeniser(tmp_path / "m.gguf").text
 
@@ -250,7 +250,7 @@ def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monke
 
     def told(**language):
         config.policy.language.update(language)
-        make_language_policy(config, world, tmp_path)
+        make_language_policy(viewed(config), world, tmp_path)
         return re.match(r"train_policy learns (\S+) parameters: weights .* free$", capsys.readouterr().out)[1]
 
     assert (told(), told(lora_rank=2)) == ("7,593", "4,865")  # additions and the head of the values
@@ -266,7 +266,7 @@ def test_the_first_batch_says_what_a_step_costs(tmp_path, capsys, monkeypatch):
     config = config_of(tmp_path)
     monkeypatch.setattr("motif_jax.stages.train_policy.loop.PATIENCE_S", 0.001)
     config.policy.train_for_env_steps = 32
-    train_policy.run(config, tmp_path)
+    train_policy.STAGE.run(viewed(config), tmp_path)
     found = capsys.readouterr()
     assert re.search(r"choosing an action takes \S+ s, and learning .* s for a batch of 32 steps, and \S+ s for all 32",
                      found.out)  # fmt: skip
@@ -296,7 +296,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
         assert len(str(refusal.value).splitlines()) == 1
 
     def make(config):
-        make_language_policy(config, evaluate.make_world(config.env), tmp_path)
+        make_language_policy(viewed(config), evaluate.make_world(config.env), tmp_path)
 
     refused("there is no directory '/nowhere'; language models are not downloaded", model="/nowhere")
     refused("width must be a multiple of 8, twice the number of heads, not 12", width=12, heads=4)
@@ -311,11 +311,11 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
     config = config_of(tmp_path)
     config.env.world = "toy"
     with pytest.raises(UserError, match="reads the observation 'prompt', which the world 'toy' does not have"):
-        train_policy.check(config)
+        train_policy.check(viewed(config))
     config = config_of(tmp_path)
     config.policy.num_minibatches = 5
     with pytest.raises(UserError, match="the 32 steps of a batch cannot be cut into 5 minibatches"):
-        train_policy.check(config)
+        train_policy.check(viewed(config))
     for text, said in {
         "words=synonyms": "a variation must be as rewording=synonyms",
         "rewording=synonym": "did you me",
@@ -445,5 +445,5 @@ def test_a_prompt_that_is_too_long_binds_nobody(argument, tmp_path):
     config = config_of(tmp_path, argument, max_tokens=20)
     config.policy.drrn.max_tokens = 20
     with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 .* \(--config.policy.*max_tokens"):
-        train_policy.run(config, tmp_path)
+        train_policy.STAGE.run(viewed(config), tmp_path)
     assert not train_policy.artefacts(tmp_path)

@@ -5,7 +5,7 @@ import os
 import gymnasium
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, viewed
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
@@ -28,8 +28,8 @@ def cart_config(**policy):
 
 def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
     config = cart_config()
-    train_policy.check(config)
-    train_policy.run(config, tmp_path)
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), tmp_path)
     *_, last = read_lines(tmp_path / "policy/metrics.jsonl")
     assert last["env_steps"] == 512
     with reading(find_checkpoints(tmp_path, "policy")) as checkpoints:
@@ -54,7 +54,7 @@ def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
 
 def test_a_network_of_another_game_is_refused_before_anything_runs():
     with pytest.raises(UserError, match="'small' reads the observation 'crop', which the world 'CartPole-v1' does"):
-        train_policy.check(cart_config(network="small"))
+        train_policy.check(viewed(cart_config(network="small")))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -124,4 +124,4 @@ def test_a_policy_of_single_choices_is_refused_for_several(values, said):
     config = cart_config(**values)
     config.env.world = "own_control:AimWorld"
     with pytest.raises(UserError, match=f"{said}, but actions of the world .* are several choices or numbers"):
-        train_policy.check(config)
+        train_policy.check(viewed(config))

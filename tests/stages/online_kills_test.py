@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, viewed
 from online_test import arrays
 from train_policy_test import assert_equal_to_the_bit
 
@@ -41,8 +41,8 @@ def train(workdir, steps):
     config = get_config("oni_quickstart.py", "reward_free,retrieval")
     own = {"annotate.cache_dir": f"{workdir}.answers", "policy.train_for_env_steps": steps}
     config.update_from_flattened_dict(VALUES | own)
-    train_policy.check(config)
-    train_policy.run(config, workdir)
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), workdir)
 
 
 def judges_of(trainer: int) -> list[int]:

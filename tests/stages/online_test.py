@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, get_config, interrupt, wait_for
+from conftest import LONG_S, get_config, interrupt, viewed, wait_for
 from nethack_texts import NETHACK
 from train_policy_test import TINY, assert_equal_to_the_bit, train
 
@@ -188,7 +188,7 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
     with pytest.raises(UserError, match=r"'online': .* of .* answers lack .*'Hard to say\.'.*the policy is saved"):
         run(tmp_path, online__attempts=100)
     assert "train_policy: the reward source 'online'" in capsys.readouterr().out
-    assert train_policy.is_complete(settings(online__attempts=100), tmp_path)
+    assert train_policy.is_complete(viewed(settings(online__attempts=100)), tmp_path)
     report.run(settings(), tmp_path)
     page = (tmp_path / "report/index.html").read_text()
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
@@ -237,16 +237,16 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused_before_anything_starts(values, said):
     with pytest.raises(UserError, match=said) as refused:
-        train_policy.check(settings(**values))
+        train_policy.check(viewed(settings(**values)))
     assert "\n" not in str(refused.value)
 
 
 def test_words_need_no_judge(tmp_path):
     (tmp_path / "tiny.vec").write_text("gold 1 0\nnewt 0 1\n")
     values = {"online__kind": "words", "online__vectors": str(tmp_path / "tiny.vec"), "annotate__backend": "score"}
-    train_policy.check(settings(**values, online__goals="Collect gold, all of it@0"))
+    train_policy.check(viewed(settings(**values, online__goals="Collect gold, all of it@0")))
     with pytest.raises(UserError, match=r"unknown goal 'glod' \(--config.policy.online.goals\)"):
-        train_policy.check(settings(**values, online__goals="glod@0"))
+        train_policy.check(viewed(settings(**values, online__goals="glod@0")))
 
 
 @pytest.mark.quick

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import reading
@@ -36,8 +36,8 @@ def settings(**values):
 
 def run(workdir, **values):
     config = settings(**values)
-    train_policy.check(config)
-    train_policy.run(config, workdir)
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), workdir)
     return config
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import linear_policy
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from pool_test import play
 
 from motif_jax.actors.acting import RandomPolicy
@@ -85,34 +85,34 @@ def test_a_reward_that_reads_the_bottom_line_is_asked_for_every_step():
 @pytest.mark.quick
 def test_the_mix_is_what_config_and_reward_say():
     config = get_config()
-    mix = make_mix(config, make_reward())
+    mix = make_mix(viewed(config).policy, make_reward())
     # Score: 0.1 * clip(0.1 * r, +-10) + 0.1 * f, with f above the median of the captions.
     assert mix == Mix(0.1, 0.1, 0.1, 10.0, 0.5, 3.0)
     config.policy.learning_rate = 0.5
-    assert learner_settings(config).learning_rate_end == 0.5  # nothing is annealed unasked
+    assert learner_settings(viewed(config).policy).learning_rate_end == 0.5  # nothing is annealed unasked
     config.policy.anneal_learning_rate_to = 0.1
-    assert learner_settings(config).learning_rate_end == pytest.approx(0.05)
+    assert learner_settings(viewed(config).policy).learning_rate_end == pytest.approx(0.05)
     config.policy.threshold_quantile = -1.0
-    assert make_mix(config, make_reward()).threshold == float("-inf")
-    assert make_mix(config, None).intrinsic == 0
-    assert make_mix(get_config(argument="oracle"), None).extrinsic == 10
+    assert make_mix(viewed(config).policy, make_reward()).threshold == float("-inf")
+    assert make_mix(viewed(config).policy, None).intrinsic == 0
+    assert make_mix(viewed(get_config(argument="oracle")).policy, None).extrinsic == 10
 
     config.policy.pay = "share"
     with pytest.raises(UserError, match=r"--config.reward.anchor=neutral \(--config.policy.pay\)"):
-        make_mix(config, make_reward())
+        make_mix(viewed(config).policy, make_reward())
     reward = make_reward()
     captions = np.array([encode(text) for text in ("You die...", "You kill the newt!", "Hello")], np.uint8)
     statistics = RewardStatistics(-0.1, 0.25, QUANTILES, anchor=-1e3)  # no reward is as low
     reward = Reward(MESSAGES, reward.params, statistics, captions, np.array([30, 20, 19], np.int32), {})
-    assert make_mix(config, reward).best == reward.table().normalised[:2].max()  # the third is rare
+    assert make_mix(viewed(config).policy, reward).best == reward.table().normalised[:2].max()  # the third is rare
     statistics = statistics._replace(anchor=1e3)
     with pytest.raises(UserError, match="no caption has a higher reward"):
-        make_mix(config, Reward(MESSAGES, reward.params, statistics, captions, reward.counts, {}))
+        make_mix(viewed(config).policy, Reward(MESSAGES, reward.params, statistics, captions, reward.counts, {}))
 
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
     rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)
     learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(make_reward(), mix, False))
-    rewards = make_shape_rewards(make_mix(config, None), RewardSources([learnt]))(rollouts)
+    rewards = make_shape_rewards(make_mix(viewed(config).policy, None), RewardSources([learnt]))(rollouts)
     assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
     assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)
     assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
@@ -127,7 +127,7 @@ def test_without_annealing_runs_of_any_length_share_one_compiled_program():
     def program(steps: int, anneal: float) -> str:
         config = get_config(argument="toy")
         config.policy.train_for_env_steps, config.policy.anneal_learning_rate_to = steps, anneal
-        settings = learner_settings(config)
+        settings = learner_settings(viewed(config).policy)
         mesh, update = linear_policy.compiled(settings, 1)
         rollouts = shard(linear_policy.make_rollouts(), mesh, axis=1)
         return update.lower(linear_policy.initial(settings), (), rollouts).as_text()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from pool_test import play
 from train_policy_test import TINY, train
 
@@ -147,7 +147,7 @@ def test_the_bonus_falls_where_the_agent_has_been(task):
     reads, steps = ("blstats", "crop", "message"), 32
     config, mesh = get_config(argument=task), make_mesh(1)
     config.policy.rnd.update({"learning_rate": 1e-3})
-    source = RandomDistillation.make(Setting(config, None, observation_specs(reads), reads, mesh))
+    source = RandomDistillation.make(Setting(viewed(config), None, observation_specs(reads), reads, mesh))
     game = {"task": task, "max_episode_steps": 200}
     with ActorPool(game, reads, num_workers=0, games_per_worker=8, rollout_length=steps) as pool:
         found = [arrays for _, arrays, _ in play(pool, RandomPolicy(23), 2)]

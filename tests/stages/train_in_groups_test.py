@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from conftest import viewed
 from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 
 from motif_jax import load_policy
@@ -39,9 +40,9 @@ def config_of(**values):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
     config = config_of(num_workers=workers, synchronous=not workers, games_per_worker=8 // max(workers, 1))
-    parts = assemble(config, tmp_path, lambda setting: RewardSources(), 1)
-    player, batches = make_player(config, parts.model, 0), []
-    with open_pool(config, parts, player, 0) as pool:
+    parts = assemble(viewed(config), tmp_path, lambda setting: RewardSources(), 1)
+    player, batches = make_player(viewed(config).policy, parts.model, 0), []
+    with open_pool(viewed(config), parts, player, 0) as pool:
         source = Rounds(pool, player, parts.rollouts, batches.append, player.begin)
         while len(batches) < 3:
             source.get(1.0)
@@ -93,15 +94,15 @@ def test_returns_by_source_belong_to_their_games(tmp_path):
     """Columns are sorted for the learner alone; the figures are in the order of the games."""
     config = config_of()
     sources = RewardSources([Weighted("number", "own:NumberOfGame", 1.0, NumberOfGame())])
-    parts = assemble(config, tmp_path, lambda setting: sources, 1)
-    player, returns = make_player(config, parts.model, 0), Returns()
-    place = make_place(parts.model, sources, parts.mesh, grouped=make_grouped(config, parts.mesh))
+    parts = assemble(viewed(config), tmp_path, lambda setting: sources, 1)
+    player, returns = make_player(viewed(config).policy, parts.model, 0), Returns()
+    place = make_place(parts.model, sources, parts.mesh, grouped=make_grouped(viewed(config).policy, parts.mesh))
 
     def backwards(arrays):
         arrays["ended"] = np.stack([arrays["ended"][0, ::-1], arrays["ended"][1]])
         return place(arrays)
 
-    with open_pool(config, parts, player, 0) as pool:
+    with open_pool(viewed(config), parts, player, 0) as pool:
         source = Rounds(pool, player, parts.rollouts, backwards, player.begin)
         for _ in range(2):
             while (batch := source.get(1.0)) is None:
@@ -171,4 +172,4 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
 ])  # fmt: skip
 def test_groups_that_cannot_be_played_are_refused(values, said):
     with pytest.raises(UserError, match=said):
-        train_policy.check(config_of(**values))
+        train_policy.check(viewed(config_of(**values)))

@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, children, get_config, wait_for, worker_processes
+from conftest import ROOT, children, get_config, viewed, wait_for, worker_processes
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -44,8 +44,8 @@ def settings(**values):
 
 def train(config, workdir):
     """Trains in this process; the rows of figures."""
-    train_policy.check(config)
-    train_policy.run(config, workdir)
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), workdir)
     return rows_of(workdir)
 
 
@@ -160,9 +160,9 @@ def test_rows_and_summary_say_what_happened(whole):
         assert row[name] is not None, name
     summary = read_json(whole / "policy/summary.json")
     assert summary["env_steps"] == 640
-    assert train_policy.is_complete(settings(), whole)
-    assert not train_policy.is_complete(settings(train_for_env_steps=1280), whole)
-    assert train_policy.is_complete(settings(train_for_env_steps=1280, train_for_seconds=1e-3), whole)
+    assert train_policy.is_complete(viewed(settings()), whole)
+    assert not train_policy.is_complete(viewed(settings(train_for_env_steps=1280)), whole)
+    assert train_policy.is_complete(viewed(settings(train_for_env_steps=1280, train_for_seconds=1e-3)), whole)
 
 
 @pytest.mark.journey
@@ -327,9 +327,9 @@ def test_every_group_gets_its_turn_in_synchronous_runs(tmp_path):
 
 @pytest.mark.parametrize(("waits", "slots"), [(False, 2), (True, 1)])
 def test_groups_have_a_spare_slot_unless_games_wait_for_the_learner(waits, slots):
-    config = settings(groups=4, synchronous=False, wait_for_learner=waits)
+    config = viewed(settings(groups=4, synchronous=False, wait_for_learner=waits))
     parts = assemble(config, Path(), lambda setting: RewardSources(), hosts=1)
-    with open_pool(config, parts, make_player(config, parts.model, seed=0), first_episode=0) as pool:
+    with open_pool(config, parts, make_player(config.policy, parts.model, seed=0), first_episode=0) as pool:
         assert pool.layout.slots_per_group == slots
 
 
@@ -392,7 +392,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
 )
 def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
     with pytest.raises(UserError, match=sentence):
-        train_policy.check(settings(**values))
+        train_policy.check(viewed(settings(**values)))
 
 
 def test_what_only_the_machine_can_tell_is_refused_before_games_start(tmp_path, launch, whole):
@@ -429,4 +429,4 @@ def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_f
     )
     pattern += r"1 MiB are free \(--config.policy.batch_size, .num_minibatches, .network\)$"
     with pytest.raises(UserError, match=pattern):
-        train_policy.run(config, tmp_path)
+        train_policy.STAGE.run(viewed(config), tmp_path)

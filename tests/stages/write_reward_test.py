@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 from motif_jax import experiment
 from motif_jax.captions import encode
@@ -100,8 +100,8 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
     assert max(row["agreement"] for rows in found["rounds"] for row in rows) == found["best"]["agreement"]
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
-    train_policy.check(config)
-    setting = Setting(config, tmp_path, make_world(config.env.to_dict()).specs)
+    train_policy.check(viewed(config))
+    setting = Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs)
     assert make_sources(setting).facts()["code_written"]["facts"]["program"] == (folder / "best.reward").read_text()
     with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
         make_sources(setting._replace(workdir=tmp_path / "other"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.contrib.drrn.sections import DRRN, FLAG, Q_LEARNING, REPLAY_FLAG, DrrnSection, ReplaySettings
+from motif_jax.contrib.drrn.sections import DRRN, FLAG, Q_LEARNING, REPLAY_FLAG
 from motif_jax.envs.world import World
 from motif_jax.learner.settings import Algorithm
 from motif_jax.networks.kinds import PromptNetwork
@@ -33,8 +33,6 @@ def check_together(section: Any) -> None:
 class Drrn(PromptNetwork):
     """The network `drrn`; its tokens are the words of the world."""
 
-    values = DrrnSection
-
     def check(self, section: Any) -> None:
         check_together(section)
 
@@ -54,7 +52,7 @@ class Drrn(PromptNetwork):
             DRRN: {
                 "tokeniser": WordTokeniser.from_texts([*words, *world.action_names]).text,
                 "actions": list(world.action_names),
-                **section[DRRN].to_dict(),
+                **vars(section.drrn),
             },
         }
         return options, make_policy_model(options, config.seed)
@@ -68,7 +66,6 @@ class Drrn(PromptNetwork):
 class QLearning(Algorithm):
     """The algorithm `q_learning`."""
 
-    section, values = "replay", ReplaySettings
     from_replay = True
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:

@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 
 from motif_jax.contrib.drrn.sections import ReplaySettings
 from motif_jax.envs.world import World
@@ -229,9 +228,7 @@ def make_q_update(
     return update
 
 
-def make_q_learner(
-    config: ConfigDict, world: World, learning: Learning
-) -> tuple[Callable[[Any], QState], Callable[..., Any]]:
+def make_q_learner(config: Any, world: World, learning: Learning) -> tuple[Callable[[Any], QState], Callable[..., Any]]:
     """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
     section, model, mesh = config.policy, learning.model, learning.mesh
     if mesh.size > 1:
@@ -239,7 +236,7 @@ def make_q_learner(
             f"the algorithm {section.algorithm!r} learns on one device, and here are {mesh.size} "
             "(--config.policy.num_devices=1)"
         )
-    settings = ReplaySettings(**section.replay.to_dict())
+    settings: ReplaySettings = section.replay
     games = section.batch_size // section.rollout_length
     rows = {name: np.zeros((1, 1, *world.specs[name].shape), world.specs[name].dtype) for name in model.reads}
     encoded = {name: jax.ShapeDtypeStruct(array.shape[2:], array.dtype) for name, array in model.encode(rows).items()}

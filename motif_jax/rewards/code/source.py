@@ -47,7 +47,7 @@ class CodeReward(RewardSource):
                     f"there is no {file!r}: run the stage {WRITTEN} in this workdir before training "
                     f"(--stage={WRITTEN},train_policy), or name a file ({FLAG})"
                 )
-        return cls(read_program(file, make_world(setting.config.env.to_dict())), file)
+        return cls(read_program(file, make_world(setting.config.env)), file)
 
     @classmethod
     def rebuild(cls, arrays: object, facts: Facts) -> CodeReward:

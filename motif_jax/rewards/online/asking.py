@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.stream import AnsweredItem, Item, Stream
@@ -22,6 +21,7 @@ from motif_jax.rewards.online.kinds import OnlineKind
 from motif_jax.rewards.online.making import Judges
 from motif_jax.rewards.online.online_section import SECTION
 from motif_jax.rewards.online.store import Store
+from motif_jax.rewards.section import SourcesConfig
 from motif_jax.structs import UserError
 
 SAY_EVERY_S = 60.0
@@ -31,7 +31,7 @@ FILE = "opinions.jsonl"  # in the policy's directory
 class Asking:
     """Asks a judge about one goal at a time."""
 
-    def __init__(self, config: ConfigDict, judges: Judges, folder: Path, goal: str):
+    def __init__(self, config: SourcesConfig, judges: Judges, folder: Path, goal: str):
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._section, self._judges = config.policy.online, judges
         self._log = OpinionLog(folder / FILE, judges.name)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.envs.world import waited
+from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource
 
 
@@ -41,7 +41,6 @@ class Captioned(RewardSource):
         return np.asarray(self.shape(self.moments(rollouts)))
 
 
-def captioned_facts(config: ConfigDict) -> Facts:
+def captioned_facts(section: RewardsSection) -> Facts:
     """Facts that rewards depend on, beside the worth of messages."""
-    section = config.policy
     return {"count_exponent": section.count_exponent, "one_step_late": bool(section.reference_alignment)}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
@@ -21,20 +20,21 @@ from motif_jax.rewards.online.kinds import Anchored, Classification, OnlineKind,
 from motif_jax.rewards.online.online_section import SECTION, asks_pairs, is_anchored, judge_section
 from motif_jax.rewards.online.pupil import Teaching
 from motif_jax.rewards.online.store import Opinion
+from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts
 from motif_jax.structs import UserError
 
 DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
 
 
-def make_facts(config: ConfigDict, judge: Facts) -> Facts:
+def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
     """Facts that rewards depend on, beside the arrays; `judge`: the result of `Judges.facts`."""
-    section = config.policy.online
+    section = vars(config.policy.online)
     teaching = {name: config.seed if name == "seed" else section[name] for name in Teaching._fields}
     facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": teaching}
     if is_anchored(section):  # facts without an anchor are as before there were anchors
-        facts["anchor"] = section.anchor
-    return facts | captioned_facts(config)
+        facts["anchor"] = section["anchor"]
+    return facts | captioned_facts(config.policy)
 
 
 def make_kind(facts: Facts) -> OnlineKind:
@@ -56,7 +56,7 @@ MAKERS: dict[str, Callable[[Facts, Teaching], OnlineKind]] = {
 class Judges:
     """Opens a judge for each goal."""
 
-    def __init__(self, config: ConfigDict):
+    def __init__(self, config: SourcesConfig):
         self._config, self._texts = config, texts_of(config.env, config.annotate.lexicon)
         self._one = not asks_pairs(config.policy.online.kind)
 
@@ -90,7 +90,7 @@ class Judges:
         )
 
     def _backend(self, goal: str) -> CaptionBackend:
-        section = judge_section(self._config, goal)
+        section = judge_section(self._config.annotate, goal, self._config.policy.online.patience_s)
         backend = find_backend(section)(section, self._texts, self._config.seed, self._one, verdicts=True)
         assert isinstance(backend, CaptionBackend), "check_online refuses the others"
         return backend
@@ -99,7 +99,7 @@ class Judges:
 WEIGHT = 1000.0  # the moments of the learnt reward count as this number of steps
 
 
-def starting_opinion(config: ConfigDict, kind: OnlineKind) -> Opinion | None:
+def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
     """Gives ranking the parameters of `init_from`; for other kinds, returns a function from messages to 0 or 1."""
     section = config.policy.online
     if not section.init_from:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
-
 from motif_jax.annotation.backends import CaptionBackend, find_backend
+from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import (
     MANY_SECONDS,
     PATH,
@@ -179,13 +178,9 @@ def check_past(before: str, now: str, steps: int) -> None:
         )
 
 
-def judge_section(config: ConfigDict, goal: str) -> ConfigDict:
+def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> AnnotateSection:
     """The section `annotate` for a judge during training, with one goal."""
-    section = config.annotate.copy_and_resolve_references()
-    section.goal = goal
-    section.samples = 1
-    section.server.patience_s = float(config.policy.online.patience_s)
-    return section
+    return replace(section, goal=goal, samples=1, server=replace(section.server, patience_s=patience_s))
 
 
 def asks_pairs(kind: str) -> bool:
@@ -193,17 +188,17 @@ def asks_pairs(kind: str) -> bool:
     return kind in JUDGED and JUDGED[kind].asks_pairs
 
 
-def check_online(config: ConfigDict, texts: Texts) -> None:
+def check_online(section: OnlineValues, annotate: AnnotateSection, texts: Texts, seed: int) -> None:
     """Raises UserError for values that do not work together."""
-    section, judgeless = config.policy.online, find(ONLINE_REWARDS, config.policy.online.kind)
+    judgeless = find(ONLINE_REWARDS, section.kind)
     turns = parse_goals(section.goals)
     with naming_goals():
         if judgeless:
             judgeless.check(section, texts)
         else:
-            _check_judge(config, texts, turns)
-    if is_anchored(section):
-        changed = describe_changed("policy.online", table_of(OnlineValues), section, OF_PAIRS)
+            _check_judge(section, annotate, texts, turns, seed)
+    if is_anchored(vars(section)):
+        changed = describe_changed("policy.online", table_of(OnlineValues), vars(section), OF_PAIRS)
         if changed:
             raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
@@ -212,12 +207,14 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
 
 
-def _check_judge(config: ConfigDict, texts: Texts, turns: tuple[GoalTurn, ...]) -> None:
+def _check_judge(
+    section: OnlineValues, annotate: AnnotateSection, texts: Texts, turns: tuple[GoalTurn, ...], seed: int
+) -> None:
     """Raises UserError for a judge that cannot be asked about these goals during training."""
-    backend = find_backend(config.annotate)
+    backend = find_backend(annotate)
     if not issubclass(backend, CaptionBackend):
         raise UserError(
-            f"the backend {config.annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
+            f"the backend {annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
             "training: choose model, vllm, server, judge or lexicon (--config.annotate.backend)"
         )
     if len(turns) > 1 and backend.in_process and not backend.uses_jax:
@@ -225,9 +222,9 @@ def _check_judge(config: ConfigDict, texts: Texts, turns: tuple[GoalTurn, ...]) 
             f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "
             "--config.annotate.backend=server)"
         )
-    one = not asks_pairs(config.policy.online.kind)
+    one = not asks_pairs(section.kind)
     for turn in turns:
-        backend(judge_section(config, turn.goal), texts, config.seed, one).check()
+        backend(judge_section(annotate, turn.goal, section.patience_s), texts, seed, one).check()
 
 
 @contextlib.contextmanager

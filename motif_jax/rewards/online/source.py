@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
@@ -33,6 +32,7 @@ from motif_jax.rewards.online.online_section import (
     turn_at,
 )
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
+from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -52,7 +52,7 @@ class Snapshot(NamedTuple):
 class OnlineSource(Captioned):
     """Rewards captions by a judge's answers so far."""
 
-    def __init__(self, facts: Facts, config: ConfigDict | None = None, asking: Asking | None = None):
+    def __init__(self, facts: Facts, config: SourcesConfig | None = None, asking: Asking | None = None):
         """Begins without captions and labels.
 
         `facts`: as returned by `facts`. Without `config` it cannot `advance`; only the first host has `asking`.

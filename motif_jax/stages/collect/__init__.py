@@ -53,10 +53,10 @@ from motif_jax.preferences.pairs import FinishedEpisode
 from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
-from motif_jax.stages import Experiment, Stage, untyped, with_result
+from motif_jax.stages import Experiment, Stage, with_result
 from motif_jax.stages.collect.page import report_pairs, report_transcripts
 from motif_jax.stages.collect.published import adopt
-from motif_jax.stages.train_policy.section import TABLES as TRAINING
+from motif_jax.stages.train_policy.section import Policy
 from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.metrics import Progress
@@ -127,7 +127,7 @@ class CollectConfig(Experiment):
     """What the stage reads. `policy` says which classes of users the checkpoints of policies may import."""
 
     env: Mapping[str, Any] = section(ENV)
-    policy: Mapping[str, Any] = section(TRAINING["policy"])
+    policy: Policy = field(default_factory=Policy)
     collect: Collect = field(default_factory=Collect)
 
 
@@ -491,7 +491,7 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
         num_workers=section.num_workers,
         games_per_worker=section.games_per_worker,
         seed=config.seed,
-        trusted=trusted_classes(untyped(config)),
+        trusted=trusted_classes(config, config.policy.network),
         begun=begun,
     )
 

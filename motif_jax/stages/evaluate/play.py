@@ -90,7 +90,9 @@ def make_playing(
     if is_language_model(contender.path):
         return make_untrained(config, workdir, contender)
     path = str(workdir) if contender.path == "." else contender.path
-    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted_classes(config))
+    model, facts, sources = load(
+        path, contender.step, make_world(config.env), flag, trusted_classes(config, config.policy.network)
+    )
     if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
@@ -144,7 +146,7 @@ def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
         steps = []
     sources = RewardSources()
     if steps:
-        _, _, sources = read_policy(directory, str(steps[-1]), trusted_classes(config))
+        _, _, sources = read_policy(directory, str(steps[-1]), trusted_classes(config, config.policy.network))
     if sources.learnt:
         return sources
     section = config.policy
@@ -154,7 +156,7 @@ def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
         except UserError:
             return sources
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
-    learnt = LearntSource(reward, make_mix(config, reward), section.reference_alignment)
+    learnt = LearntSource(reward, make_mix(section, reward), section.reference_alignment)
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
 
 

@@ -130,7 +130,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     card = write_card(facts, {kind: part.arrays for kind, part in contents.items()}, config.export.about)
     arrays = {kind: part.arrays for kind, part in contents.items()}
     write_release(directory, arrays, facts, card, find_replay(workdir, contents))
-    check_same(directory, contents, trusted_classes(config))
+    check_same(directory, contents, trusted_classes(config, config.policy.network))
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:

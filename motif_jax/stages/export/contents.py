@@ -59,7 +59,7 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, ReleasePart]:
         pass  # a reward may be released alone
     else:
         _, steps = list_steps(str(workdir), "--workdir")
-        model, facts, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config))
+        model, facts, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config, config.policy.network))
         arrays = _below("params", model.params) | _below("frozen", model.frozen)
         arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
         facts = facts | {"sources": sources.facts(), "config": deciding_values(facts["config"])}

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.config.table import Tables, check_values
 from motif_jax.envs.action_space import space_of
 from motif_jax.envs.texts import texts_of
-from motif_jax.envs.world import is_text
-from motif_jax.envs.worlds import TABLE as ENV
+from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
 from motif_jax.learner.settings import find_algorithm
@@ -22,13 +18,15 @@ from motif_jax.networks.kinds import check_reads, find_prompt_network, is_own
 from motif_jax.rewards.choice import CODE, ONLINE, READING, WRITTEN, find_own_class
 from motif_jax.rewards.code.source import read_program
 from motif_jax.rewards.online.online_section import ANCHORED, check_online
-from motif_jax.rewards.options import chosen_from, find_plan
+from motif_jax.rewards.options import OptionPlan, chosen_from, find_plan
 from motif_jax.rewards.reading import check_reading
-from motif_jax.stages import EXPERIMENT, Stage, lock_of_hosts, with_result
-from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
+from motif_jax.stages import Stage, later, lock_of_hosts, with_result
 from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
+    READS,
     TABLES,
+    Policy,
+    TrainConfig,
     check_batch,
     check_options,
     check_parts,
@@ -38,7 +36,6 @@ from motif_jax.structs import UserError
 from motif_jax.system.machine import available_mib
 from motif_jax.system.meeting import find_meeting
 
-READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 MOST_UPDATES = 2**31 - 1  # the count is an int32
 MOST_STEPS = 1_000_000  # of the optimizer per update; the device numbers them
 STEP_BYTES = 1024  # least size of a step in a batch
@@ -49,24 +46,23 @@ def artefacts(workdir: Path) -> list[Path]:
     return with_result(workdir / "policy", "summary.json")
 
 
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
+def is_complete(config: TrainConfig, workdir: Path) -> bool:
     """Whether training has reached the config's limit and its checkpoint exists."""
     file = workdir / "policy" / "summary.json"
     if not file.exists():
         return False
     done = read_json(file)
     saved = (workdir / "policy" / "checkpoints" / str(done["checkpoint"])).is_dir()
-    return saved and finished(config, done["env_steps"], done["seconds"])
+    return saved and finished(config.policy, done["env_steps"], done["seconds"])
 
 
-def unused(config: ConfigDict) -> list[str]:
+def unused(config: TrainConfig) -> list[str]:
     """The values that another kind of online reward uses, which may change within a workdir."""
-    return [] if ANCHORED.when(config.policy.online) else ["policy.online.anchor"]
+    return [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"]
 
 
-def check(config: ConfigDict) -> None:
+def check(config: TrainConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_values(config, READS)
     section = config.policy
     world = check_world(config.env)
     if is_text(world.action):
@@ -75,7 +71,7 @@ def check(config: ConfigDict) -> None:
             "actions: the stage train_values with --config.train_values.recipe=grpo trains a policy that writes by "
             "playing (--config.env.world, --config.policy.network)"
         )
-    if section.max_episode_steps and "max_episode_steps" in parse_options(config.env.options):
+    if section.max_episode_steps and "max_episode_steps" in parse_options(config.env["options"]):
         raise UserError(
             "the world's options have a time limit too: remove it from --config.env.options "
             "(--config.policy.max_episode_steps)"
@@ -87,14 +83,27 @@ def check(config: ConfigDict) -> None:
         find_encoder(section.network)
     if network := find_prompt_network(section.network):
         network.check(section)
-    algorithm = find_algorithm(section.algorithm)
     plan = find_plan(config)
     if space_of(world):
         check_parts(section, world.name, bool(plan))
-    limit = section.max_episode_steps or config.env.max_episode_steps
-    algorithm.check(section, limit, config.distributed.num_processes, bool(plan))
+    limit = section.max_episode_steps or config.env["max_episode_steps"]
+    find_algorithm(section.algorithm).check(section, limit, config.distributed.num_processes, bool(plan))
     if plan:
         check_options(section)
+    check_rewards(config, world, plan)
+    check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
+    if section.synchronous and section.num_workers > 1:
+        raise UserError(
+            f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
+            "(--config.policy.synchronous, .num_workers)"
+        )
+    check_updates(section, config.distributed.num_processes)
+    find_meeting(config.distributed)  # raises UserError for bad values
+
+
+def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
+    """Raises UserError for rewards that do not exist or cannot work together."""
+    section = config.policy
     choices = chosen_from(section, plan)
     if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
@@ -108,27 +117,27 @@ def check(config: ConfigDict) -> None:
         if choice.path == CODE and choice.file != WRITTEN:
             read_program(choice.file, world)
     if any(choice.name == ONLINE for choice in choices):
-        check_values(config, ANNOTATION)
-        check_online(config, texts_of(config.env, config.annotate.lexicon))
+        check_online(section.online, config.annotate, texts_of(config.env, config.annotate.lexicon), config.seed)
     which = section.reward_checkpoint
     if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
         raise UserError(
             f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
             "number of an epoch"
         )
-    check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
-    if section.synchronous and section.num_workers > 1:
-        raise UserError(
-            f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
-            "(--config.policy.synchronous, .num_workers)"
-        )
+    for name, path in (("init_from", section.init_from), ("reward_dir", section.reward_dir)):
+        if path and not Path(path).is_dir():
+            raise UserError(f"there is no directory {path!r} (--config.policy.{name})")
+
+
+def check_updates(section: Policy, hosts: int) -> None:
+    """Raises UserError for batches that cannot be cut as asked, that are too large, or that are too many."""
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
-    if not algorithm.from_replay and section.batch_size % section.num_minibatches:
+    if not find_algorithm(section.algorithm).from_replay and section.batch_size % section.num_minibatches:
         raise UserError(
             f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches "
             "(--config.policy.batch_size, .num_minibatches)"
         )
-    needed, available = section.batch_size // config.distributed.num_processes * STEP_BYTES >> 20, available_mib()
+    needed, available = section.batch_size // hosts * STEP_BYTES >> 20, available_mib()
     if needed > available:
         raise UserError(
             f"a batch of {section.batch_size:,} steps needs more than {needed:,} MiB, but {available:,} MiB are "
@@ -146,27 +155,17 @@ def check(config: ConfigDict) -> None:
         )
     if section.bootstrap == "inferred" and not section.discount:
         raise UserError("an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)")
-    for name in ("init_from", "reward_dir"):
-        if section[name] and not Path(section[name]).is_dir():
-            raise UserError(f"there is no directory {section[name]!r} (--config.policy.{name})")
-    find_meeting(config.distributed)  # raises UserError for bad values
-
-
-def run(config: ConfigDict, workdir: Path) -> None:
-    """Trains the policy and writes `workdir/policy`."""
-    from motif_jax.stages.train_policy.loop import train
-
-    train(config, workdir)
 
 
 STAGE = Stage(
+    config=TrainConfig,
     tables=TABLES,
     reads=READS,
     identity=("", "env", "policy"),
     unused=unused,
     check=check,
     is_complete=is_complete,
-    run=run,
+    run=later("motif_jax.stages.train_policy.loop:train"),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
     device_memory=DEVICE_MEMORY,

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.audit.in_flight import audit_in_flight
@@ -21,6 +20,7 @@ from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.files import json_line, keep_lines
 from motif_jax.rewards.choice import ONLINE
+from motif_jax.rewards.online.online_section import OnlineValues
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import Placed
@@ -94,19 +94,19 @@ def _join(parts: list[Steps]) -> Steps:
     return Steps(*map(np.concatenate, zip(Steps(nothing, nothing, nothing.astype(np.float32)), *parts, strict=True)))
 
 
-def audited_source(config: ConfigDict, sources: RewardSources) -> OnlineSource | None:
+def audited_source(section: OnlineValues, sources: RewardSources) -> OnlineSource | None:
     """The source whose pay is audited; None if there is none, or if audits are off."""
     source = sources.get(ONLINE)
-    return source if config.policy.online.audit_every_steps and isinstance(source, OnlineSource) else None
+    return source if section.audit_every_steps and isinstance(source, OnlineSource) else None
 
 
 class FlightAudit:
     """Audits in flight."""
 
-    def __init__(self, config: ConfigDict, folder: Path, env_steps: int, sources: RewardSources):
+    def __init__(self, section: OnlineValues, folder: Path, env_steps: int, sources: RewardSources):
         """Begins, or goes on after `env_steps`; later rows in `folder` are removed."""
-        self._source, self._file = audited_source(config, sources), folder / FILE
-        self._every, self._steps = config.policy.online.audit_every_steps, env_steps
+        self._source, self._file = audited_source(section, sources), folder / FILE
+        self._every, self._steps = section.audit_every_steps, env_steps
         self._episodes, self._goal = Episodes(), ""
         self._told: set[str] = set()  # the checks that had findings in the last audit
         self._figures: dict[str, float] = {}

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from motif_jax.devices.mesh import batch_parts
 from motif_jax.envs.world import waited
 from motif_jax.learner.settings import find_algorithm
-from motif_jax.stages.train_policy.section import splits_steps
+from motif_jax.stages.train_policy.section import Policy, splits_steps
 from motif_jax.structs import UserError
 
 NO_EPISODE = -1  # for a column in which no episode ended
@@ -28,9 +27,8 @@ class Grouped(NamedTuple):
     multiple: int = 1  # the number of steps of each part is a multiple of this
 
 
-def make_grouped(config: ConfigDict, mesh: Mesh) -> Grouped | None:
+def make_grouped(section: Policy, mesh: Mesh) -> Grouped | None:
     """How batches are put in groups; None for other algorithms."""
-    section = config.policy
     if not find_algorithm(section.algorithm).in_groups:
         return None
     return Grouped(section.grpo.group_size, batch_parts(mesh) if splits_steps(section) else 0, section.num_minibatches)

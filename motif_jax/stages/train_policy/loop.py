@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.actors.acting import Overlapping, Source
 from motif_jax.actors.handoff import RolloutBatch
@@ -24,15 +23,16 @@ from motif_jax.devices.host_arrays import host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
-from motif_jax.files import keep_lines, write_config, write_json, write_whole
+from motif_jax.files import LAYOUT, LAYOUT_KEY, keep_lines, to_plain, write_json, write_whole
 from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
+from motif_jax.run import CONFIG
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.groups import make_grouped
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
-from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
+from motif_jax.stages.train_policy.section import DEVICE_MEMORY, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
 from motif_jax.stages.train_policy.start import Keeper, start_or_resume
 from motif_jax.structs import Stopped, UserError
@@ -54,7 +54,7 @@ class Pending(NamedTuple):
     metrics: dict[str, jax.Array]
 
 
-def train(config: ConfigDict, workdir: Path) -> None:
+def train(config: TrainConfig, workdir: Path) -> None:
     """Trains the policy in `workdir/policy`, or resumes an earlier run there."""
     with StopAsked() as stop:  # throughout: a signal saves the state, and all hosts end together
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
@@ -63,7 +63,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
 
 
 def learn(
-    config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked, at_the_end: contextlib.ExitStack
+    config: TrainConfig, workdir: Path, together: Hosts, stop: StopAsked, at_the_end: contextlib.ExitStack
 ) -> None:
     """Runs the training on this host; every host of a run calls it."""
     section, folder = config.policy, workdir / "policy"
@@ -82,12 +82,12 @@ def learn(
     if me == 0:
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
-        write_config(folder, config)
+        write_json(folder / CONFIG, to_plain(config) | {LAYOUT_KEY: LAYOUT})
         keep_lines(folder / "metrics.jsonl", "env_steps", done["env_steps"])
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
-    player = make_player(config, model, seed=config.seed + done["updates"] * hosts + me)
+    player = make_player(section, model, seed=config.seed + done["updates"] * hosts + me)
     mine = local_copy(state.params)
     player.swap(player.prepare(mine, done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
@@ -96,9 +96,9 @@ def learn(
         if not done["updates"]:
             probes.ask(mine, done)
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
-        audited, grouped = audited_source(config, parts.sources), make_grouped(config, parts.mesh)
+        audited, grouped = audited_source(section.online, parts.sources), make_grouped(section, parts.mesh)
         placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
-        source = make_source(config, parts, pool, player, placed)
+        source = make_source(section, parts, pool, player, placed)
         stack.callback(source.close)
         record, trace = Record(pool, source, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
@@ -118,7 +118,7 @@ def learn(
                     games = hosts * pool.num_games // (pool.layout.groups if isinstance(source, Overlapping) else 1)
                     log.playing(done, games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
-            vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
+            vote = Vote.END if finished(section, done["env_steps"], done["seconds"]) else Vote.GO_ON
             own_games = pool.next_episode - me * EPISODES_PER_HOST
             own = own_games, record.episodes, batch.steps if batch else 0
             vote, others = together.agree(Vote.STOP if stop.asked else vote, own)

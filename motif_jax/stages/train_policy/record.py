@@ -16,14 +16,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.actors.acting import Source
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.envs.world import World, to_row
-from motif_jax.files import json_line, keep_lines, write_json
+from motif_jax.files import json_line, keep_lines, to_plain, write_json
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
@@ -32,6 +31,7 @@ from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.stages.train_policy.placing import Placed
+from motif_jax.stages.train_policy.section import Profile, TrainConfig
 from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
@@ -144,17 +144,17 @@ class Record:
 class Log:
     """Writes the progress line and rows of metrics; use as a context manager."""
 
-    def __init__(self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, sources: RewardSources):
+    def __init__(self, config: TrainConfig, folder: Path, done: dict[str, Any], record: Record, sources: RewardSources):
         """Opens the files in `folder` to append rows."""
         section = config.policy
         self._record, self._sources, self._every_s = record, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
         self._metrics = Metrics(
-            folder, "env_steps", done["env_steps"], section.tensorboard, section.wandb, config.to_dict(),
+            folder, "env_steps", done["env_steps"], section.tensorboard, section.wandb, to_plain(config),
             "--config.policy.wandb",
         )  # fmt: skip
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
-        self._audit = FlightAudit(config, folder, done["env_steps"], sources)
+        self._audit = FlightAudit(section.online, folder, done["env_steps"], sources)
         self._written, self._steps = time.monotonic(), done["env_steps"]
         self._section, self._seen, self._told = section, (0, 0.0), False
 
@@ -294,7 +294,7 @@ class Probes:
 class Trace:
     """Traces some updates for XProf, TensorBoard or Perfetto."""
 
-    def __init__(self, section: ConfigDict, folder: Path):
+    def __init__(self, section: Profile, folder: Path):
         """A `num_steps` of 0 traces nothing."""
         self._left, self._start, self._folder = section.num_steps, section.start_step, folder
         self._seen, self._open = 0, False

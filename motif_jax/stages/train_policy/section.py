@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Table, Tables, Text, Whole, table_of, value
-from motif_jax.learner.settings import Settings, find_algorithm
-from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS, find
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, part, tables_of, value
+from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algorithm
+from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, find
 from motif_jax.networks.kinds import BY_SPECS, FIXED
-from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.policies.text_sections import LanguageSection
 from motif_jax.rewards.options import OPTIONS_FLAG
-from motif_jax.rewards.options import VALUES as OPTION_VALUES
+from motif_jax.rewards.section import RewardsSection
+from motif_jax.stages.annotate.setup import AnnotateConfig
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
@@ -37,53 +37,6 @@ class Network:
 
 
 @dataclass(frozen=True)
-class RewardsSection:
-    """Rewards of the agent."""
-
-    sources: str = value(
-        "learnt",
-        Text(longest=1000),
-        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,code:gold.reward,my:My:0.2",
-        decides=True,
-    )
-    extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "coefficient of the game's reward", decides=True)
-    intrinsic_coefficient: float = value(
-        0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none is needed", decides=True
-    )
-    reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
-    reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)
-    reward_scale: float = value(0.1, Number(-1e6, 1e6), "scale of the game's reward, before clipping", decides=True)
-    reward_clip: float = value(
-        10.0, Number(0, above=True, infinite=True), "clip of the scaled game reward, ±", decides=True
-    )
-    threshold_quantile: float = value(
-        0.5,
-        Number(high=1, infinite=True),
-        "learnt rewards up to this quantile are set to 0; -1: keep all",
-        decides=True,
-    )
-    count_exponent: float = value(
-        3.0,
-        Number(0, infinite=True),
-        "the n-th appearance of a message in an episode is rewarded by 1 / n^exponent",
-        decides=True,
-    )
-    pay: str = value(
-        "reward",
-        Text(("reward", "share")),
-        "reward: the learnt reward above the quantile; share: its share of the best captions' reward (docs/motif.md)",
-        decides=True,
-    )
-    reference_alignment: bool = value(
-        False,
-        Flag(),
-        "as published: reward a message one step late, and the last one of an episode never",
-        decides=True,
-        differs="the learnt reward is credited to the step that caused the message, also to an episode's last step",
-    )
-
-
-@dataclass(frozen=True)
 class PlayingSection:
     """Games and batches."""
 
@@ -100,7 +53,6 @@ class PlayingSection:
     hang_timeout_s: float = value(
         30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
     )
-    synchronous: bool = value(False, Flag(), "bit-identical runs, with at most one worker")
     wait_for_learner: bool = value(False, Flag(), "games wait for the learner, which keeps samples on-policy")
     batch_size: int = value(4096, Whole(1), "steps per update, over all hosts", decides=True)
 
@@ -146,44 +98,45 @@ class Profile:
     num_steps: int = value(0, Whole(), "updates to trace; 0: none")
 
 
-OF_ALGORITHMS: Table = {
-    key: one
-    for algorithm in map(find_algorithm, ALGORITHMS)
-    if algorithm.values
-    for key, one in table_of(algorithm.values, algorithm.section).items()
-}
-TABLES: Tables = {
-    "policy": table_of(Network)
-    | {key: one for name in PROMPT_NETWORKS for key, one in table_of(find(PROMPT_NETWORKS, name).values, name).items()}
-    | table_of(RewardsSection)
-    | SOURCE_VALUES
-    | OPTION_VALUES
-    | table_of(PlayingSection)
-    | table_of(Settings)
-    | OF_ALGORITHMS
-    | table_of(Devices)
-    | table_of(Keeping),
-    "profile": table_of(Profile),
-}
+@dataclass(frozen=True)
+class Policy(Keeping, Devices, LearnerSection, PlayingSection, RewardsSection, Network):
+    """The section `policy`; its values are declared in the bases, of which the last comes first."""
+
+    language: LanguageSection = field(default_factory=LanguageSection)
+    drrn: Any = part(find(POLICY_SECTIONS, "drrn"))
+    replay: Any = part(find(POLICY_SECTIONS, "replay"))
+    grpo: GroupSettings = field(default_factory=GroupSettings)
 
 
-def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:
+@dataclass(frozen=True)
+class TrainConfig(AnnotateConfig):
+    """What the stage reads; the section `annotate` names the judge of an online reward."""
+
+    policy: Policy = field(default_factory=Policy)
+    profile: Profile = field(default_factory=Profile)
+
+
+READS = tables_of(TrainConfig)
+TABLES: Tables = {name: READS[name] for name in ("policy", "profile")}
+
+
+def finished(section: Policy, env_steps: int, seconds: float) -> bool:
     """Whether training has reached the config's limit of steps or seconds."""
-    limit = config.policy.train_for_seconds
-    return env_steps >= config.policy.train_for_env_steps or bool(limit and seconds >= limit)
+    limit = section.train_for_seconds
+    return env_steps >= section.train_for_env_steps or bool(limit and seconds >= limit)
 
 
-def takes_turns(section: ConfigDict) -> bool:
+def takes_turns(section: Policy) -> bool:
     """Whether games wait while the learner works: in synchronous runs, and for algorithms that are on-policy."""
     return section.synchronous or find_algorithm(section.algorithm).on_policy
 
 
-def splits_steps(section: ConfigDict) -> bool:
+def splits_steps(section: Policy) -> bool:
     """Whether minibatches are not made of a batch's columns; see `Algorithm.splits_steps`."""
     return find_algorithm(section.algorithm).splits_steps(section, memory=section.network not in PROMPT_NETWORKS)
 
 
-def check_batch(section: ConfigDict, num_devices: int, hosts: int) -> int:
+def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
     """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
     games, length = section.games_per_worker // section.groups, section.rollout_length
     minibatches = 1 if splits_steps(section) else section.num_minibatches
@@ -200,7 +153,7 @@ def check_batch(section: ConfigDict, num_devices: int, hosts: int) -> int:
     return section.batch_size // (length * hosts * games)
 
 
-def check_parts(section: ConfigDict, world: str, options: bool) -> None:
+def check_parts(section: Policy, world: str, options: bool) -> None:
     """Raises UserError for a policy that cannot take actions of several choices or numbers."""
     in_groups = find_algorithm(section.algorithm).in_groups
     if section.network in PROMPT_NETWORKS or options or in_groups:
@@ -213,7 +166,7 @@ def check_parts(section: ConfigDict, world: str, options: bool) -> None:
         )
 
 
-def check_options(section: ConfigDict) -> None:
+def check_options(section: Policy) -> None:
     """Raises UserError if the algorithm or the network does not work with options."""
     if not find_algorithm(section.algorithm).learns_options:
         able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from ml_collections import ConfigDict
 
 from motif_jax.actors.acting import FreeRunning, Overlapping, Rounds, Source
 from motif_jax.actors.handoff import Arrays
@@ -23,7 +22,7 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.options import Control
-from motif_jax.learner.settings import Learning, Settings, find_algorithm
+from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import Rollouts, ShapeRewards, TrainingRewards
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
 from motif_jax.policies.episode_player import EpisodePlayer
@@ -32,9 +31,10 @@ from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.options import OptionPlan, find_plan
+from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.section import check_batch, takes_turns
+from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_batch, takes_turns
 
 FAR_AHEAD = 32  # batches; the published system's settings make about 8
 
@@ -55,24 +55,24 @@ class Parts(NamedTuple):
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
 
-def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
+def assemble(config: TrainConfig, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
     """Makes the parts; checks that the batch fits devices and hosts before it loads the reward."""
     section = config.policy
-    env = config.env.to_dict()
-    env["max_episode_steps"] = section.max_episode_steps or env["max_episode_steps"]
+    limit = section.max_episode_steps or config.env["max_episode_steps"]
+    env = {**config.env, "max_episode_steps": limit}
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts = check_batch(section, batch_parts(mesh), hosts)
     options, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
-    learner = learner_settings(config)
-    mix, plan = make_mix(config, None), find_plan(config)
+    learner = learner_settings(section)
+    mix, plan = make_mix(section, None), find_plan(config)
     if plan and max(plan.lengths) > section.rollout_length:
         print_line(
             f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
             "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
         )
-    control = make_control(config, model)
+    control = make_control(section.control, model)
     shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
     learning = Learning(model, mesh, learner, shape_rewards, control)
     make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
@@ -82,7 +82,7 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     return Parts(env, world, mesh, rollouts, options, model, sources, learner, plan, make_state, mapped)
 
 
-def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
+def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
     """The network's options, as checkpoints hold them, and the network with its initial parameters."""
     section = config.policy
     if network := find_prompt_network(section.network):
@@ -96,11 +96,10 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
     return options, make_policy_model(options, config.seed)
 
 
-def make_control(config: ConfigDict, model: Model) -> Control | None:
+def make_control(section: ControlSection, model: Model) -> Control | None:
     """How a policy with options learns; None for a policy without options."""
     if model.options is None:
         return None
-    section = config.policy.control
     return Control(
         model.options,
         by_steps=section.discount == "steps",
@@ -111,22 +110,20 @@ def make_control(config: ConfigDict, model: Model) -> Control | None:
     )
 
 
-def learner_settings(config: ConfigDict) -> Settings:
+def learner_settings(section: Policy) -> Settings:
     """The learner's settings, made from the config."""
-    section = config.policy
-    given = {name: section[name] for name in table_of(Settings)}
+    given = {name: getattr(section, name) for name in table_of(LearnerSection)}
     return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
 
 
-def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
+def make_player(section: Policy, model: Model, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host."""
-    section = config.policy
     games = max(section.num_workers, 1) * section.games_per_worker
     player = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
     return player(model, games, section.games_per_worker // section.groups, seed)
 
 
-def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
+def open_pool(config: TrainConfig, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
     """Starts the games of this host; `first_episode` is the number of their first episode."""
     section = config.policy
     observations = {*parts.model.reads, *parts.sources.observations}
@@ -163,10 +160,9 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
 
 
 def make_source(
-    config: ConfigDict, parts: Parts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
+    section: Policy, parts: Parts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
 ) -> Source:
     """Makes batches for the learner from the games of `pool`."""
-    section = config.policy
     if isinstance(player, EpisodePlayer):
         return Rounds(pool, player, parts.rollouts, place, player.begin)
     if not takes_turns(section):

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.devices.checkpoints import Checkpoints, reading
@@ -21,6 +20,7 @@ from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.mixtures import behaviours_of
 from motif_jax.rewards.sources import saved_sources, trusted_classes
+from motif_jax.stages.train_policy.section import TrainConfig
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
 
@@ -30,13 +30,13 @@ START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episo
 class Keeper:
     """Checkpoints of a policy, each of which can be used without other files."""
 
-    def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
+    def __init__(self, config: TrainConfig, folder: Path, parts: Parts):
         section, self._sources = config.policy, parts.sources
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = take(folder / ".lock")  # another run, started by mistake, may share the workdir's lock
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
-        self._facts: dict[str, Any] = {"model": parts.options, "config": to_plain(config.to_dict())}
+        self._facts: dict[str, Any] = {"model": parts.options, "config": to_plain(config)}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
 
     @property
@@ -79,7 +79,7 @@ def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
 
 
 def start_or_resume(
-    config: ConfigDict, keeper: Keeper | None, parts: Parts, checkpoints: Path, hosts: Hosts
+    config: TrainConfig, keeper: Keeper | None, parts: Parts, checkpoints: Path, hosts: Hosts
 ) -> tuple[LearnerState, Any, dict[str, Any]]:
     """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
 
@@ -110,11 +110,11 @@ def start_or_resume(
     return place(state._replace(**whole), parts.mesh, parts.model.rules), frozen, done
 
 
-def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[str, Any]:
+def read_initial(config: TrainConfig, parts: Parts, new: dict[str, Any]) -> dict[str, Any]:
     """A new state with the parameters of the policy that the config names."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     try:
-        other, facts, _ = read_policy(source, trusted=trusted_classes(config))
+        other, facts, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
     except UserError as error:
         raise UserError(f"{error} ({flag})") from None
     has, needed = (options.get("options", {}) for options in (facts["model"], parts.options))

@@ -46,7 +46,7 @@ def is_complete(config: WriteConfig, workdir: Path) -> bool:
 
 def loads_jax(config: WriteConfig) -> bool:
     """Whether it trains, or compares programs with a learnt reward."""
-    learnt = bool(config.policy["reward_dir"]) or "train_reward" in config.stages
+    learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages
     return learnt or config.write_reward.train_for_env_steps > 0
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from motif_jax.rewards.source import Setting
-from motif_jax.stages import untyped
 from motif_jax.stages.write_reward.evidence import Pairs, Recorded
 from motif_jax.stages.write_reward.section import WriteConfig
 
@@ -21,11 +20,11 @@ def learnt_returns(config: WriteConfig, workdir: Path, recorded: Recorded, world
     It is that of the stage train_reward in the workdir, or of --config.policy.reward_dir. None if it does not exist,
     was learnt for another goal, or reads what programs do not read.
     """
-    if not config.policy["reward_dir"] and not (workdir / "reward" / "checkpoints").is_dir():
+    if not config.policy.reward_dir and not (workdir / "reward" / "checkpoints").is_dir():
         return None
     from motif_jax.rewards.learnt_source import LearntSource  # loads JAX
 
-    source = LearntSource.make(Setting(untyped(config), workdir, world.specs))
+    source = LearntSource.make(Setting(config, workdir, world.specs))
     goal = source.about()["goal"]
     if goal not in (None, config.annotate.goal) or not {*source.observations} <= recorded.rollouts[0].keys():
         return None

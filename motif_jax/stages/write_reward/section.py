@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from motif_jax.config.table import Tables, Text, Whole, section, tables_of, value
 from motif_jax.rewards.choice import WRITTEN
 from motif_jax.stages.annotate.setup import AnnotateConfig
 from motif_jax.stages.evaluate import READS as EVALUATION
+from motif_jax.stages.train_policy.section import Policy, Profile
 
 STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
@@ -51,10 +52,10 @@ class WriteReward:
 
 @dataclass(frozen=True)
 class WriteConfig(AnnotateConfig):
-    """What the stage reads; the sections of trainings with programs stay mappings."""
+    """What the stage reads; the sections of evaluations stay mappings."""
 
-    policy: Mapping[str, Any] = section(EVALUATION["policy"])
-    profile: Mapping[str, Any] = section(EVALUATION["profile"])
+    policy: Policy = field(default_factory=Policy)
+    profile: Profile = field(default_factory=Profile)
     train_values: Mapping[str, Any] = section(EVALUATION["train_values"])
     evaluate: Mapping[str, Any] = section(EVALUATION["evaluate"])
     decoding: Mapping[str, Any] = section(EVALUATION["decoding"])

@@ -39,8 +39,8 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, lis
     short = trained_config(config)
     write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))
     for stage in STAGES:
-        if not stage.is_complete(short, workdir):
-            stage.run(short, workdir)
+        if not stage.is_complete(view := stage.view(short), workdir):
+            stage.run(view, workdir)
     found: dict[str, dict[str, float]] = {}
     for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):
         summary: dict[str, Any] = read_json(file)
