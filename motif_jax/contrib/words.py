@@ -23,7 +23,7 @@ from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
-from motif_jax.rewards.online.online_section import SECTION, check_past, parse_goals, turn_at
+from motif_jax.rewards.online.online_section import SECTION, OnlineValues, check_past, parse_goals, turn_at
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.rewards.table import RewardTable
@@ -51,13 +51,13 @@ class WordsSource(Captioned):
         self._start_turn(0)
 
     @staticmethod
-    def check(section: Mapping[str, Any], texts: Texts) -> None:
+    def check(section: OnlineValues, texts: Texts) -> None:
         """Raises UserError for values of `policy.online` that cannot work."""
-        if not section["vectors"]:
+        if not section.vectors:
             raise UserError(f"the kind 'words' needs a file of word vectors ({FLAG})")
-        if not Path(section["vectors"]).expanduser().is_file():
-            raise UserError(f"there is no file {section['vectors']!r} ({FLAG})")
-        for turn in parse_goals(section["goals"]):
+        if not Path(section.vectors).expanduser().is_file():
+            raise UserError(f"there is no file {section.vectors!r} ({FLAG})")
+        for turn in parse_goals(section.goals):
             goal_text(texts, turn.goal)
 
     @classmethod

@@ -23,10 +23,10 @@ from motif_jax.devices.host_arrays import host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, place
 from motif_jax.devices.parameters import name_of
-from motif_jax.files import LAYOUT, LAYOUT_KEY, keep_lines, to_plain, write_json, write_whole
+from motif_jax.files import write_whole
 from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
-from motif_jax.run import CONFIG
+from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.groups import make_grouped
 from motif_jax.stages.train_policy.page import report_training
@@ -72,18 +72,18 @@ def learn(
     at_the_end.callback(parts.sources.close)
 
     # ---- start or resume
+    stage = at_the_end.enter_context(Run(workdir).stage("train_policy", "policy", writes=me == 0))
     keeper = Keeper(config, folder, parts) if me == 0 else None
+    saving = at_the_end.enter_context(contextlib.ExitStack())
     if keeper:
-        at_the_end.callback(keeper.close)
+        saving.callback(keeper.close)
     state, frozen, done = start_or_resume(config, keeper, parts, folder / "checkpoints", together)
     if keeper:
         stop.watch(keeper.directory, lambda: done["env_steps"], "steps")
     placed_frozen = place(frozen, parts.mesh, parts.model.rules)
-    if me == 0:
-        if done["env_steps"]:
-            print_line(f"train_policy: going on after {done['env_steps']:,} steps")
-        write_json(folder / CONFIG, to_plain(config) | {LAYOUT_KEY: LAYOUT})
-        keep_lines(folder / "metrics.jsonl", "env_steps", done["env_steps"])
+    if me == 0 and done["env_steps"]:
+        print_line(f"train_policy: going on after {done['env_steps']:,} steps")
+    stage.bind(config)
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
@@ -102,7 +102,10 @@ def learn(
         stack.callback(source.close)
         record, trace = Record(pool, source, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
-        log = stack.enter_context(Log(config, folder, done, record, parts.sources)) if me == 0 else None
+        row_file = stack.enter_context(
+            stage.metrics("env_steps", done["env_steps"], section.tensorboard, section.wandb, config, "policy")
+        )
+        log = stack.enter_context(Log(section, folder, done, record, parts.sources, row_file)) if row_file else None
 
         # ---- learn
         before, timed_from, broken = dict(done), done["env_steps"], ""
@@ -181,13 +184,13 @@ def learn(
     # ---- results
     if keeper:
         keeper.save(state, done)
-        keeper.close()
+        saving.close()
     if broken:
         raise UserError(broken)
     if keeper:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
         rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a single update is not timed
-        write_summary(folder, done, rate, record, pool.restarts)
+        write_summary(stage, done, rate, record, pool.restarts)
     failures = parts.sources.failures()
     if keeper:
         for failure in failures:
@@ -201,7 +204,7 @@ def learn(
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")
 
 
-def write_summary(folder: Path, done: dict[str, Any], rate: float | None, record: Record, restarts: int) -> None:
+def write_summary(stage: StageRun, done: dict[str, Any], rate: float | None, record: Record, restarts: int) -> None:
     """Writes and prints the summary, and the report's part before it; `rate`: steps per second."""
     summary = done | {
         "checkpoint": done["env_steps"],
@@ -210,12 +213,12 @@ def write_summary(folder: Path, done: dict[str, Any], rate: float | None, record
         "worker_restarts": restarts,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
-    report_training(folder.parent, summary)
-    write_json(folder / "summary.json", summary)
+    report_training(stage.workdir, summary)
+    stage.write("summary", summary)
     print_line(
         f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
         + (f"{rate:,.0f} steps/s; " if rate else "")
-        + f"checkpoints in {folder / 'checkpoints'}"
+        + f"checkpoints in {stage.path / 'checkpoints'}"
     )
 
 

@@ -22,7 +22,7 @@ from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.envs.world import World, to_row
-from motif_jax.files import json_line, keep_lines, to_plain, write_json
+from motif_jax.files import json_line, keep_lines, write_json
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
@@ -31,7 +31,7 @@ from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.stages.train_policy.placing import Placed
-from motif_jax.stages.train_policy.section import Profile, TrainConfig
+from motif_jax.stages.train_policy.section import Policy, Profile
 from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
@@ -144,15 +144,19 @@ class Record:
 class Log:
     """Writes the progress line and rows of metrics; use as a context manager."""
 
-    def __init__(self, config: TrainConfig, folder: Path, done: dict[str, Any], record: Record, sources: RewardSources):
-        """Opens the files in `folder` to append rows."""
-        section = config.policy
+    def __init__(
+        self,
+        section: Policy,
+        folder: Path,
+        done: dict[str, Any],
+        record: Record,
+        sources: RewardSources,
+        metrics: Metrics,
+    ):
+        """Goes on after `done`. `folder`: for the rows of audits."""
         self._record, self._sources, self._every_s = record, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
-        self._metrics = Metrics(
-            folder, "env_steps", done["env_steps"], section.tensorboard, section.wandb, to_plain(config),
-            "--config.policy.wandb",
-        )  # fmt: skip
+        self._metrics = metrics
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
         self._audit = FlightAudit(section.online, folder, done["env_steps"], sources)
         self._written, self._steps = time.monotonic(), done["env_steps"]
@@ -162,7 +166,6 @@ class Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._metrics.close()
         self._bar.close()
 
     def playing(self, done: dict[str, Any], games: int, calls: int, seconds: float) -> None:

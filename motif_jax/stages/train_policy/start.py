@@ -15,7 +15,7 @@ from motif_jax.devices.host_arrays import from_first_host, host_copy
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.files import take, to_plain
+from motif_jax.files import to_plain
 from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.mixtures import behaviours_of
@@ -31,10 +31,9 @@ class Keeper:
     """Checkpoints of a policy, each of which can be used without other files."""
 
     def __init__(self, config: TrainConfig, folder: Path, parts: Parts):
+        """`folder`: the stage's, which is locked."""
         section, self._sources = config.policy, parts.sources
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = take(folder / ".lock")  # another run, started by mistake, may share the workdir's lock
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": to_plain(config)}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
@@ -61,10 +60,8 @@ class Keeper:
         self._checkpoints.save(step, arrays, facts, milestone=step == 0)
 
     def close(self) -> None:
-        """Waits for what is being written and releases the lock; further calls do nothing."""
-        if not self._lock.closed:
-            self._checkpoints.close()
-            self._lock.close()
+        """Waits for what is being written."""
+        self._checkpoints.close()
 
 
 def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:
