@@ -62,6 +62,16 @@ def find_release(path: Path) -> Path | None:
     raise UserError(f"there is no release {str(path)!r}; this version has {names}")
 
 
+def check_saved(path: str, flag: str) -> None:
+    """Raises UserError if a value of the config, unless it is empty, names neither a directory nor a release."""
+    try:
+        found = not path or Path(path).expanduser().is_dir() or find_release(Path(path))
+    except UserError as error:
+        raise UserError(f"{error} ({flag})") from None
+    if not found:
+        raise UserError(f"there is no directory {path!r} ({flag})")
+
+
 def is_release(directory: Path) -> bool:
     """Whether a directory has a release's file of arrays."""
     return any(os.path.isfile(file_of(directory, kind)) for kind in RELEASED)  # False for names that are too long

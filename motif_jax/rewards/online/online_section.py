@@ -6,7 +6,6 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
@@ -24,6 +23,7 @@ from motif_jax.config.table import (
     table_of,
     value,
 )
+from motif_jax.devices.releases import check_saved
 from motif_jax.envs.texts import Texts
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.structs import UserError
@@ -203,8 +203,7 @@ def check_online(section: OnlineValues, annotate: AnnotateSection, texts: Texts,
             raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
-    if section.init_from and not Path(section.init_from).expanduser().is_dir():
-        raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
+    check_saved(section.init_from, f"{SECTION}.init_from")
 
 
 def _check_judge(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from motif_jax.actors.capacity import check_capacity
+from motif_jax.devices.releases import check_saved
 from motif_jax.envs.action_space import space_of
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import World, is_text
@@ -124,9 +125,8 @@ def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) ->
             f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
             "number of an epoch"
         )
-    for name, path in (("init_from", section.init_from), ("reward_dir", section.reward_dir)):
-        if path and not Path(path).is_dir():
-            raise UserError(f"there is no directory {path!r} (--config.policy.{name})")
+    check_saved(section.init_from, "--config.policy.init_from")
+    check_saved(section.reward_dir, "--config.policy.reward_dir")
 
 
 def check_updates(section: Policy, hosts: int) -> None:
