@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
@@ -86,18 +86,7 @@ def curves(
             points = [points[0], points[0]]
         return " ".join(f"{1000 * across(x):.1f},{1000 - 1000 * up(y):.1f}" for x, y in points)
 
-    shapes = [
-        f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(mark):.1f}" y2="{1000 - 1000 * up(mark):.1f}" '
-        f'stroke="var(--line)" stroke-width="{1.4 if mark == 0 else 1}"/>'
-        for mark in marks
-    ]
-    for level in levels:
-        below, above = level.value.band
-        shapes.append(
-            f'<rect x="0" width="1000" y="{1000 - 1000 * up(above):.1f}" fill="var(--{level.colour})" opacity=".2" '
-            f'height="{1000 * (up(above) - up(below)):.1f}"/>'
-            + _stroke(level, 1000, 1000 - 1000 * up(level.value.mean))
-        )
+    shapes = _behind(marks, levels, up)
     for name, band in around.items():
         outline = [*zip(band.x, band.high, strict=True), *reversed(list(zip(band.x, band.low, strict=True)))]
         shapes.append(f'<polygon points="{path(outline)}" fill="var(--{chosen[name]})" opacity=".18"/>')
@@ -111,12 +100,7 @@ def curves(
             width = 7 if len(points) == 1 else 2.4
             line = f'<polyline points="{path(soft[name])}" {style} stroke="{colour}" stroke-width="{width}"/>'
             shapes.append(line)
-    names = [(chosen[name], name) for name in lines] if len(lines) > 1 or levels else []
-    legend = "".join(f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for colour, name in names)
-    legend += "".join(
-        f'<span><svg viewBox="0 0 28 8" aria-hidden="true">{_stroke(level, 28, 4)}</svg>{esc(level.name)}</span>'
-        for level in levels
-    )
+    legend = _legend({name: chosen[name] for name in lines} if len(lines) > 1 or levels else {}, levels)
     rounded = {name: [[round(x, 6), float(f"{y:.6g}")] for x, y in points] for name, points in drawn.items()}
     data = {"x": x_name, "from": left, "to": right, "lines": [
         {"name": name, "colour": chosen[name], "points": points} for name, points in rounded.items()
@@ -137,6 +121,35 @@ def curves(
         + (f'<div class="legend">{legend}</div>' if legend else "")
         + f"{csv_link(sheet)}</figure>"
     )
+
+
+def _behind(marks: Sequence[float], levels: Sequence[Level], up: Callable[[float], float]) -> list[str]:
+    """The grid of a chart, and its levels with their intervals."""
+    shapes = [
+        f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(mark):.1f}" y2="{1000 - 1000 * up(mark):.1f}" '
+        f'stroke="var(--line)" stroke-width="{1.4 if mark == 0 else 1}"/>'
+        for mark in marks
+    ]
+    for level in levels:
+        below, above = level.value.band
+        shapes.append(
+            f'<rect x="0" width="1000" y="{1000 - 1000 * up(above):.1f}" fill="var(--{level.colour})" opacity=".2" '
+            f'height="{1000 * (up(above) - up(below)):.1f}"/>'
+            + _stroke(level, 1000, 1000 - 1000 * up(level.value.mean))
+        )
+    return shapes
+
+
+def _legend(colours: Mapping[str, str], levels: Sequence[Level]) -> str:
+    """The names of lines with their colours, and of levels."""
+    of_lines = (
+        f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for name, colour in colours.items()
+    )
+    of_levels = (
+        f'<span><svg viewBox="0 0 28 8" aria-hidden="true">{_stroke(level, 28, 4)}</svg>{esc(level.name)}</span>'
+        for level in levels
+    )
+    return "".join([*of_lines, *of_levels])
 
 
 def _stroke(level: Level, width: float, y: float) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.annotation.backends import OpenBackend, Oracle, opened
+from motif_jax.annotation.section import AnnotateSection
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
@@ -64,11 +65,8 @@ def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     return is_merged(dataset, name, facts) and not (dataset.preference(name) == Preference.UNKNOWN).any()
 
 
-def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
-    """Labels this job's shard, and merges all shards after the last one. `open_backend` opens the judge, if needed."""
-    section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
-
-    # ---- questions
+def open_dataset(section: AnnotateSection, workdir: Path) -> PairDataset:
+    """The dataset of the workdir; raises UserError if it cannot be labelled."""
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
     dataset = PairDataset(workdir / "dataset")
@@ -77,6 +75,15 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
             f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
             "(--config.annotate.captions)"
         )
+    return dataset
+
+
+def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
+    """Labels this job's shard, and merges all shards after the last one. `open_backend` opens the judge, if needed."""
+    section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
+
+    # ---- questions
+    dataset = open_dataset(section, workdir)
     name = label_name(section)
     check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
