@@ -23,8 +23,9 @@ from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.console import print_line
-from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.game_settings import AUTO, GameSettings
 from motif_jax.envs.nethack.keys import KEYS
+from motif_jax.envs.nethack.library import DLPATH, find_library, play
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.world import WordleWorld
@@ -33,6 +34,7 @@ from motif_jax.system.machine import usable_cores
 from motif_jax.system.metrics import resident_mib
 
 GAMES = (16, 64)
+AT_A_TIME = 16
 WORKERS = 2
 RESETS = 2000
 PAIRS = 100_000  # that the stage collect is timed with
@@ -44,7 +46,9 @@ BLOCK = 500  # games of Wordle between two looks at the clock
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `env.*` and `collect.*`: steps per second and memory of NetHack."""
     seconds, repeats = config.benchmark.seconds, config.benchmark.repeats
-    rows = Rows()
+    rows, libraries = Rows(), {"wheel": DLPATH}
+    if (built := find_library(AUTO).path) != DLPATH:
+        libraries["built"] = built
 
     # ---- one core
     gc.collect()
@@ -57,11 +61,15 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
             "env.stepper_single.map": lambda: stepper(seconds, 1, "map"),
             "env.stepper.16": lambda: stepper(seconds, 16, "terminal"),
             "env.engine_limit": lambda: engine_limit(seconds),
-        },
+        }
+        | {f"env.learnt.{name}": partial(learnt, path) for name, path in libraries.items()},
         repeats,
     )
     for name, rate in medians(rounds).items():
-        rows.add(name, rate, "steps/s", games={"env.stepper.16": 16}.get(name, 1), cores=1)
+        games = AT_A_TIME if name.startswith("env.learnt.") or name == "env.stepper.16" else 1
+        rows.add(name, rate, "steps/s", games=games, cores=1)
+    if "built" in libraries:
+        rows.compare("env.built_over_wheel", rounds["env.learnt.built"], rounds["env.learnt.wheel"], digits=2)
 
     # ---- many games
     runs: dict[str, Callable[[], float]] = {}
@@ -100,6 +108,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
             f"benchmark: for {words}, num_workers={workers} and games_per_worker={games // workers} were fastest here"
         )
     return rows
+
+
+def learnt(library: str) -> float:
+    """Steps per second of recorded games of the released agent, which are the same on every machine."""
+    return 1e6 / play(library, slice(-AT_A_TIME, None))[0]
 
 
 def sizes_of(name: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
 import select
 import time
@@ -26,6 +27,7 @@ from motif_jax.actors.rows import RolloutRows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import ProcessWorker, remove_stale_folders
 from motif_jax.actors.worker_handle import WorkerHandle
+from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import select_specs
 from motif_jax.envs.worlds import check_world
@@ -34,6 +36,12 @@ from motif_jax.system.metrics import Timers
 
 INLINE_TICK_S = 0.0005
 SLOTS_PER_GROUP = 2  # one being written and one waiting, so that groups never wait for the parent
+
+
+@functools.cache
+def tell_once(line: str) -> None:
+    """Prints a line, once in this process."""
+    print_line(line)
 
 
 class ActorPool:
@@ -110,6 +118,8 @@ class ActorPool:
         self.given_up: list[int] = []  # episodes
         engine = getattr(self.world, "engine", False)
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
+        if library := getattr(self.world, "library", ""):
+            tell_once(library)
         self._inline = num_workers == 0
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())

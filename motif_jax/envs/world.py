@@ -104,6 +104,7 @@ class World(Protocol):
         words, probes                 texts with all words of its prompts; fixed prompts, which training logs
         protocols, varies             its rules of evaluation, and whether its values can vary (protocols.py)
         engine, packages, character   a copy of NetHack's engine in each game; what datasets record of the game
+        library                       which library games load, in a line
     """
 
     name: str

@@ -185,7 +185,8 @@ def essential(env: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat = flatten(dict(env))
     default = {name for name, value in flat.items() if name in TABLE and TABLE[name].default == value}
-    return {name: value for name, value in flat.items() if name in ALWAYS_RECORDED or name not in default}
+    free = {name for name, declared in TABLE.items() if not declared.decides}
+    return {name: value for name, value in flat.items() if name in ALWAYS_RECORDED or name not in default | free}
 
 
 def without_nethack(

@@ -43,13 +43,18 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
 
 def default_directory(environment: Mapping[str, str]) -> Path | None:
     """The cache directory for this kind of machine, made if missing; None if it is not writable."""
-    home = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    directory = Path(home, "motif_jax", f"compiled-{kind_of_machine()}")
+    directory = cache_directory(environment, "compiled")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
     return directory if directory.is_absolute() and os.access(directory, os.W_OK) else None
+
+
+def cache_directory(environment: Mapping[str, str], kind: str) -> Path:
+    """Where this kind of machine keeps what it has made for itself."""
+    home = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home, "motif_jax", f"{kind}-{kind_of_machine()}")
 
 
 def kind_of_machine() -> str:

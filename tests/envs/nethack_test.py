@@ -114,7 +114,7 @@ def test_sharing_code_pages_changes_nothing_but_where_they_are(monkeypatch):
     with open("/proc/self/maps") as maps:
         assert any("libnethack.so" in line and "r-xp" in line for line in maps)
     moments = list(play(shared, 500))
-    monkeypatch.setattr(engine, "_shared_code", lambda: None)
+    monkeypatch.setattr(engine, "_shared_code", lambda path: None)
     plain = make_game()
     plain.reset(SEED)
     assert moments == list(play(plain, 500))

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from nle.nethack import nethack
 from nle.nethack.nethack import DLPATH, Nethack
 
 SUPPORTED = sys.platform == "linux"
@@ -41,16 +42,26 @@ class _Code(NamedTuple):
     size: int
 
 
-def patch(engine: Nethack, birthday: int) -> None:
+@contextlib.contextmanager
+def loading(path: str) -> Iterator[None]:
+    """Engines that are made here are copies of this library."""
+    nethack.DLPATH = path
+    try:
+        yield
+    finally:
+        nethack.DLPATH = DLPATH
+
+
+def patch(engine: Nethack, birthday: int, path: str = DLPATH) -> None:
     """Patches an engine; call it after each reset, which loads a fresh copy. Does nothing outside Linux.
 
-    `birthday`: start time of the game, in seconds since 1970.
+    `birthday`: start time of the game, in seconds since 1970. `path`: of the library that it is a copy of.
     """
     if not SUPPORTED:
         return
     with _library(engine) as library:
         ctypes.c_long.in_dll(library, "ubirthday").value = birthday % 2**31
-        code = _shared_code()
+        code = _shared_code(path)
         if code is not None:
             start = _load_address(library) + code.address
             flags = mmap.MAP_PRIVATE | MAP_FIXED
@@ -105,9 +116,9 @@ def _libc() -> ctypes.CDLL:
 
 
 @functools.cache
-def _shared_code() -> _Code | None:
+def _shared_code(path: str) -> _Code | None:
     """Finds the code in the library's program headers; None if it is not a little-endian 64-bit ELF file."""
-    file = os.open(DLPATH, os.O_RDONLY | os.O_CLOEXEC)
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     header = os.pread(file, 64, 0)
     if header[:6] != b"\x7fELF\x02\x01":  # 64 bit, little endian
         os.close(file)

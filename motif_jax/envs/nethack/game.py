@@ -64,6 +64,7 @@ class NetHackGame(PromptedEngine):
         character: str = "mon-hum-neu-mal",
         no_progress_steps: int = 0,
         stairs_message: bool = False,
+        library: str = engine.DLPATH,
     ):
         """Makes a game that writes its frames into `buffers` (see `observations.Frames.views`).
 
@@ -74,8 +75,9 @@ class NetHackGame(PromptedEngine):
           character: `tasks.check_character`.
           no_progress_steps: consecutive steps without game time after which an episode is cut; 0: unlimited.
           stairs_message: a step onto stairs down that says nothing else has the message STAIRS_HERE.
+          library: the file of the engine (library.py).
         """
-        super().__init__(buffers, character)
+        super().__init__(buffers, character, library)
         self.task = task
         self._max_steps = max_episode_steps
         self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
@@ -92,7 +94,7 @@ class NetHackGame(PromptedEngine):
         self._send = raw.step
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
-        engine.patch(self._engine, birthday=seed.core)
+        engine.patch(self._engine, seed.core, self.library)
         for _ in range(1000):  # messages about the moon, or a question how to call a thing on the first square
             if self._program_state[IN_MOVELOOP]:
                 break

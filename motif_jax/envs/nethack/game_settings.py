@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_tas
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.structs import UserError
 
+if TYPE_CHECKING:
+    from motif_jax.envs.nethack.library import Found
+
 ACTION_SETS = ("basic", "extended")
+AUTO, WHEEL = "auto", "wheel"  # of `engine`
 GAMES = {"toy": "motif_jax.envs.toy:ToyGame"}  # tasks that are other games with NetHack's frames
 
 
@@ -54,6 +58,9 @@ class GameSettings:
     stairs_message: bool = value(
         False, Flag(), "a step onto stairs down shows the message of the look command", decides=True
     )
+    engine: str = value(
+        AUTO, Text((AUTO, WHEEL)), "auto: the library that launch/engine.sh has built, if it has; wheel: NLE's own"
+    )
     reference_time_limit: bool = value(
         False,
         Flag(),
@@ -71,6 +78,7 @@ class GameSettings:
     reference_extended: bool = value(
         False, Flag(), "the extended actions have the errors of ONI's release", decides=True
     )
+    library: str = ""  # a file instead of the one that `engine` finds
 
     def check(self) -> None:
         """Raises UserError for invalid settings."""
@@ -91,6 +99,13 @@ class GameSettings:
     def is_nethack(self) -> bool:
         """Whether the task is one of NetHack's, and not another game with its frames."""
         return ":" not in self.task and self.task not in GAMES
+
+    @property
+    def found_library(self) -> Found:
+        """The library that games load, unless `library` names one."""
+        from motif_jax.envs.nethack.library import find_library
+
+        return find_library(self.engine)
 
     @property
     def action_names(self) -> tuple[str, ...]:
@@ -125,6 +140,7 @@ class GameSettings:
             "character": self.character,
             "no_progress_steps": self.no_progress_steps,
             "stairs_message": self.stairs_message,
+            "library": self.library or self.found_library.path,
         }
         if self.actions == "extended":
             from motif_jax.envs.nethack.extended import ExtendedGame

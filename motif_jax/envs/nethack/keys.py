@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from nle import nethack
 
+from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES
 
 ACTIONS = (
@@ -62,14 +63,16 @@ class PromptedEngine:
     `last_frame` has the frame of the last page that was turned: the last picture of an episode that ends.
     """
 
-    def __init__(self, buffers: dict[str, np.ndarray], character: str):
+    def __init__(self, buffers: dict[str, np.ndarray], character: str, library: str = engine.DLPATH):
         """Makes the engine for this character (`tasks.check_character`) without starting a game."""
-        self._engine = nethack.Nethack(
-            observation_keys=(),
-            playername=f"Agent-{character}",
-            ttyrec=None,
-            fix_moon_phase=True,  # otherwise games would depend on the date
-        )
+        with engine.loading(library):
+            self._engine = nethack.Nethack(
+                observation_keys=(),
+                playername=f"Agent-{character}",
+                ttyrec=None,
+                fix_moon_phase=True,  # otherwise games would depend on the date
+            )
+        self.library = library
         self._state = {"internal": np.zeros(9, np.int32), "program_state": np.zeros(6, np.int32)}
         self._raw: Any = self._engine._pynethack  # the wrapper builds an unused tuple per step
         self._raw.set_buffers(**buffers, **self._state)

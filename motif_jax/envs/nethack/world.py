@@ -126,6 +126,11 @@ class NetHackWorld(FrameWorld):
         """See `World`: the task."""
         return str(env["task"])
 
+    @property
+    def library(self) -> str:
+        """See `World`."""
+        return self.settings.found_library.about if self.settings.is_nethack else ""
+
     @staticmethod
     def own_game(env: Mapping[str, Any]) -> tuple[str, str] | None:
         """See `World`: `task` may name a game of the user's, with NetHack's frames."""

@@ -1,0 +1,125 @@
+"""The library of NetHack that games load: NLE's wheel, or one that was built for this machine."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nle.nethack.nethack import DLPATH
+
+from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.nethack import library
+from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, open_rows
+from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.world import step_specs
+from motif_jax.envs.worlds import essential, make_world
+from motif_jax.structs import UserError
+
+SOME = slice(60, 64)
+SAME_EVERYWHERE = "d05c31276915a53e197deb4239197e27e90a8e7e6b40d9319919f6070ad5a750"
+BUILT = library.find_library("auto").path != DLPATH
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where this machine's library lies; a copy of the wheel stands for a built one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.find_library.cache_clear()
+    yield library.directory()
+    library.find_library.cache_clear()
+
+
+def test_recorded_games_are_the_same_on_every_machine():
+    assert library.play(DLPATH, SOME, digest=True)[1] == SAME_EVERYWHERE
+
+
+def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, monkeypatch, capsys):
+    assert library.find_library("auto") == (DLPATH, "")
+    monkeypatch.setattr(library, "PROFILED", 60)
+    (tmp_path / "own.so").write_bytes(Path(DLPATH).read_bytes())
+    library.install(tmp_path / "own.so", "cc 1")
+    library.find_library.cache_clear()
+    found = library.find_library("auto")
+    assert found.path == str(folder / library.NAME)
+    assert "built for this machine" in found.about
+    assert library.find_library("wheel") == (DLPATH, "")
+    assert library.play(found.path, SOME, digest=True)[1] == SAME_EVERYWHERE
+    capsys.readouterr()
+    for _ in range(2):
+        with ActorPool({"task": "score"}, ("message",), num_workers=0, games_per_worker=2, rollout_length=4) as pool:
+            assert pool.layout.num_workers == 1
+    assert capsys.readouterr().out.count(str(folder)) == 1  # said once
+    assert make_world({"engine": "wheel"}).library == ""
+    assert "engine" not in essential({"engine": "wheel"})
+
+
+def test_a_library_that_plays_another_game_is_not_kept(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "PROFILED", 48)
+    (tmp_path / "other.so").write_bytes(Path(DLPATH).read_bytes().replace(b"\0newt\0", b"\0nowt\0"))
+    with pytest.raises(UserError, match="does not play the recorded games like NLE's wheel: not kept"):
+        library.install(tmp_path / "other.so", "cc 1")
+    assert library.find_library("auto").path == DLPATH
+
+
+@pytest.mark.parametrize(("damage", "why"), [
+    (lambda folder: (folder / library.NAME).write_bytes(b"half"), "it is damaged"),
+    (lambda folder: (folder / library.NAME).unlink(), "No such file"),
+    (lambda folder: (folder / library.RECORD).write_text("{"), "is not used"),
+    (lambda folder: edit(folder, machine="elsewhere"), "built for another machine"),
+    (lambda folder: edit(folder, nle="1.2.0"), "built for another nle"),
+    (lambda folder: edit(folder, wheel="0"), "built for another wheel"),
+    (lambda folder: edit(folder, recipe=0), "built for another recipe"),
+])  # fmt: skip
+def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
+    folder.mkdir(parents=True)
+    (folder / library.NAME).write_bytes(Path(DLPATH).read_bytes())
+    digest = library.hashlib.sha256(Path(DLPATH).read_bytes()).hexdigest()
+    (folder / library.RECORD).write_text(json.dumps(library.made_for() | {"sha256": digest}))
+    assert library.find_library("auto").path != DLPATH
+    damage(folder)
+    library.find_library.cache_clear()
+    path, about = library.find_library("auto")
+    assert path == DLPATH
+    assert why in about
+
+
+def edit(folder, **values):
+    record = folder / library.RECORD
+    record.write_text(json.dumps(json.loads(record.read_text()) | values))
+
+
+def moments(path, settings, games, steps, seed):
+    """Every array of every step of random play."""
+    settings = dataclasses.replace(settings, library=path)
+    vector = GameVector(games, settings, (*OBSERVATIONS, *EVENTS), seed=seed)
+    vector.reset()
+    specs = step_specs() | vector.observer.specs
+    rows = {key: np.zeros((games, *spec.shape), spec.dtype) for key, spec in specs.items()}
+    opened, rng = open_rows(rows), np.random.default_rng(seed)
+    ended = 0
+    for actions in rng.integers(len(settings.action_names), size=(steps, games)).tolist():
+        rows["terminated"][:] = rows["truncated"][:] = False
+        vector.step(actions, opened)
+        vector.observe(opened)
+        ended += len(vector.finished)
+        yield ended, {key: array.copy() for key, array in rows.items()}
+    vector.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BUILT, reason="launch/engine.sh has not built a library on this machine")
+@pytest.mark.parametrize("settings", [
+    GameSettings(max_episode_steps=100), GameSettings(actions="extended", max_episode_steps=100),
+    GameSettings(screen="map", max_episode_steps=100), GameSettings(task="staircase", max_episode_steps=100),
+    *(GameSettings(character=name, max_episode_steps=100) for name in
+      ("val-dwa-law-fem", "wiz-elf-cha-mal", "sam-hum-law-mal", "arc-gno-neu-fem", "@")),
+], ids=lambda settings: f"{settings.task}-{settings.actions}-{settings.character}-{settings.screen}")  # fmt: skip
+def test_the_built_library_plays_like_the_wheel(settings):
+    built, ended = library.find_library("auto").path, 0
+    for one, other in zip(moments(DLPATH, settings, 16, 800, 3), moments(built, settings, 16, 800, 3), strict=True):
+        assert one[0] == other[0]
+        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
+        ended = one[0]
+    assert ended >= 112
