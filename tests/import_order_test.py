@@ -55,7 +55,7 @@ STAGES = {
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
     "audit": {"annotate", "evaluate"},
-    "write_reward": {"annotate", "audit", "evaluate"},
+    "write_reward": {"annotate", "audit", "evaluate", "train_policy"},
     "report": set(),
     "visualize": {"evaluate"},
     "export": {"annotate", "collect", "evaluate", "train_language", "train_policy", "train_reward"},

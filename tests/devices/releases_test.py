@@ -17,12 +17,13 @@ from toy_policies import TASK, TRAINING, policies
 import motif_jax
 from motif_jax.devices import releases
 from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import CHECKSUM, read_json, write_json
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, export, train_policy, visualize
-from motif_jax.stages.evaluate.contenders import find_contender
+from motif_jax.stages.evaluate.contenders import find_contender, stamp
 from motif_jax.stages.evaluate.summary import read_rows
 from motif_jax.structs import UserError
 
@@ -41,7 +42,7 @@ def workdir(tmp_path_factory):
     shutil.copytree(policies().good, path)
     config = settings()
     config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 3, "greedy": True})
-    evaluate.run(config, path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), path)
     return path
 
 
@@ -87,9 +88,9 @@ def test_flags_take_a_release(workdir, original, tmp_path):
     config = settings()
     values = {"policy": str(original), "beside": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
     config.evaluate.update(values | {"greedy": True})
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
-    assert evaluate.is_complete(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
     rows = [read_rows(path / "episodes.jsonl") for path in
             (tmp_path / "evaluate/toy-7680-greedy", workdir / "evaluate/policy-7680-greedy")]  # fmt: skip
     assert rows[0] == rows[1]
@@ -116,12 +117,12 @@ def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
 
 def test_a_release_is_replaced_by_the_next(workdir, original, release):
     shutil.copytree(policies().weak, release.parent / "weak")
-    stamp = [find_contender(workdir, str(release), evaluate.make_world({}), False, "--flag")]
-    before = evaluate.stamp(settings(), workdir, stamp[0])
+    found = [find_contender(workdir, str(release), make_world({}), False, "--flag")]
+    before = stamp(evaluate.STAGE.view(settings()), workdir, found[0])
     export.run(settings(to=str(release)), release.parent / "weak")
     assert {file.name for file in release.iterdir()} == {"README.md", "config.json", "policy.safetensors"}
     assert motif_jax.load_policy(release).reward is None
-    assert evaluate.stamp(settings(), workdir, stamp[0]) != before
+    assert stamp(evaluate.STAGE.view(settings()), workdir, found[0]) != before
 
 
 def test_the_card_says_what_it_is(original):

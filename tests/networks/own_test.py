@@ -84,7 +84,7 @@ def trained(tmp_path_factory):
         config.policy.train_for_env_steps = steps
         train_policy.check(config)
         train_policy.run(config, workdir)
-    evaluate.run(config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     config.export.to = str(workdir / "release")
     export.run(config, workdir)
     return workdir

@@ -99,7 +99,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     found = read_policy(workdir)[2]
     assert [(one.name, one.coefficient) for one in found] == [("code_way", 0.5), ("code_still", -0.01)]
     config = settings(sources=sources)
-    evaluate.run(config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     assert "\ncode_way return" in capsys.readouterr().out
     for player in ("random", "policy-128"):
         about = read_json(workdir / "evaluate" / player / "summary.json")

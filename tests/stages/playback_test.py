@@ -21,12 +21,15 @@ from motif_jax.files import read_json
 from motif_jax.pages.formats import Interval
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.run import from_plain
-from motif_jax.stages import evaluate
+from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
 from motif_jax.structs import EpisodeInfo, UserError
 
-FLAG = "--config.visualize"
+
+def obtained(config, workdir, episode: str) -> Path:
+    config.visualize.update({"policy": "random", "episode": episode})
+    return visualize.obtain(visualize.STAGE.view(config), workdir)
 
 
 def settings(task: str, **values):
@@ -41,7 +44,7 @@ def settings(task: str, **values):
 def dungeon(tmp_path_factory):
     """A few games of NetHack, played at random."""
     workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
-    evaluate.run(config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
 
 
@@ -133,50 +136,48 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     config, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
     kept = read_json(folder / "summary.json")["replays"]
-    assert evaluate_replays.obtain(config, workdir, "random", "best", FLAG) == evaluate_replays.file_of(
-        folder, kept["best"]
-    )
+    assert obtained(config, workdir, "best") == evaluate_replays.file_of(folder, kept["best"])
     other = next(number for number in range(12) if number not in kept.values())
-    file = evaluate_replays.obtain(config, workdir, "random", str(other), FLAG)
+    file = obtained(config, workdir, str(other))
     assert load_replay(file, "flag").about["figures"] == rows[other]
     assert folder not in file.parents  # what evaluation keeps is its own
     # One that was never played: it is, and the second time it is there.
-    file = evaluate_replays.obtain(config, workdir, "random", "40", FLAG)
+    file = obtained(config, workdir, "40")
     assert load_replay(file, "flag").about["episode"] == 40
     written = file.stat().st_mtime_ns
-    assert evaluate_replays.obtain(config, workdir, "random", "40", FLAG) == file
+    assert obtained(config, workdir, "40") == file
     assert file.stat().st_mtime_ns == written
     # Other games: those that are kept are not taken for them.
     other_games = settings("score")
     other_games.seed = 5
-    first = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "best", FLAG), "flag")
+    first = load_replay(obtained(other_games, workdir, "best"), "flag")
     assert (first.about["episode"], first.about["games"]["seed"]) == (0, 5)
     said = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
     assert said in capsys.readouterr().out
-    found = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "40", FLAG), "flag")
+    found = load_replay(obtained(other_games, workdir, "40"), "flag")
     assert found.about["games"]["seed"] == 5
-    first = load_replay(evaluate_replays.obtain(config, workdir, "random", "longest", FLAG), "flag")
+    first = load_replay(obtained(config, workdir, "longest"), "flag")
     assert first.about["figures"] == rows[0]
 
 
 def test_others_play_the_same_games_beside(tmp_path, capsys):
     config = settings("toy", policy="random", beside="random,explorer")
     with pytest.raises(UserError, match="replay 'finest' .--config.evaluate.replays.: choose from best, worst"):
-        evaluate.check(settings("toy", replays="best,finest"))
+        evaluate.check(evaluate.STAGE.view(settings("toy", replays="best,finest")))
     with pytest.raises(UserError, match="name one policy, not 'runs/a@all' .--config.evaluate.beside"):
-        evaluate.check(settings("toy", beside="runs/a@all"))
+        evaluate.check(evaluate.STAGE.view(settings("toy", beside="runs/a@all")))
     config.env.task = "score"
     config.evaluate.episodes = 2
     config.env.max_episode_steps = 50
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     assert sorted(path.name for path in (tmp_path / "evaluate").iterdir()) == ["explorer", "random"]
     table = capsys.readouterr().out
     assert re.search(r"^ +random +explorer$", table, re.MULTILINE)  # the one that it is about comes first
-    assert evaluate.is_complete(config, tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
     config.evaluate.replays = "1"
-    assert not evaluate.is_complete(config, tmp_path)
-    evaluate.run(config, tmp_path)
+    assert not evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     assert [file.name for file in (tmp_path / "evaluate/random/replays").iterdir()] == ["episode-00001.npz"]
 
 
@@ -187,7 +188,7 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
     config = settings("toy" if "Dice" in game else game, replays=words)
     config.env.world = game if "Dice" in game else "nethack"
     config.evaluate.num_workers = int("Dice" in game)
-    evaluate.run(config, tmp_path / "run")
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path / "run")
     folder = tmp_path / "run/evaluate/random"
     rows, summary = evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
     assert "cannot be repeated exactly" in capsys.readouterr().out
@@ -209,15 +210,15 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
             assert rolled == pytest.approx(replay.reward)
     # Episodes that were played before are kept with their replays.
     config.evaluate.episodes = 13
-    evaluate.run(config, tmp_path / "run")
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path / "run")
     assert evaluate_summary.read_rows(folder / "episodes.jsonl")[:12] == rows
     assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
-    assert load_replay(evaluate_replays.obtain(config, tmp_path / "run", "random", "40", FLAG), "flag").steps
+    assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps
 
 
 def test_games_in_a_vector_that_cannot_record_them_are_reported(tmp_path, capsys, monkeypatch):
     monkeypatch.delattr(GameVector, "replace_games")
-    evaluate.run(settings("restless_game:Restless", episodes=2), tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(settings("restless_game:Restless", episodes=2)), tmp_path)
     said = capsys.readouterr().out
     assert "evaluate: no episode was recorded, so replays and events are missing: a world's own Vector" in said
     assert read_json(tmp_path / "evaluate/random/summary.json")["replays"] == {}
@@ -249,7 +250,8 @@ def test_replays_are_kept_until_the_rows_of_better_episodes_are_written(tmp_path
 
     monkeypatch.setattr(evaluate_replays, "save_replay", touch)
     monkeypatch.setattr(evaluate_replays, "replay_of", lambda *args: None)
-    config, rng, rows, chosen = settings("toy", replays="best,worst,longest,toughest,5"), random.Random(0), {}, {}
+    config = evaluate.STAGE.view(settings("toy", replays="best,worst,longest,toughest,5"))
+    rng, rows, chosen = random.Random(0), {}, {}
     about = dict.fromkeys(("name", "parameters", "reward", "goal", "threshold", "count_exponent"))
     ever = set()
     for number in rng.sample(range(50), 50):

@@ -26,7 +26,7 @@ from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.annotate.page import aim_of
 from motif_jax.stages.collect.page import report_pairs
-from motif_jax.stages.evaluate.packing import GOAL, pack
+from motif_jax.stages.evaluate.page import GOAL, pack
 from motif_jax.stages.report.record import read_record
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import UserError

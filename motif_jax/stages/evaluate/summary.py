@@ -30,6 +30,7 @@ RESAMPLES = 2000
 BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
 
+EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
 Interval = dict[str, float | None]
 
 

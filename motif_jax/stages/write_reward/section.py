@@ -9,7 +9,8 @@ from typing import Any
 from motif_jax.config.table import Tables, Text, Whole, section, tables_of, value
 from motif_jax.rewards.choice import WRITTEN
 from motif_jax.stages.annotate.setup import AnnotateConfig
-from motif_jax.stages.evaluate import READS as EVALUATION
+from motif_jax.stages.evaluate.contenders import EvaluateConfig
+from motif_jax.stages.train_policy import TABLES as TRAINING
 
 STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
@@ -50,14 +51,10 @@ class WriteReward:
 
 
 @dataclass(frozen=True)
-class WriteConfig(AnnotateConfig):
-    """What the stage reads; the sections of trainings with programs stay mappings."""
+class WriteConfig(EvaluateConfig, AnnotateConfig):
+    """What the stage reads, and its trainings with programs."""
 
-    policy: Mapping[str, Any] = section(EVALUATION["policy"])
-    profile: Mapping[str, Any] = section(EVALUATION["profile"])
-    train_values: Mapping[str, Any] = section(EVALUATION["train_values"])
-    evaluate: Mapping[str, Any] = section(EVALUATION["evaluate"])
-    decoding: Mapping[str, Any] = section(EVALUATION["decoding"])
+    profile: Mapping[str, Any] = section(TRAINING["profile"])
     write_reward: WriteReward = WriteReward()
 
 
