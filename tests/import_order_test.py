@@ -58,7 +58,7 @@ STAGES = {
     "write_reward": {"annotate", "audit", "evaluate", "train_policy"},
     "report": set(),
     "visualize": {"evaluate"},
-    "export": {"annotate", "collect", "evaluate", "train_language", "train_policy", "train_reward"},
+    "export": {"collect", "evaluate", "train_policy", "train_reward"},
     "benchmark": set(),
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports

@@ -50,8 +50,8 @@ def workdir(tmp_path_factory):
 def original(workdir, tmp_path_factory):
     directory = tmp_path_factory.mktemp("release") / "toy"
     config = settings(to=str(directory), licence="apache-2.0", about="A toy.")
-    export.check(config)
-    export.run(config, workdir)
+    export.check(export.STAGE.view(config))
+    export.STAGE.run(export.STAGE.view(config), workdir)
     return directory
 
 
@@ -105,7 +105,7 @@ def test_flags_take_a_release(workdir, original, tmp_path):
 
 def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
     shutil.copytree(workdir / "reward", tmp_path / "run/reward")
-    export.run(settings(), tmp_path / "run")
+    export.STAGE.run(export.STAGE.view(settings()), tmp_path / "run")
     directory = tmp_path / "run/export"
     assert {file.name for file in directory.iterdir()} == {"README.md", "config.json", "reward.safetensors"}
     assert f"motif_jax.load_reward({str(directory)!r})" in capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_a_release_is_replaced_by_the_next(workdir, original, release):
     shutil.copytree(policies().weak, release.parent / "weak")
     found = [find_contender(workdir, str(release), make_world({}), False, "--flag")]
     before = stamp(evaluate.STAGE.view(settings()), workdir, found[0])
-    export.run(settings(to=str(release)), release.parent / "weak")
+    export.STAGE.run(export.STAGE.view(settings(to=str(release))), release.parent / "weak")
     assert {file.name for file in release.iterdir()} == {"README.md", "config.json", "policy.safetensors"}
     assert motif_jax.load_policy(release).reward is None
     assert stamp(evaluate.STAGE.view(settings()), workdir, found[0]) != before
@@ -264,18 +264,18 @@ def test_a_config_without_its_checksum_is_refused(release):
 
 def test_where_nothing_can_be_exported_a_sentence_says_so(tmp_path, workdir):
     with pytest.raises(UserError, match=r"neither a policy nor a reward in .* to export \(--workdir\)"):
-        export.run(settings(), tmp_path)
+        export.STAGE.run(export.STAGE.view(settings()), tmp_path)
     (tmp_path / "file").write_text("")
     for place, words in ((tmp_path, "has other files: name a new directory"), (tmp_path / "file", "is a file")):
         with pytest.raises(UserError, match=rf"{words}.*\(--config.export.to\)"):
-            export.check(settings(to=str(place)))
+            export.check(export.STAGE.view(settings(to=str(place))))
     with pytest.raises(UserError, match=r"licence may only have the characters .* \(--config.export.licence\)"):
-        export.check(settings(licence="a\nb"))
+        export.check(export.STAGE.view(settings(licence="a\nb")))
 
 
 def test_no_path_of_this_machine_is_told(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
-    export.run(config, workdir)
+    export.STAGE.run(export.STAGE.view(config), workdir)
     said = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
     assert str(tmp_path) not in said
     assert str(workdir.parent) not in said

@@ -86,7 +86,7 @@ def trained(tmp_path_factory):
         train_policy.run(config, workdir)
     evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     config.export.to = str(workdir / "release")
-    export.run(config, workdir)
+    export.STAGE.run(export.STAGE.view(config), workdir)
     return workdir
 
 
