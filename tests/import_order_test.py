@@ -59,7 +59,7 @@ STAGES = {
     "report": set(),
     "visualize": {"evaluate"},
     "export": {"collect", "evaluate", "train_policy", "train_reward"},
-    "benchmark": set(),
+    "benchmark": {"collect", "train_policy", "train_reward"},
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",

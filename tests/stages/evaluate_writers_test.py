@@ -18,7 +18,7 @@ from motif_jax.stages import evaluate, train_values
 from motif_jax.stages.evaluate.contenders import find_contenders
 from motif_jax.stages.evaluate.page import how
 from motif_jax.stages.evaluate.play import check_writers, turns_of
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.report import read_record
 from motif_jax.structs import Turn, UserError
 from motif_jax.tokens import digest, write_tokeniser
 

@@ -16,7 +16,7 @@ from motif_jax.replays.replay import load_replay
 from motif_jax.replays.story import action_name, option_name
 from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.evaluate.page import pack
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.report import read_record
 from motif_jax.stages.train_policy import record
 from motif_jax.structs import UserError
 

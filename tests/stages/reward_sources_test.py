@@ -117,7 +117,7 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
     summary = read_json(workdir / "evaluate/policy-320/summary.json")
     assert set(summary["returns"]) == {"count", "rnd"}
 
-    report.run(config, workdir)
+    report.STAGE.run(report.STAGE.view(config), workdir)
     page = (workdir / "report/index.html").read_text()
     assert "0.05 × the count bonus + 0.1 × random network distillation" in page
     for words in ("count return", "rnd return", "Stairs return", "from this reward source"):
