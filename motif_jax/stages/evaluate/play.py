@@ -267,14 +267,14 @@ class LoadedPlayer(NamedTuple):
     """A loaded player with its reward sources, and checksums that show whether they have changed."""
 
     name: str
-    scripted: str  # name of a scripted player, or "" for the model
-    model: Model | None
-    greedy: bool
     sources: RewardSources
     about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
+    scripted: str = ""  # name of a scripted player
+    model: Model | None = None
+    greedy: bool = False
+    only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
     writer: ValueWriter | None = None  # of a policy that writes
     decoding: Decoding | None = None
-    only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
 
 
 def make_playing(
@@ -284,14 +284,28 @@ def make_playing(
 
     `loaded` keeps policies that write, with their compiled programs, for further decodings.
     """
+    untrained = is_language_model(contender.path)
+    if contender.path and not contender.decoding and not untrained:
+        return make_trained(config, workdir, contender, flag)
+    name, sources = contender.name, sources_of_workdir(config, workdir)
     if contender.decoding:
-        return make_writing(config, workdir, contender, flag, {} if loaded is None else loaded)
-    if not contender.path:
-        sources = sources_of_workdir(config, workdir)
-        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
-        return LoadedPlayer(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
-    if is_language_model(contender.path):
-        return make_untrained(config, workdir, contender)
+        writer, checksum = load_writer(config, workdir, contender, flag, {} if loaded is None else loaded)
+        facts: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
+        if any(map(math.isfinite, bounds := writer.model.bounds)):
+            facts["bounds"] = to_plain(bounds)
+        return LoadedPlayer(name, sources, facts | about(sources), writer=writer, decoding=contender.decoding)
+    if untrained:
+        changed, language = untyped(config), config.policy["language"]
+        changed.policy.language.update({"model": contender.path, "weights": PRETRAINED, "head": SCORE, "lora_rank": 0})
+        _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
+        facts = {"parameters": sum_of(model), "formula": language["formula"]}
+        return LoadedPlayer(name, sources, facts | about(sources), model=model, greedy=contender.greedy)
+    scripted = name.removesuffix(suffix(config.evaluate.protocol))
+    return LoadedPlayer(name, sources, {"parameters": None} | about(sources), scripted)
+
+
+def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
+    """`make_playing` for the checkpoint of a policy that chooses actions."""
     path = str(workdir) if contender.path == "." else contender.path
     model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted_classes(untyped(config)))
     if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
@@ -308,17 +322,7 @@ def make_playing(
     only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
-    return LoadedPlayer(contender.name, "", model, contender.greedy, sources, checksums, only=only)
-
-
-def make_untrained(config: EvaluateConfig, workdir: Path, contender: Contender) -> LoadedPlayer:
-    """`make_playing` for a language model that has not played yet."""
-    changed, language = untyped(config), config.policy["language"]
-    changed.policy.language.update({"model": contender.path, "weights": PRETRAINED, "head": SCORE, "lora_rank": 0})
-    _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
-    sources = sources_of_workdir(config, workdir)
-    facts = {"parameters": sum_of(model), "formula": language["formula"]} | about(sources)
-    return LoadedPlayer(contender.name, "", model, contender.greedy, sources, facts)
+    return LoadedPlayer(contender.name, sources, checksums, model=model, greedy=contender.greedy, only=only)
 
 
 def sum_of(model: Model) -> str:
@@ -327,18 +331,6 @@ def sum_of(model: Model) -> str:
     for leaf in jax.tree.leaves((model.params, model.frozen)):
         found.update(np.asarray(leaf).tobytes())
     return found.hexdigest()
-
-
-def make_writing(
-    config: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers
-) -> LoadedPlayer:
-    """`make_playing` for a policy that writes."""
-    writer, checksum = load_writer(config, workdir, contender, flag, loaded)
-    sources = sources_of_workdir(config, workdir)
-    facts = {"parameters": checksum, "recipe": writer.model.recipe.name} | about(sources)
-    if any(map(math.isfinite, bounds := writer.model.bounds)):
-        facts["bounds"] = to_plain(bounds)
-    return LoadedPlayer(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
 
 
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
@@ -469,18 +461,19 @@ def play(
     missing = set(wanted)
     if not missing:
         return []
-    happenings = rules_of(make_world(config.env)).happenings()
+    world = make_world(config.env)
+    happenings, figures = rules_of(world).happenings(), tuple(world.figures)
     recordings = Recordings(happenings) if keep_frames else None
     with (
         contextlib.closing(playing.sources),
         recordings or EventCounter(config.env, config.seed, happenings) as counter,
-        contextlib.closing(Games(config, playing, missing, recordings.folder if recordings else "")) as games,
+        contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
     ):
-        done, figures = len(rows), tuple(games.pool.world.figures)
+        done = len(rows)
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
         kept, keeping = time.monotonic(), 0.0
-        while not missing <= set(games.pool.given_up):
-            for info, steps in games.ended():
+        for some in ended:
+            for info, steps in some:
                 if due := info.episode in missing:
                     missing.remove(info.episode)
                     track = Track(*[steps[name] for name in COLUMNS])
@@ -499,61 +492,54 @@ def play(
     return sorted(missing)
 
 
-class Games:
-    """Workers that play episodes, and the policy that acts in them."""
+def episodes(
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], record: str
+) -> Iterator[list[tuple[EpisodeInfo, StepArrays]]]:
+    """Plays until no episode is missing, except those that were given up; yields at times those that have just ended.
 
-    def __init__(self, config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], record: str):
-        """`record`: the directory for recordings of the episodes; "": there are none."""
-        section, seed = config.evaluate, config.seed + min(missing)
-        # More games than episodes would only cost time.
-        workers = min(max(section.num_workers, 1), len(missing))
-        games = min(section.games_per_worker, -(-len(missing) // workers))
-        groups = min(GROUPS, games)
-        games -= games % groups
-        self._policy: PolicyPlayer | WritingPlayer | None = None
-        if playing.model:
-            self._policy = PolicyPlayer(
-                playing.model, workers * games, games // groups, seed, playing.greedy, only=playing.only
-            )
-        elif playing.writer and playing.decoding:
-            width = math.prod(make_world(config.env).action.shape)
-            self._policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
-        self.pool = ActorPool(
-            config.env,
-            tuple(sorted({*(self._policy.reads if self._policy else ()), *playing.sources.observations})),
-            num_workers=min(section.num_workers, workers),
-            games_per_worker=games,
-            rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT,
-            player=playing.scripted,
-            groups=groups,
-            outputs=self._policy.outputs if self._policy else None,
-            starts=self._policy.starts if self._policy else None,
-            seed=config.seed,
-            stream=SeedStream.EVALUATE,
-            first_episode=min(missing),
-            hang_timeout_s=section.hang_timeout_s,
-            record=record,
-            flag="--config.evaluate",
-        )
-        names = self.pool.world.action_names
-        self._make_steps = functools.partial(as_steps, sources=playing.sources, num_actions=len(names))
-        self._pieces, self._timers = Pieces(), Timers()
+    Args:
+      config: of the experiment.
+      playing: the player.
+      missing: numbers of episodes, which the caller removes as they end.
+      record: the directory for recordings of the episodes; "": there are none.
 
-    def close(self) -> None:
-        self.pool.close()
-
-    def ended(self) -> Iterator[tuple[EpisodeInfo, StepArrays]]:
-        """Plays for a moment; the episodes that have ended, with all their steps."""
-        requests, fulls = self.pool.poll(0.2)
-        if self._policy:
-            answer(self.pool, requests, self._policy)
-        if not fulls:
-            return
-        batch, size = make_batch(self.pool, fulls, self._make_steps, self._timers), self.pool.layout.group_size
-        for number, (full, ended) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
-            columns = slice(number * size, (number + 1) * size)
-            part = {key: array[:, columns] for key, array in batch.arrays.items()}
-            yield from self._pieces.take(full, part, part.pop("first")[0], ended)
+    Yields:
+      Summary and steps of episodes, also of some that are not missing.
+    """
+    section, seed = config.evaluate, config.seed + min(missing)
+    # More games than episodes would only cost time.
+    workers = min(max(section.num_workers, 1), len(missing))
+    games = min(section.games_per_worker, -(-len(missing) // workers))
+    groups = min(GROUPS, games)
+    games -= games % groups
+    policy: PolicyPlayer | WritingPlayer | None = None
+    if playing.model:
+        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy, only=playing.only)
+    elif playing.writer and playing.decoding:
+        width = math.prod(make_world(config.env).action.shape)
+        policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
+    observations = {*(policy.reads if policy else ()), *playing.sources.observations}
+    with ActorPool(
+        config.env, tuple(sorted(observations)), num_workers=min(section.num_workers, workers), games_per_worker=games,
+        rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=playing.scripted, groups=groups,
+        outputs=policy.outputs if policy else None, starts=policy.starts if policy else None, seed=config.seed,
+        stream=SeedStream.EVALUATE, first_episode=min(missing), hang_timeout_s=section.hang_timeout_s, record=record,
+        flag="--config.evaluate",
+    ) as pool:  # fmt: skip
+        make_steps = functools.partial(as_steps, sources=playing.sources, num_actions=len(pool.world.action_names))
+        pieces, timers, size = Pieces(), Timers(), pool.layout.group_size
+        while not missing <= set(pool.given_up):
+            requests, fulls = pool.poll(0.2)
+            if policy:
+                answer(pool, requests, policy)
+            ended: list[tuple[EpisodeInfo, StepArrays]] = []
+            if fulls:
+                batch = make_batch(pool, fulls, make_steps, timers)
+                for number, (full, last) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
+                    columns = slice(number * size, (number + 1) * size)
+                    part = {key: array[:, columns] for key, array in batch.arrays.items()}
+                    ended += pieces.take(full, part, part.pop("first")[0], last)
+            yield ended
 
 
 def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepArrays:

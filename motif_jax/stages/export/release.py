@@ -26,6 +26,7 @@ from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.figures import in_order
 from motif_jax.pages.formats import exact
 from motif_jax.pages.over_seeds import estimate
+from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.model import read_policy
 from motif_jax.policies.text_sections import TRAINED
@@ -33,6 +34,7 @@ from motif_jax.rewards.choice import LEARNT, without_folders
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.rewards.sources import trusted_classes
+from motif_jax.run import Run
 from motif_jax.stages import untyped
 from motif_jax.stages.collect import TABLES as COLLECTION
 from motif_jax.stages.evaluate.replays import file_of
@@ -77,12 +79,17 @@ def run(config: ExportConfig, workdir: Path) -> None:
     if directory.resolve().parent == ZOO.resolve():
         name = f"{PREFIX}/{name}"
     contents = find_contents(config, workdir)
-    results = find_results(workdir, contents)
+    results: dict[str, Any] = {"seeds": 1, "evaluations": []}
+    replay = None
+    if "policy" in contents:
+        evaluated = find_evaluations(workdir, contents["policy"].step)
+        results = find_results(workdir, contents["policy"].step, evaluated)
+        replay = find_replay(workdir, evaluated)
     facts = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
     facts |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {"results": results}
     arrays = {kind: part.arrays for kind, part in contents.items()}
     card = write_card(facts, arrays, config.export.about)
-    write_release(directory, arrays, facts, card, find_replay(workdir, contents))
+    write_release(directory, arrays, facts, card, replay)
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:
@@ -192,26 +199,23 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def find_results(workdir: Path, contents: Mapping[str, ReleasePart]) -> dict[str, Any]:
-    """Figures of the training, and each evaluation of the released policy, compared with random play.
+def find_results(workdir: Path, step: int, evaluated: Mapping[str, Facts]) -> dict[str, Any]:
+    """Figures of the training up to this step, and each evaluation of the policy, compared with random play.
 
     {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}
     """
     found: dict[str, Any] = {"seeds": 1, "evaluations": []}
-    if "policy" not in contents:
-        return found
     training = read_json(workdir / "policy" / "summary.json") or {}
-    if training.get("env_steps") == contents["policy"].step:
+    if training.get("env_steps") == step:
         known = ("env_steps", "seconds", "machine")
         found["training"] = {name: training[name] for name in known if name in training}
-    for file, summary in _own_summaries(workdir, contents["policy"].step):
-        chance = f"{CHANCE}{suffix(summary.get('protocol', TASK))}"
-        beside = read_json(workdir / "evaluate" / chance / file.name) or {}
-        same = all(beside.get(name) == summary.get(name) for name in ("episodes", "task"))
-        kept = {name: summary[name] for name in KEPT} | {"protocol": summary.get("protocol", TASK)}
+    for summary in evaluated.values():
+        protocol = summary.get("protocol", TASK)
+        beside = read_json(workdir / "evaluate" / f"{CHANCE}{suffix(protocol)}" / SUMMARY) or {}
+        same = all(beside.get(name) == summary[name] for name in ("episodes", "task"))
+        kept = {name: summary[name] for name in KEPT} | {"protocol": protocol}
         found["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
-    over_seeds = find_over_seeds(workdir)
-    return found | (over_seeds or {})
+    return found | (find_over_seeds(workdir) or {})
 
 
 def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
@@ -235,32 +239,27 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
 
 def _latest_means(workdir: Path) -> dict[str, float]:
     """The mean of each figure in the latest evaluation of a workdir's policy with the task's rules."""
-    files = (workdir / "evaluate").glob(f"*/{SUMMARY}")
-    own = [one for file in files if (one := read_json(file)) and one.get("path") == "." and not one.get("greedy")]
+    own = [one for one in Run(workdir).read_each(SUMMARIES, dict).values() if one["path"] == "." and not one["greedy"]]
     own = [one for one in own if one.get("protocol", TASK) == TASK]
-    if not own:
-        return {}
-    figures = max(own, key=lambda one: one["step"])["figures"]
+    figures = max(own, key=lambda one: one["step"])["figures"] if own else {}
     return {figure: interval["mean"] for figure, interval in figures.items() if interval}
 
 
-def find_replay(workdir: Path, contents: Mapping[str, ReleasePart]) -> bytes | None:
+def find_evaluations(workdir: Path, step: int) -> dict[str, Facts]:
+    """The evaluations of the workdir's policy at this step, by name: first those with the task's rules, not greedy."""
+    every = Run(workdir).read_each(SUMMARIES, dict)
+    own = {name: one for name, one in every.items() if one["path"] == "." and one["step"] == step}
+    by_rules = sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name))
+    return {name: own[name] for name in by_rules}
+
+
+def find_replay(workdir: Path, evaluated: Mapping[str, Facts]) -> bytes | None:
     """The replay of the best episode of the released policy; None if it was not kept."""
-    if "policy" not in contents:
-        return None
-    for file, summary in _own_summaries(workdir, contents["policy"].step):
-        best = (summary.get("replays") or {}).get("best")
-        if best is not None and file_of(file.parent, best).is_file():
-            return file_of(file.parent, best).read_bytes()
+    for name, summary in evaluated.items():
+        best = summary["replays"].get("best")
+        if best is not None and (file := file_of(workdir / "evaluate" / name, best)).is_file():
+            return file.read_bytes()
     return None
-
-
-def _own_summaries(workdir: Path, step: int) -> list[tuple[Path, dict[str, Any]]]:
-    """The evaluations of the workdir's policy at this step: first those with the task's rules, not greedy."""
-    files = sorted((workdir / "evaluate").glob(f"*/{SUMMARY}"))
-    found = [(file, summary) for file in files if (summary := read_json(file))]
-    own = [(file, one) for file, one in found if one.get("path") == "." and one.get("step") == step]
-    return sorted(own, key=lambda pair: (pair[1].get("protocol", TASK) != TASK, bool(pair[1].get("greedy")), pair[0]))
 
 
 # ---- the card: README.md with the YAML front matter of the Hugging Face Hub
