@@ -29,6 +29,7 @@ from motif_jax.stages.audit import job
 from motif_jax.structs import UserError
 
 EPISODES = 30
+PLAYER = {"path": "", "step": 0, "greedy": False, "episodes": EPISODES, "task": "toy", "figures": {}}
 REWARDS = {
     b"": -0.3,
     b"It's a wall.": 2.0,
@@ -64,7 +65,7 @@ def write_player(workdir, name: str, path: str, walls: float) -> None:
     folder.mkdir(parents=True)
     write_tracks(folder / "tracks.npz", tracks)
     write_lines(folder / "episodes.jsonl", rows)
-    write_json(folder / "summary.json", {"path": path, "step": 100 if path else 0, "repeatable": True})
+    write_json(folder / "summary.json", PLAYER | {"path": path, "step": 100 if path else 0})
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(work
     experiment.run(settings(), workdir, ["audit"])
     assert "audit: complete in" in capsys.readouterr().out
     assert not audit.is_complete(audit.STAGE.view(settings(wholes=3)), workdir)
-    write_json(workdir / "evaluate/random/summary.json", {"path": "", "step": 0, "repeatable": True, "seconds": 1})
+    write_json(workdir / "evaluate/random/summary.json", PLAYER | {"seconds": 1})
     assert not audit.is_complete(audit.STAGE.view(settings()), workdir)
 
 
@@ -189,7 +190,7 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
     if change == "games":
         config.seed += 1
     if change == "unrepeatable":
-        write_json(workdir / "evaluate/policy-100/summary.json", {"path": ".", "step": 100, "repeatable": False})
+        write_json(workdir / "evaluate/policy-100/summary.json", PLAYER | {"path": ".", "repeatable": False})
     if change == "oracle":
         config.annotate.backend = "score"
     audit.check(audit.STAGE.view(config))

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import motif_jax
 from motif_jax.config.table import PATH, Tables, Text, Whole, flatten, tables_of, value
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
+from motif_jax.pages.players import SUMMARIES, Player
+from motif_jax.run import Run
 from motif_jax.stages import Stage, later
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
@@ -78,26 +78,15 @@ def is_complete(config: AuditConfig, workdir: Path) -> bool:
     return record is not None and record.get("stamp") == stamp_of(config, workdir)
 
 
-class Player(NamedTuple):
-    """An evaluated player."""
-
-    name: str
-    facts: Mapping[str, Any]  # its summary
-
-
 def find_players(workdir: Path) -> dict[str, Player]:
     """The `agent` to look at, and `random` play in the same games, as far as they were evaluated.
 
     The agent is this workdir's own at its latest checkpoint, else another policy, else random play itself.
     """
-    every = []
-    for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):
-        facts = read_json(file)
-        if facts and not facts.get("protocol") and not facts.get("decoding"):
-            every.append(Player(file.parent.name, facts))
-    every.sort(key=lambda one: (one.facts["path"] == ".", bool(one.facts["path"]), one.facts["step"]))
-    found = {"agent": every[-1]} if every else {}
-    return found | {one.name: one for one in every if one.name == RANDOM}
+    every = [one._replace(name=name) for name, one in Run(workdir).read_each(SUMMARIES, Player).items()]
+    every = [one for one in every if not one.protocol and not one.decoding]
+    every.sort(key=lambda one: (one.path == ".", bool(one.path), one.step))
+    return ({"agent": every[-1]} if every else {}) | {one.name: one for one in every if one.name == RANDOM}
 
 
 def stamp_of(config: AuditConfig, workdir: Path) -> str:

@@ -28,13 +28,14 @@ from motif_jax.pages.blocks import table
 from motif_jax.pages.figures import better
 from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import esc, exact
+from motif_jax.pages.players import Player
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.annotate.setup import label_name
-from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, Player, find_players, stamp_of
+from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, find_players, stamp_of
 from motif_jax.stages.audit.asking import ask, ask_second
 from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError
@@ -110,7 +111,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
     texts = list(numbers.by_text)
     captions, judge = _captions(config, workdir, texts, agent)
     if second is not None and texts:
-        captions = captions._replace(second=_values(second, texts))
+        captions = captions._replace(second=second(texts).normalised.astype(np.float64))
     return Evidence(
         captions,
         rules=is_by_rules(config.annotate),
@@ -128,16 +129,15 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
     """Plays the episodes of a player back; or says why that is not possible."""
     if player is None:
         return "no player was evaluated (--stage=evaluate)"
-    if not player.facts.get("repeatable", True):
+    if not player.repeatable:
         return "this game does not play the same twice, so its episodes cannot be played back"
     folder, env = workdir / "evaluate" / player.name, config.env
     tracks, rows, steps = read_tracks(folder / "tracks.npz"), [], 0
     for row in read_rows(folder / EPISODES, make_world(env).figures):
-        if row["episode"] in tracks:
-            if steps + row["steps"] > config.audit.steps:
-                break  # a later, shorter one would make the sample one of short games
-            rows.append(row)
-            steps += row["steps"]
+        if steps + row["steps"] > config.audit.steps:
+            break  # a later, shorter one would make the sample one of short games
+        rows.append(row)
+        steps += row["steps"]
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
@@ -235,18 +235,13 @@ def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
     return second
 
 
-def _values(reward: Reward, texts: list[str]) -> np.ndarray:
-    """The normalised reward of captions. [U] float64"""
-    return reward(texts).normalised.astype(np.float64)
-
-
 def _captions(
     config: AuditConfig, workdir: Path, texts: list[str], agent: PlayedEpisodes | str
 ) -> tuple[Captions, str]:
     """All captions with their rewards, groups and worth; and why no judge can be asked, or ""."""
     values, reward = np.full(len(texts), np.nan), _load_audited(config, workdir)
     if texts and reward is not None and reward.reads_only_messages:
-        values = _values(reward, texts)
+        values = reward(texts).normalised.astype(np.float64)
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
         shown = np.concatenate([*agent.captions.values()])
         z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
