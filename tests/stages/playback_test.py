@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.actors.recorder import file_of
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import Frames, frame_keys
@@ -16,7 +15,7 @@ from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes import playback
-from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
+from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.pages.formats import Interval
 from motif_jax.replays.replay import load_replay, top_messages
@@ -24,7 +23,7 @@ from motif_jax.run import from_plain
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.structs import UserError
 
 
 def obtained(config, workdir, episode: str) -> Path:
@@ -264,17 +263,6 @@ def test_replays_are_kept_until_the_rows_of_better_episodes_are_written(tmp_path
     evaluate_replays.remove_others(config, tmp_path, rows)
     kept = {evaluate_replays.file_of(tmp_path, number) for number in chosen.values()}
     assert set(evaluate_replays.own_files(tmp_path)) == kept < ever
-
-
-@pytest.mark.quick
-def test_a_torn_recording_is_none():
-    with Recordings(lambda text: ()) as recordings:
-        file = file_of(Path(recordings.folder), 7)
-        for torn in (b"", b"PK\3\4 torn"):
-            file.write_bytes(torn)
-            assert recordings.describe(EpisodeInfo(7, 1, 1.0, 2, True), np.zeros(1, np.int32)) is None
-            assert recordings.take(7) is None
-            assert not file.exists()
 
 
 @pytest.mark.quick
