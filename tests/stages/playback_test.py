@@ -21,8 +21,10 @@ from motif_jax.pages.formats import Interval
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.run import from_plain
 from motif_jax.stages import evaluate, visualize
+from motif_jax.stages.evaluate import play as evaluate_play
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
+from motif_jax.stages.evaluate.contenders import find_contenders
 from motif_jax.structs import UserError
 
 
@@ -244,25 +246,24 @@ def test_games_of_which_some_were_not_the_same_again_have_one_name_for_each_end_
 @pytest.mark.quick
 def test_replays_are_kept_until_the_rows_of_better_episodes_are_written(tmp_path, monkeypatch):
     def touch(file, replay):
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
 
-    monkeypatch.setattr(evaluate_replays, "save_replay", touch)
-    monkeypatch.setattr(evaluate_replays, "replay_of", lambda *args: None)
+    monkeypatch.setattr(evaluate_play, "save_replay", touch)
+    monkeypatch.setattr(evaluate_play, "replay_of", lambda *args: None)
     config = evaluate.STAGE.view(settings("toy", replays="best,worst,longest,toughest,5"))
-    rng, rows, chosen = random.Random(0), {}, {}
-    about = dict.fromkeys(("name", "parameters", "reward", "goal", "threshold", "count_exponent"))
-    ever = set()
+    ((random_play, flag),) = find_contenders(config, tmp_path)
+    player, rng, ever = evaluate_play.Evaluation(config, tmp_path, random_play, flag, {}), random.Random(0), set()
     for number in rng.sample(range(50), 50):
         row = {"episode_return": rng.randrange(9), "steps": rng.randrange(9), "success": rng.randrange(2)}
-        rows[number] = row | {"intrinsic_return": None}
-        evaluate_replays.keep_recorded(config, tmp_path, chosen, rows, None, about, number, {})
-        assert chosen == evaluate_replays.choose(config, rows)  # as if all were looked at
-        ever |= {evaluate_replays.file_of(tmp_path, number) for number in chosen.values()}
-        assert set(evaluate_replays.own_files(tmp_path)) == ever
-    evaluate_replays.remove_others(config, tmp_path, rows)
-    kept = {evaluate_replays.file_of(tmp_path, number) for number in chosen.values()}
-    assert set(evaluate_replays.own_files(tmp_path)) == kept < ever
+        player.rows[number], player.tracks[number] = row | {"intrinsic_return": None}, None
+        player.keep_frames(number, {})
+        assert player.recorded == evaluate_replays.choose(config, player.rows)  # as if all were looked at
+        ever |= {evaluate_replays.file_of(player.stage.path, number) for number in player.recorded.values()}
+        assert {*(player.stage.path / "replays").iterdir()} == ever
+    player.remove_replays(player.recorded.values())
+    kept = {evaluate_replays.file_of(player.stage.path, number) for number in player.recorded.values()}
+    assert {*(player.stage.path / "replays").iterdir()} == kept < ever
 
 
 @pytest.mark.quick

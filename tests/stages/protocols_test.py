@@ -139,7 +139,7 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
 
 
 def test_episodes_that_are_too_long_have_no_replay(tmp_path, capsys, monkeypatch):
-    for module in ("evaluate.replays", "visualize"):
+    for module in ("evaluate.play", "visualize"):
         monkeypatch.setattr(f"motif_jax.stages.{module}.LONGEST", 3)
     config = challenge_config(episodes=1, games_per_worker=1, replays="best")
     evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)

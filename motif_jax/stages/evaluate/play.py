@@ -47,6 +47,7 @@ from motif_jax.episodes.playback import (
     begin,
     figures_of,
     read_tracks,
+    replay_of,
     write_tracks,
 )
 from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
@@ -64,6 +65,7 @@ from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.text_sections import PRETRAINED, SCORE
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import Probabilities, ValueWriter
+from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, shown_program
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
@@ -82,14 +84,7 @@ from motif_jax.stages.evaluate.contenders import (
     with_variations,
 )
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation, rules_in_words
-from motif_jax.stages.evaluate.replays import (
-    choose,
-    file_of,
-    keep_recorded,
-    keep_replays,
-    recorded_replays,
-    remove_others,
-)
+from motif_jax.stages.evaluate.replays import choose, facts_of, file_of, record
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
@@ -118,7 +113,7 @@ REWARD = "reward of "  # before a source's name: the rewards of an episode's ste
 TERM = "term of "  # before a program's name, ": " and the text of a term: likewise
 
 MOST_LIKELY = 4  # tokens shown of each distribution
-LONGEST = 64  # tokens of a text; the rest is left out
+LONGEST_TEXT = 64  # tokens of a text; the rest is left out
 
 
 def run(config: EvaluateConfig, workdir: Path) -> None:
@@ -156,6 +151,7 @@ class Evaluation:
         self.rows: dict[int, EpisodeRow] = {}
         self.tracks: dict[int, Track] = {}
         self.beyond: dict[int, EpisodeRow] = {}  # of an evaluation with more episodes; kept, not counted
+        self.recorded: dict[str, int] = {}  # episodes to keep so far, of games that cannot be repeated exactly
         games, seed = self.config.evaluate.games_per_worker, self.config.seed
         self.repeatable = plays_the_same_twice(self.config.env, seed, games > 1)
 
@@ -164,19 +160,10 @@ class Evaluation:
         self.begin(flag)
         if not self.repeatable:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
-        start, steps_before = time.monotonic(), self.steps
-        recorded = choose(self.config, self.rows)
-
-        def keep_frames(number: int, frames: Mapping[str, np.ndarray]) -> None:
-            keep_recorded(
-                self.config, self.stage.path, recorded, self.rows, self.tracks[number], self.about, number, frames
-            )
-
+        start, steps_before, missing = time.monotonic(), self.steps, set(range(self.wanted)) - set(self.rows)
+        keep_frames = None if self.repeatable else self.keep_frames
         try:
-            given_up = play(
-                self.config, self.playing, set(range(self.wanted)) - set(self.rows), self.rows, self.tracks, self.keep,
-                None if self.repeatable else keep_frames,
-            )  # fmt: skip
+            given_up = play(self.config, self.playing, missing, self.rows, self.tracks, self.keep, keep_frames)
         finally:
             self.keep()  # also if a signal ends the program
         if self.rows and not self.repeatable and all(row["did"] is None for row in self.rows.values()):
@@ -204,6 +191,7 @@ class Evaluation:
             self.tracks = read_tracks(folder / TRACKS)
             for row in read_rows(folder / EPISODES, self.world.figures):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
+            self.recorded = choose(self.config, self.rows)
             if self.rows:
                 print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
         else:
@@ -223,16 +211,54 @@ class Evaluation:
             return
         write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
         write_lines(self.stage.path / EPISODES, [row for _, row in sorted((self.rows | self.beyond).items())])
+        if not self.repeatable:  # not before the rows are on disk, in case the run is killed
+            self.remove_replays(choose(self.config, self.rows).values())
+
+    def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
+        """Writes the replay of a recorded episode if it is one of those to keep so far."""
+        so_far = (*self.recorded.values(), number)
+        self.recorded = choose(self.config, {episode: self.rows[episode] for episode in so_far})
+        if number in self.recorded.values():
+            facts = facts_of(self.config, self.about, [])
+            replay = replay_of(self.config.env, self.rows[number], self.tracks[number], facts, frames)
+            save_replay(file_of(self.stage.path, number), replay)
+
+    def remove_replays(self, others: Iterable[int] = ()) -> None:
+        """Removes all replays but those of other episodes."""
+        kept = {file_of(self.stage.path, episode) for episode in others}
+        for file in (self.stage.path / "replays").glob("episode-*.npz"):
+            if file not in kept:
+                file.unlink()
+
+    def replays(self) -> dict[str, int]:
+        """The episode of each word, as far as its replay was recorded or is made now; removes all other replays."""
+        kept = choose(self.config, self.rows)
+        if self.repeatable:
+            self.remove_replays()
+        for number in sorted(set(kept.values())):
+            if why := self.write_replay(number, [word for word, episode in kept.items() if episode == number]):
+                print_line(f"evaluate: no replay of episode {number}{why}")
+                kept = {word: episode for word, episode in kept.items() if episode != number}
+        return kept
+
+    def write_replay(self, number: int, words: list[str]) -> str:
+        """Writes the replay of an episode that was chosen for these words; or says why there is none."""
+        file, row = file_of(self.stage.path, number), self.rows[number]
         if not self.repeatable:
-            remove_others(self.config, self.stage.path, self.rows)
+            replay = load_replay(file, FLAG) if file.is_file() else None
+            if replay is None or replay.about["figures"] != row:  # of an earlier evaluation
+                return ": it was not recorded, or has too many frames"
+            save_replay(file, replay._replace(about=replay.about | {"chosen": words}))
+        elif row["steps"] > LONGEST:
+            return f", which has more than {LONGEST:,} steps"
+        elif not record(self.config, file, row, self.tracks[number], self.about, words):
+            return ": it cannot be repeated exactly"
+        return ""
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
         folder, playing, protocol = self.stage.path, self.playing, self.config.evaluate.protocol
-        if self.repeatable:
-            kept = keep_replays(self.config, folder, self.rows, self.tracks, self.about)
-        else:
-            kept = recorded_replays(self.config, folder, self.rows)
+        kept = self.replays()
         if playing.writer and playing.decoding and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
             self.stage.write("letters", {"episodes": letters(self.config, playing.writer, playing.decoding, shown)})
@@ -646,7 +672,7 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
         if not read or start < len(read[-1]):
             read.append([])
         read[-1] = talk.tokens
-        spans.append((len(read) - 1, start, start + min(len(said), LONGEST)))
+        spans.append((len(read) - 1, start, start + min(len(said), LONGEST_TEXT)))
     known = [writer.probabilities(tokens, decoding) for tokens in read]
     for turn_found, (number, start, stop) in zip(found, spans, strict=True):
         places = range(start, min(stop, len(known[number].policy)))  # no text goes beyond the model's context
