@@ -133,7 +133,7 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
         return "this game does not play the same twice, so its episodes cannot be played back"
     folder, env = workdir / "evaluate" / player.name, config.env
     tracks, rows, steps = read_tracks(folder / "tracks.npz"), [], 0
-    for row in read_rows(folder / EPISODES, make_world(env).figures):
+    for row in read_rows(folder / EPISODES):
         if steps + row["steps"] > config.audit.steps:
             break  # a later, shorter one would make the sample one of short games
         rows.append(row)
@@ -157,11 +157,10 @@ def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) 
         return UNEVALUATED
     if players["agent"].name == RANDOM:
         return ONLY_RANDOM
-    own = make_world(config.env).figures
-    rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES, own) for one in ("agent", RANDOM)]
-    keys = keys_of(own)
+    rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES) for one in ("agent", RANDOM)]
+    keys = keys_of(make_world(config.env).figures)
     found = {
-        name: [[row[key] for row in each] for each in rows]
+        name: [[row.get(key) for row in each] for each in rows]
         for name, key in keys.items()
         if name != "intrinsic_return" and better(name, keys) == "higher"
     }

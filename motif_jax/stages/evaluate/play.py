@@ -84,6 +84,7 @@ from motif_jax.stages.evaluate.contenders import (
     with_variations,
 )
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation, rules_in_words
+from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
 from motif_jax.stages.evaluate.replays import choose, facts_of, file_of, record
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
@@ -189,7 +190,7 @@ class Evaluation:
             )
         if before == self.about:
             self.tracks = read_tracks(folder / TRACKS)
-            for row in read_rows(folder / EPISODES, self.world.figures):
+            for row in read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
             self.recorded = choose(self.config, self.rows)
             if self.rows:
@@ -245,7 +246,7 @@ class Evaluation:
         """Writes the replay of an episode that was chosen for these words; or says why there is none."""
         file, row = file_of(self.stage.path, number), self.rows[number]
         if not self.repeatable:
-            replay = load_replay(file, FLAG) if file.is_file() else None
+            replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
             if replay is None or replay.about["figures"] != row:  # of an earlier evaluation
                 return ": it was not recorded, or has too many frames"
             save_replay(file, replay._replace(about=replay.about | {"chosen": words}))

@@ -162,8 +162,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     file = file_of(workdir / "visualize" / contender.name, number)
     tracks = read_tracks(folder / "tracks.npz") if summary else {}
     if number in tracks:
-        rows = read_rows(folder / EPISODES, make_world(config.env).figures)
-        row = next(row for row in rows if row["episode"] == number)
+        row = next(row for row in read_rows(folder / EPISODES) if row["episode"] == number)
         write(config, file, row, tracks[number], read_json(folder / "player.json") or {})
     else:
         play_one(config, workdir, contender, number, file)
