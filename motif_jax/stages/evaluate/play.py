@@ -127,7 +127,7 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
         due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
-            Evaluation(asked, workdir, contender, flag, loaded).run(flag)
+            Evaluation(asked, workdir, contender, flag, loaded).run()
         if contenders[-1][0].decoding:
             print_sweep(workdir / "evaluate", names)
         elif not config.evaluate.controls:
@@ -143,7 +143,7 @@ class Evaluation:
         """`flag` names the player in the config; `loaded` keeps policies that the next contender may share."""
         self.asked, self.config = asked, asked.by_protocol()
         self.world, self.wanted = make_world(self.config.env), asked.evaluate.episodes
-        self.workdir, self.contender = workdir, contender
+        self.workdir, self.contender, self.flag = workdir, contender, flag
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
         self.playing = make_playing(self.config, workdir, contender, flag, loaded)
         self.about = contender.facts() | self.playing.about
@@ -156,9 +156,9 @@ class Evaluation:
         games, seed = self.config.evaluate.games_per_worker, self.config.seed
         self.repeatable = plays_the_same_twice(self.config.env, seed, games > 1)
 
-    def run(self, flag: str) -> None:
+    def run(self) -> None:
         """Plays the episodes that are missing, and writes the results."""
-        self.begin(flag)
+        self.begin()
         if not self.repeatable:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
         start, steps_before, missing = time.monotonic(), self.steps, set(range(self.wanted)) - set(self.rows)
@@ -179,14 +179,14 @@ class Evaluation:
         """The steps of all episodes so far."""
         return sum(row["steps"] for row in self.rows.values())
 
-    def begin(self, flag: str) -> None:
+    def begin(self) -> None:
         """Reads the episodes that were played before, or removes them if the player has changed since."""
         folder, name = self.stage.path, self.contender.name
         before = self.stage.read("player", dict) if with_result(folder, EPISODES, SUMMARY) else None
         if before and before["path"] != self.contender.path:
             raise UserError(
                 f"{str(folder)!r} belongs to another policy of this name, {before['path']!r}: move it away, or use "
-                f"another --workdir ({flag})"
+                f"another --workdir ({self.flag})"
             )
         if before == self.about:
             self.tracks = read_tracks(folder / TRACKS)
