@@ -270,7 +270,6 @@ def typed(config: type[Config], values: Mapping[str, Any]) -> Config:
     return config(**found)
 
 
-@functools.cache
 def _sections(config: type) -> dict[str, tuple[Any, Table | None]]:
     """Type and, of a mapping, the table of each field that is a section."""
     hints = get_type_hints(config)

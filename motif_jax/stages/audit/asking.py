@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,8 +93,10 @@ def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
     kind, _, model = named.partition(":")
     if named != RULES and (kind + ":" != MODEL or not model):
         raise UserError(f"the second judge is rules or model:NAME, not {shown(named)} ({SECOND})")
-    judge = {"backend": "lexicon"} if named == RULES else {"backend": "model", "model": model, "mode": "rate"}
-    return AnnotateSection(**judge, goal=first.goal, lexicon=first.lexicon, system_role=first.system_role)
+    own = AnnotateSection(goal=first.goal, lexicon=first.lexicon, system_role=first.system_role)
+    return (
+        replace(own, backend="lexicon") if named == RULES else replace(own, backend="model", model=model, mode="rate")
+    )
 
 
 def check_second(config: AnnotateConfig, named: str) -> None:

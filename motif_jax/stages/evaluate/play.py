@@ -17,7 +17,7 @@ import functools
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -521,7 +521,7 @@ def play(
 
 def episodes(
     config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], record: str
-) -> Iterator[list[tuple[EpisodeInfo, StepArrays]]]:
+) -> Generator[list[tuple[EpisodeInfo, StepArrays]]]:
     """Plays until no episode is missing, except those that were given up; yields at times those that have just ended.
 
     Args:
