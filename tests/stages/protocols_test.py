@@ -44,7 +44,7 @@ def test_the_settings_are_those_of_the_challenge():
         assert env[name] == theirs[name]
     assert env["no_progress_steps"] == theirs["no_progress_timeout"]
     assert set(CHANGED["challenge"]) <= set(env)
-    assert by_protocol(config.env, "task") == config.env.to_dict()
+    assert by_protocol(config.env.to_dict(), "task") == config.env.to_dict()
     assert challenge_config().env == config.env  # `by_protocol` changes no config
 
 

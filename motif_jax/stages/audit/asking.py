@@ -94,9 +94,9 @@ def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
     if named != RULES and (kind + ":" != MODEL or not model):
         raise UserError(f"the second judge is rules or model:NAME, not {shown(named)} ({SECOND})")
     own = AnnotateSection(goal=first.goal, lexicon=first.lexicon, system_role=first.system_role)
-    return (
-        replace(own, backend="lexicon") if named == RULES else replace(own, backend="model", model=model, mode="rate")
-    )
+    if named == RULES:
+        return replace(own, backend="lexicon")
+    return replace(own, backend="model", model=model, mode="rate")
 
 
 def check_second(config: AnnotateConfig, named: str) -> None:
