@@ -226,7 +226,7 @@ def test_code_that_a_card_names_is_never_imported(release):
     assert policy.reward is not None
     assert "raises_on_import" not in sys.modules
     with pytest.raises(UserError, match="was trained in the world 'raises_on_import:World'"):
-        load(str(release), 7680, evaluate.make_world(settings().env), "--flag")
+        load(str(release), 7680, make_world(settings().env), "--flag")
     assert "raises_on_import" not in sys.modules
 
 
