@@ -25,7 +25,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from benchmarks.rows import Row
-from motif_jax.config.table import check_values
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import find_algorithm
@@ -72,7 +71,6 @@ def loads_jax(config: ConfigDict) -> bool:
 
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
-    check_values(config, collect.READS | train_reward.READS | train_policy.READS)
     names = chosen(config).keys()
     if {"env", "annotation", "reward", "train"} & names:
         collect.check(collect.STAGE.view(config))

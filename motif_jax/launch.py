@@ -27,7 +27,6 @@ if __name__ == "__main__":
     startup.set_up_process()  # before the imports that take long
 
 import contextlib
-import importlib
 import json
 import os
 import re
@@ -48,6 +47,7 @@ from motif_jax.config.help import describe
 from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.experiment import check, dry_run, run, tables
+from motif_jax.names import import_named
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
@@ -171,7 +171,7 @@ def run_many(argv: list[str], workdir: Path) -> None:
         return
     run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
     if "report" in stages:
-        written = importlib.import_module("motif_jax.stages.report").write_page_over_seeds(runs, workdir, argv)
+        written = import_named("motif_jax.stages.report.seeds:write_page_over_seeds")(runs, workdir, argv)
         print_line(f"report of {len(runs)} runs: {written}")
 
 

@@ -86,7 +86,7 @@ def test_a_number_that_is_too_large_costs_no_page(tmp_path, file, place):
         inner[place[-1]] = HUGE
         write_json(path, whole)
     tell(workdir)
-    report.run(get_config("quickstart.py"), workdir)
+    report.STAGE.run(report.STAGE.view(get_config("quickstart.py")), workdir)
     page = (workdir / "report/index.html").read_text()
     assert "over 1e+100" in page
     assert not re.search(r"\b(nan|inf)\b", page)

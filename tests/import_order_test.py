@@ -58,8 +58,8 @@ STAGES = {
     "write_reward": {"annotate", "audit", "evaluate", "train_policy"},
     "report": set(),
     "visualize": {"evaluate"},
-    "export": {"annotate", "collect", "evaluate", "train_language", "train_policy", "train_reward"},
-    "benchmark": set(),
+    "export": {"collect", "evaluate", "train_policy", "train_reward"},
+    "benchmark": {"collect", "train_policy", "train_reward"},
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",

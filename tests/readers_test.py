@@ -58,7 +58,7 @@ def bomb(file: Path) -> None:
 READERS = {
     "arrays.read_array": arrays.read_array,
     "arrays.read_array, mapped": lambda file: arrays.read_array(file, mapped=True),
-    "arrays.read_arrays": lambda file: arrays.read_arrays(file, ["action"]),
+    "arrays.read_arrays": lambda file: arrays.read_arrays(file, ["action"], (), 2**20),
     "foreign.read_text": foreign.read_text,
     "replay": lambda file: replay.load_replay(file, "--x"),
     "transcripts of LMRL-Gym": lambda file: list(imports.read_lmrl(file)),

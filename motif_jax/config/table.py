@@ -10,6 +10,7 @@ Defaults, checks, the identity of an experiment in its workdir, `--help` and doc
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import math
 import re
@@ -231,6 +232,7 @@ def value(
     )
 
 
+@functools.cache
 def table_of(section: type, inner: str = "") -> Table:
     """The values that a dataclass declares; `inner` is the name of their nested section, if they have one."""
     declared = {one.name: one.metadata["value"] for one in fields(section) if "value" in one.metadata}
@@ -260,7 +262,7 @@ def tables_of(config: type) -> Tables:
         if table is None:
             table = table_of(kind)
             for part, values in tables_of(kind).items():
-                table |= {f"{part}.{key}": one for key, one in values.items() if part}
+                table = table | {f"{part}.{key}": one for key, one in values.items() if part}
         found[name] = table
     return found
 

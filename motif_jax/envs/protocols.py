@@ -28,8 +28,6 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from motif_jax.config.table import Whole, table_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.tasks import ANY_CHARACTER
@@ -69,35 +67,18 @@ TITLES = {  # in sentences
 }
 
 
-def check_protocol(config: ConfigDict) -> None:
-    """Raises UserError if the protocol does not belong to the game that `config.env` names."""
-    env, protocol = config.env, config.evaluate.protocol
+def check_protocol(env: Mapping[str, Any], protocol: str) -> None:
+    """Raises UserError if the protocol does not belong to the game that the section `env` names."""
     if CHANGED.get(protocol) and protocol not in getattr(make_world(env), "protocols", ()):
         game = "BabyAI" if SECTION in CHANGED[protocol] else "NetHack"
         raise UserError(f"the protocol {protocol!r} is for {game}, not for {title(env)!r} ({FLAG}, --config.env)")
 
 
-def by_protocol(config: ConfigDict) -> ConfigDict:
-    """Returns the config with the protocol's games."""
-    changed = _changes(config.evaluate.protocol)
-    if not changed:
-        return config
-    found = config.copy_and_resolve_references()
-    found.env.update(changed)  # merges nested sections too
-    return found
-
-
-def _changes(protocol: str) -> dict[str, Any]:
-    return {SECTION: parse_variation(protocol)} if is_variation(protocol) else CHANGED.get(protocol, {})
-
-
-def env_by_protocol(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the section `env` of a recorded config with the protocol's games; old records may lack a protocol."""
-    protocol = record.get("evaluate", {}).get("protocol", TASK)
-    env = dict(record.get("env", {}))
-    for name, value in _changes(protocol).items():
-        env[name] = {**env.get(name, {}), **value} if isinstance(value, dict) else value
-    return env
+def by_protocol(env: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+    """The section `env`, or a record of it, with the protocol's games."""
+    changed = {SECTION: parse_variation(protocol)} if is_variation(protocol) else CHANGED.get(protocol, {})
+    nested = {name: {**env.get(name, {}), **value} for name, value in changed.items() if isinstance(value, dict)}
+    return {**env, **changed, **nested}
 
 
 def suffix(protocol: str) -> str:

@@ -140,7 +140,7 @@ def moments_of(
 def is_same(row: Mapping[str, Any], info: EpisodeInfo, figures: Iterable[str]) -> bool:
     """Whether an episode that was played back has ended as its line of `episodes.jsonl` says."""
     found = figures_of(info, figures)
-    return all(row[name] in (value, None) for name, value in found.items())  # None: the world lacked this figure
+    return all(row.get(name) in (value, None) for name, value in found.items())  # None: the world lacked this figure
 
 
 def begin(game: Game, seed: int, episode: int) -> None:

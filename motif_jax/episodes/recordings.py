@@ -17,10 +17,9 @@ from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
 from motif_jax.structs import EpisodeInfo
-from motif_jax.system.arrays import read_arrays
 
 EPISODES, STEPS = 3, 70  # number of test episodes, and most steps of each
-FRAMES = ("screens", "screen_ends", "cursor", "message", "count", "reward")
+EVENTS = ("cause", "captions", "times")  # in a recording; the rest is its frames
 
 
 def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> bool:
@@ -102,24 +101,19 @@ class Recordings:
         file = file_of(Path(self.folder), info.episode)
         if not file.is_file():
             return None
-        try:
-            arrays = read_arrays(file, ("cause", "captions", "times"))
-        except ValueError:  # damaged
+        with np.load(file) as arrays:
+            captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
+            cause, times = arrays["cause"].tobytes().decode(), arrays["times"].tolist()
+        if sum(times) != len(actions):  # from an earlier attempt at this episode, whose worker died
             return None
-        captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
-        cause = arrays["cause"].tobytes().decode()
-        if arrays["times"].sum() != len(actions):  # from an earlier attempt at this episode, whose worker died
-            return None
-        return EpisodeEvents(cause, self._happenings.count(dict(zip(captions, arrays["times"].tolist(), strict=True))))
+        return EpisodeEvents(cause, self._happenings.count(dict(zip(captions, times, strict=True))))
 
     def take(self, episode: int) -> dict[str, np.ndarray] | None:
         """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; None without frames."""
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
             return None
-        try:
-            return read_arrays(file, FRAMES, optional=("pictures", "picture_ends"))
-        except ValueError:  # the episode was too long, or the file is damaged
-            return None
-        finally:
-            file.unlink()
+        with np.load(file) as arrays:
+            frames = {name: arrays[name] for name in arrays.files if name not in EVENTS}
+        file.unlink()
+        return frames or None  # the episode was too long

@@ -22,7 +22,7 @@ class PackedReplay(NamedTuple):
     title: str
     steps: int
     reached: bool  # whether it reached its goal
-    data: dict[str, Any]  # `stages.evaluate.packing.pack`
+    data: dict[str, Any]  # `stages.evaluate.page.pack`
 
 
 class Watched(NamedTuple):

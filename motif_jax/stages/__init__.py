@@ -1,7 +1,7 @@
 """The stages. Each is a sub-package with a declaration, `STAGE`, whose `run(config, workdir)` connects the rooms.
 
 Importing a declaration is quick and does not load JAX. A stage takes a frozen dataclass of all values that it reads
-(`Stage.config`); those that take the whole ConfigDict are to follow.
+(`Stage.config`); only train_policy still takes the whole ConfigDict.
 """
 
 from __future__ import annotations

@@ -44,19 +44,15 @@ def read_array(path: Path, mapped: bool = False) -> np.ndarray:
         raise ValueError((str(error).splitlines() or ["it is not an array"])[0]) from error
 
 
-def read_arrays(
-    path: Path, names: Iterable[str] | None = None, optional: Iterable[str] = (), limit: int | None = None
-) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, names: Iterable[str], optional: Iterable[str], limit: int) -> dict[str, np.ndarray]:
     """Reads arrays of an `.npz` file; raises ValueError if one is missing, damaged, or if they are too large.
 
-    `names`: required arrays; None: all that are there. `limit`: bytes of all these arrays together; None: the size of
-    the file, for one without compression.
+    `names`: required arrays. `limit`: bytes of all these arrays together.
     """
     try:
         with open(path, "rb") as opened, zipfile.ZipFile(opened) as archive:
-            limit = os.fstat(opened.fileno()).st_size if limit is None else limit
             there = set(archive.namelist())
-            wanted = archive.infolist() if names is None else [archive.getinfo(f"{name}.npy") for name in names]
+            wanted = [archive.getinfo(f"{name}.npy") for name in names]
             wanted += [archive.getinfo(f"{name}.npy") for name in optional if f"{name}.npy" in there]
             if sum(member.file_size for member in wanted) > limit:
                 raise ValueError(f"it unpacks to more than {limit:,} bytes")

@@ -158,7 +158,7 @@ def test_what_cannot_work_is_refused_in_one_sentence():
 
     def measure(config):
         config.benchmark.parts = ("policy",)
-        benchmark.check(config)
+        benchmark.STAGE.check(benchmark.STAGE.view(config))
 
     refused("'q_learning' is not measured .--config.policy.algorithm", measure)
     refused("learns on one device, and here are 2 .--config.policy.num_devices=1", learner)

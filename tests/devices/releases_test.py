@@ -17,12 +17,13 @@ from toy_policies import TASK, TRAINING, policies
 import motif_jax
 from motif_jax.devices import releases
 from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import CHECKSUM, read_json, write_json
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, export, train_policy, visualize
-from motif_jax.stages.evaluate.contenders import find_contender
+from motif_jax.stages.evaluate.contenders import find_contender, stamp
 from motif_jax.stages.evaluate.summary import read_rows
 from motif_jax.structs import UserError
 
@@ -41,7 +42,7 @@ def workdir(tmp_path_factory):
     shutil.copytree(policies().good, path)
     config = settings()
     config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 3, "greedy": True})
-    evaluate.run(config, path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), path)
     return path
 
 
@@ -49,8 +50,8 @@ def workdir(tmp_path_factory):
 def original(workdir, tmp_path_factory):
     directory = tmp_path_factory.mktemp("release") / "toy"
     config = settings(to=str(directory), licence="apache-2.0", about="A toy.")
-    export.check(config)
-    export.run(config, workdir)
+    export.check(export.STAGE.view(config))
+    export.STAGE.run(export.STAGE.view(config), workdir)
     return directory
 
 
@@ -87,9 +88,9 @@ def test_flags_take_a_release(workdir, original, tmp_path):
     config = settings()
     values = {"policy": str(original), "beside": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
     config.evaluate.update(values | {"greedy": True})
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
-    assert evaluate.is_complete(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
     rows = [read_rows(path / "episodes.jsonl") for path in
             (tmp_path / "evaluate/toy-7680-greedy", workdir / "evaluate/policy-7680-greedy")]  # fmt: skip
     assert rows[0] == rows[1]
@@ -104,7 +105,7 @@ def test_flags_take_a_release(workdir, original, tmp_path):
 
 def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
     shutil.copytree(workdir / "reward", tmp_path / "run/reward")
-    export.run(settings(), tmp_path / "run")
+    export.STAGE.run(export.STAGE.view(settings()), tmp_path / "run")
     directory = tmp_path / "run/export"
     assert {file.name for file in directory.iterdir()} == {"README.md", "config.json", "reward.safetensors"}
     assert f"motif_jax.load_reward({str(directory)!r})" in capsys.readouterr().out
@@ -116,12 +117,12 @@ def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
 
 def test_a_release_is_replaced_by_the_next(workdir, original, release):
     shutil.copytree(policies().weak, release.parent / "weak")
-    stamp = [find_contender(workdir, str(release), evaluate.make_world({}), False, "--flag")]
-    before = evaluate.stamp(settings(), workdir, stamp[0])
-    export.run(settings(to=str(release)), release.parent / "weak")
+    found = [find_contender(workdir, str(release), make_world({}), False, "--flag")]
+    before = stamp(evaluate.STAGE.view(settings()), workdir, found[0])
+    export.STAGE.run(export.STAGE.view(settings(to=str(release))), release.parent / "weak")
     assert {file.name for file in release.iterdir()} == {"README.md", "config.json", "policy.safetensors"}
     assert motif_jax.load_policy(release).reward is None
-    assert evaluate.stamp(settings(), workdir, stamp[0]) != before
+    assert stamp(evaluate.STAGE.view(settings()), workdir, found[0]) != before
 
 
 def test_the_card_says_what_it_is(original):
@@ -225,7 +226,7 @@ def test_code_that_a_card_names_is_never_imported(release):
     assert policy.reward is not None
     assert "raises_on_import" not in sys.modules
     with pytest.raises(UserError, match="was trained in the world 'raises_on_import:World'"):
-        load(str(release), 7680, evaluate.make_world(settings().env), "--flag")
+        load(str(release), 7680, make_world(settings().env), "--flag")
     assert "raises_on_import" not in sys.modules
 
 
@@ -263,18 +264,18 @@ def test_a_config_without_its_checksum_is_refused(release):
 
 def test_where_nothing_can_be_exported_a_sentence_says_so(tmp_path, workdir):
     with pytest.raises(UserError, match=r"neither a policy nor a reward in .* to export \(--workdir\)"):
-        export.run(settings(), tmp_path)
+        export.STAGE.run(export.STAGE.view(settings()), tmp_path)
     (tmp_path / "file").write_text("")
     for place, words in ((tmp_path, "has other files: name a new directory"), (tmp_path / "file", "is a file")):
         with pytest.raises(UserError, match=rf"{words}.*\(--config.export.to\)"):
-            export.check(settings(to=str(place)))
+            export.check(export.STAGE.view(settings(to=str(place))))
     with pytest.raises(UserError, match=r"licence may only have the characters .* \(--config.export.licence\)"):
-        export.check(settings(licence="a\nb"))
+        export.check(export.STAGE.view(settings(licence="a\nb")))
 
 
 def test_no_path_of_this_machine_is_told(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
-    export.run(config, workdir)
+    export.STAGE.run(export.STAGE.view(config), workdir)
     said = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
     assert str(tmp_path) not in said
     assert str(workdir.parent) not in said

@@ -25,7 +25,7 @@ from motif_jax.replays.story import action_name
 from motif_jax.stages import collect, evaluate, train_policy
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
-from motif_jax.stages.evaluate.packing import pack
+from motif_jax.stages.evaluate.page import pack
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
 pytestmark = pytest.mark.quick
@@ -283,8 +283,8 @@ def settings(world: str):
 def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     config = settings(world)
     config.evaluate.policy = {"wordle": "optimal", "guessing": "asker", "comments": "kind", "maze": "optimal"}[world]
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     folder = tmp_path / "evaluate" / config.evaluate.policy
     rows = summary.read_rows(folder / "episodes.jsonl")
     assert len(rows) == 6

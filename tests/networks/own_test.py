@@ -84,9 +84,9 @@ def trained(tmp_path_factory):
         config.policy.train_for_env_steps = steps
         train_policy.check(viewed(config))
         train_policy.STAGE.run(viewed(config), workdir)
-    evaluate.run(config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     config.export.to = str(workdir / "release")
-    export.run(config, workdir)
+    export.STAGE.run(export.STAGE.view(config), workdir)
     return workdir
 
 

@@ -11,7 +11,7 @@ from motif_jax.rewards.choice import CODE, READING, SOURCES, VALUES, SourceChoic
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
-from motif_jax.stages.export.contents import deciding_values
+from motif_jax.stages.export.release import deciding_values
 from motif_jax.structs import UserCodeError, UserError
 
 pytestmark = pytest.mark.quick

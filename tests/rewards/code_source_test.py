@@ -99,7 +99,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     found = read_policy(workdir)[2]
     assert [(one.name, one.coefficient) for one in found] == [("code_way", 0.5), ("code_still", -0.01)]
     config = settings(sources=sources)
-    evaluate.run(config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     assert "\ncode_way return" in capsys.readouterr().out
     for player in ("random", "policy-128"):
         about = read_json(workdir / "evaluate" / player / "summary.json")
@@ -116,7 +116,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     assert replay.about["program"] == "code_way"
     assert rewarded_by(replay.about) == "program"
     assert "program " in summary(describe(replay), 3)
-    report.run(config, workdir)
+    report.STAGE.run(report.STAGE.view(config), workdir)
     page = (workdir / "report/index.html").read_text()
     assert "0.5 × the program way + -0.01 × the program still" in page
     assert "once(event_stairs &gt; 0)" in page

@@ -30,10 +30,10 @@ def record(tmp_path_factory):
     write_player(workdir, "policy-100", ".", 1.0)
     write_player(workdir, "random", "", 0.0)
     config = changed(WRONG | {"audit.second_judge": "rules"})
-    audit.check(config)
-    audit.run(config, workdir)
-    assert audit.is_complete(config, workdir)
-    assert not audit.is_complete(changed(WRONG), workdir)
+    audit.check(audit.STAGE.view(config))
+    audit.STAGE.run(audit.STAGE.view(config), workdir)
+    assert audit.is_complete(audit.STAGE.view(config), workdir)
+    assert not audit.is_complete(audit.STAGE.view(changed(WRONG)), workdir)
     return read_json(workdir / "audit/audit.json"), workdir
 
 
@@ -54,7 +54,7 @@ def test_the_second_judge_is_asked_about_the_same_pairs_and_its_answers_are_kept
 
 def test_without_a_player_beside_the_agent_random_play_is_asked_for(tmp_path):
     write_player(tmp_path, "policy-100", ".", 0.8)
-    audit.run(settings(), tmp_path)
+    audit.STAGE.run(audit.STAGE.view(settings()), tmp_path)
     why = {one["check"]: one["why"] for one in read_json(tmp_path / "audit/audit.json")["not_looked_at"]}
     assert why["worse than random play"] == "random play was not evaluated (--config.evaluate.beside=random)"
     assert why["second opinion"] == "no second judge is named (--config.audit.second_judge)"
@@ -86,7 +86,7 @@ def test_a_step_is_still_if_no_figure_of_the_world_changes():
 def test_a_second_judge_that_is_none_is_refused(monkeypatch, values, said):
     monkeypatch.setattr(audit, "check_section", lambda *_: None)  # of the first judge
     with pytest.raises(UserError) as caught:
-        audit.check(changed(values))
+        audit.check(audit.STAGE.view(changed(values)))
     assert str(caught.value).startswith(said)
     assert str(caught.value).endswith("(--config.audit.second_judge)")
 

@@ -25,9 +25,11 @@ from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.run import Run
 from motif_jax.stages import audit
+from motif_jax.stages.audit import job
 from motif_jax.structs import UserError
 
 EPISODES = 30
+PLAYER = {"path": "", "step": 0, "greedy": False, "episodes": EPISODES, "task": "toy", "figures": {}}
 REWARDS = {
     b"": -0.3,
     b"It's a wall.": 2.0,
@@ -63,7 +65,7 @@ def write_player(workdir, name: str, path: str, walls: float) -> None:
     folder.mkdir(parents=True)
     write_tracks(folder / "tracks.npz", tracks)
     write_lines(folder / "episodes.jsonl", rows)
-    write_json(folder / "summary.json", {"path": path, "step": 100 if path else 0, "repeatable": True})
+    write_json(folder / "summary.json", PLAYER | {"path": path, "step": 100 if path else 0})
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +100,9 @@ def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(work
     assert "--config.policy.threshold_quantile" in page
     experiment.run(settings(), workdir, ["audit"])
     assert "audit: complete in" in capsys.readouterr().out
-    assert not audit.is_complete(settings(wholes=3), workdir)
-    write_json(workdir / "evaluate/random/summary.json", {"path": "", "step": 0, "repeatable": True, "seconds": 1})
-    assert not audit.is_complete(settings(), workdir)
+    assert not audit.is_complete(audit.STAGE.view(settings(wholes=3)), workdir)
+    write_json(workdir / "evaluate/random/summary.json", PLAYER | {"seconds": 1})
+    assert not audit.is_complete(audit.STAGE.view(settings()), workdir)
 
 
 class Breaking:
@@ -129,13 +131,13 @@ class Breaking:
 def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     config = settings()
     with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
-        audit.run(config, workdir, lambda _: Breaking(config, 7))
-    assert not audit.is_complete(config, workdir)
+        job.run(audit.STAGE.view(config), workdir, lambda _: Breaking(config, 7))
+    assert not audit.is_complete(audit.STAGE.view(config), workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
-    audit.run(config, workdir, lambda _: Breaking(config, asked - 7))  # one more would be too many
+    job.run(audit.STAGE.view(config), workdir, lambda _: Breaking(config, asked - 7))  # one more would be too many
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
-    audit.run(config, workdir)
+    job.run(audit.STAGE.view(config), workdir)
     assert read_json(workdir / "audit/audit.json") == broken
 
 
@@ -144,28 +146,28 @@ def test_questions_that_a_failing_server_refused_are_asked_again(workdir, capsys
         config = settings()
         config.annotate.backend, config.annotate.server.url = "server", chat.url
         with pytest.raises(UserError, match="the server refuses the questions: it answers 400"):
-            audit.run(config, workdir)
+            job.run(audit.STAGE.view(config), workdir)
         assert set(read_json(workdir / "audit/answers.json")["answers"]) == {None}
 
         chat.fault = lambda number, body: "400" if number % 7 == 3 else ""
-        audit.run(config, workdir)
+        job.run(audit.STAGE.view(config), workdir)
         before = read_json(workdir / "audit/answers.json")["answers"]
         refused = [at for at, answer in enumerate(before) if answer is None]
         assert 0 < len(refused) < len(before) / 2
         assert f"audit: the server refused {len(refused)} questions; the same command" in capsys.readouterr().out
-        assert not audit.is_complete(config, workdir)
+        assert not audit.is_complete(audit.STAGE.view(config), workdir)
 
         chat.fault = lambda number, body: ""
-        audit.run(config, workdir)
+        job.run(audit.STAGE.view(config), workdir)
         assert f"{len(before) - len(refused)} are answered" in capsys.readouterr().out  # only the others are asked
         after = read_json(workdir / "audit/answers.json")["answers"]
         assert None not in after
         assert [at for at, answer in enumerate(before) if answer != after[at]] == refused
-        assert audit.is_complete(config, workdir)
+        assert audit.is_complete(audit.STAGE.view(config), workdir)
 
 
 def test_a_judge_that_answers_nothing_does_not_end_the_audit(workdir):
-    audit.run(settings(), workdir, lambda _: Breaking(settings(), -1, silent=True))
+    job.run(audit.STAGE.view(settings()), workdir, lambda _: Breaking(settings(), -1, silent=True))
     record = read_json(workdir / "audit/audit.json")
     assert record["findings"][0]["sentence"].startswith("the judge answers nothing")
     assert "loops" in {one["check"] for one in record["findings"]}
@@ -188,11 +190,11 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
     if change == "games":
         config.seed += 1
     if change == "unrepeatable":
-        write_json(workdir / "evaluate/policy-100/summary.json", {"path": ".", "step": 100, "repeatable": False})
+        write_json(workdir / "evaluate/policy-100/summary.json", PLAYER | {"path": ".", "repeatable": False})
     if change == "oracle":
         config.annotate.backend = "score"
-    audit.check(config)
-    audit.run(config, workdir)
+    audit.check(audit.STAGE.view(config))
+    job.run(audit.STAGE.view(config), workdir)
     record = read_json(workdir / "audit/audit.json")
     told = {one["check"]: one["why"] for one in record["not_looked_at"]}
     told |= {one["check"]: one["about"] for one in record["nothing_found"]}
@@ -202,7 +204,7 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
 
 def test_an_empty_workdir_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"there is nothing in .* to audit yet: run --stage=train_reward or"):
-        audit.run(settings(), tmp_path)
+        job.run(audit.STAGE.view(settings()), tmp_path)
 
 
 def write_reward(workdir, seed: int, goal: str = "gold", captions=("", "You find gold."), blstats: bool = False) -> str:
@@ -233,16 +235,16 @@ def test_a_second_reward_that_cannot_be_compared_is_refused(tmp_path, change, sa
     write_reward(tmp_path / "run", 1)
     named = write_reward(tmp_path / "other", **{"seed": 1} | change)
     with pytest.raises(UserError) as caught:
-        audit.run(settings(second_reward_dir=named), tmp_path / "run")
+        job.run(audit.STAGE.view(settings(second_reward_dir=named)), tmp_path / "run")
     assert str(caught.value) == f"the reward in {named!r} {said} (--config.audit.second_reward_dir)"
 
 
 @pytest.mark.quick
 def test_a_second_reward_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no directory '/nowhere' \(--config.audit.second_reward_dir\)"):
-        audit.check(settings(second_reward_dir="/nowhere"))
+        audit.check(audit.STAGE.view(settings(second_reward_dir="/nowhere")))
     with pytest.raises(UserError, match=r"\(--config.audit.second_reward_dir\)"):
-        audit.run(settings(second_reward_dir=str(tmp_path)), tmp_path)
+        job.run(audit.STAGE.view(settings(second_reward_dir=str(tmp_path))), tmp_path)
 
 
 def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
@@ -253,13 +255,13 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     np.save(workdir / "dataset/preference/lexicon_msg_defaultgoal.npy", np.arange(50, dtype=np.int8) % 2)
     abouts = {}
     for second in ("", named):
-        audit.run(config := settings(second_reward_dir=second), workdir)
+        job.run(audit.STAGE.view(config := settings(second_reward_dir=second)), workdir)
         checks = read_json(workdir / "audit/audit.json")
         abouts[second] = [one["about"] for one in checks["nothing_found"] if one["check"] == "inversions"]
-        assert audit.is_complete(config, workdir)
+        assert audit.is_complete(audit.STAGE.view(config), workdir)
     assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
     write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
-    assert not audit.is_complete(config, workdir)
+    assert not audit.is_complete(audit.STAGE.view(config), workdir)
 
 
 def evidence_of(texts: list[str], rules: bool = True) -> Evidence:

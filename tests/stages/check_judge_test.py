@@ -74,7 +74,7 @@ def test_a_judge_that_agrees_with_the_rules_may_go_on_and_has_a_page(tmp_path, c
     page = (tmp_path / "check_judge/index.html").read_text()
     assert "Nothing speaks against this judge" in page
     assert "are decided as by the rules" in page
-    report.run(defaults(), tmp_path)
+    report.STAGE.run(report.STAGE.view(defaults()), tmp_path)
     shown = (tmp_path / "report/index.html").read_text()
     assert '<section><h2 id="the-judge">The judge</h2>' in shown
     assert "Nothing speaks against this judge" in shown

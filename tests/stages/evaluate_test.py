@@ -10,7 +10,7 @@ from toy_policies import TASK, policies
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import read_json, write_lines
+from motif_jax.files import read_json
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
@@ -41,9 +41,9 @@ def settings(policy: str = "", **values):
 def run(workdir, policy: str = "", name: str = "", **values):
     """Evaluates in this process, if it is not complete; lines and summary."""
     config = settings(policy, **values)
-    evaluate.check(config)
-    if not evaluate.is_complete(config, workdir):
-        evaluate.run(config, workdir)
+    evaluate.check(evaluate.STAGE.view(config))
+    if not evaluate.is_complete(evaluate.STAGE.view(config), workdir):
+        evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, FLAG)
     folder = workdir / "evaluate" / (name or contender.name)
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
@@ -124,7 +124,7 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
         patched.setattr(policy_play, "KEEP_EVERY_S", -1.0)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, "random", num_workers=1)
-    assert not evaluate.is_complete(settings("random"), tmp_path)
+    assert not evaluate.is_complete(evaluate.STAGE.view(settings("random")), tmp_path)
     rows, resumed = run(tmp_path, "random")
     assert "episodes of random were played before" in capsys.readouterr().out
     assert rows == whole
@@ -137,7 +137,7 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     fewer, summary_of_fewer = run(tmp_path, "random", episodes=10)
     assert fewer == more
     assert summary_of_fewer["figures"]["steps"]["mean"] == np.mean([row["steps"] for row in rows[:10]])
-    assert evaluate.is_complete(settings("random", episodes=10), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(settings("random", episodes=10)), tmp_path)
     assert run(tmp_path, "random", episodes=50)[1]["figures"] == summary_of_more["figures"]
 
 
@@ -148,7 +148,7 @@ def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, m
     checkpoints = tmp_path / "weak/policy/checkpoints"
     shutil.rmtree(checkpoints / "128")
     (checkpoints / "64").rename(checkpoints / "128")
-    assert not evaluate.is_complete(settings(episodes=3), tmp_path / "weak")
+    assert not evaluate.is_complete(evaluate.STAGE.view(settings(episodes=3)), tmp_path / "weak")
     run(tmp_path / "weak", episodes=3)
     assert "policy-128 is played again" in capsys.readouterr().out
 
@@ -200,13 +200,10 @@ def test_medians_stand_beside_means_with_intervals_of_their_own():
 
 
 @pytest.mark.quick
-def test_episodes_of_before_a_figure_was_known_are_read(tmp_path):
+def test_a_figure_that_some_episodes_lack_is_left_out():
     old = {"episode": 0, "score": 5, **dict.fromkeys(evaluate_summary.COMMON.values(), 1.0)}
     old |= {"did": None, "cause": "", "end_status": "death"}
-    write_lines(tmp_path / "episodes.jsonl", [old])
-    rows = evaluate_summary.read_rows(tmp_path / "episodes.jsonl", FIGURES)
-    assert rows == [dict.fromkeys(FIGURES) | old]
-    summary = evaluate_summary.summarise_episodes(rows, 0, FIGURES, NO_RULES)
+    summary = evaluate_summary.summarise_episodes([old], 0, FIGURES, NO_RULES)
     assert summary["figures"]["progression"] is None
     assert summary["figures"]["score"]["mean"] == 5
 
@@ -223,7 +220,7 @@ def test_episodes_of_before_a_figure_was_known_are_read(tmp_path):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
     with pytest.raises(UserError, match=sentence):
-        evaluate.check(settings(**values))
+        evaluate.check(evaluate.STAGE.view(settings(**values)))
 
 
 def test_a_workdir_may_have_any_name(toys, tmp_path):
@@ -236,13 +233,13 @@ def test_a_workdir_may_have_any_name(toys, tmp_path):
     both = settings(str(toys.weak), beside=f"{tmp_path / 'weak'}")
     shutil.copytree(toys.weak, tmp_path / "weak")
     with pytest.raises(UserError, match="two policies would be called 'weak-128'"):
-        evaluate.find_contenders(both, tmp_path)
+        evaluate.find_contenders(evaluate.STAGE.view(both), tmp_path)
 
 
 def test_a_policy_of_another_task_is_told_of(toys, tmp_path, capsys):
     config = settings(str(toys.weak), episodes=2)
     config.env.task = "toy"
-    evaluate.run(config, tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     told = capsys.readouterr().out
     assert "weak-128 was trained with task = 'easy_game:StairsInTheEast', not 'toy' (--config.env)" in told
 

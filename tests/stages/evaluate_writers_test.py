@@ -17,8 +17,8 @@ from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages import evaluate, train_values
 from motif_jax.stages.evaluate.contenders import find_contenders
 from motif_jax.stages.evaluate.page import how
-from motif_jax.stages.evaluate.writers import check_writers, turns_of
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.evaluate.play import check_writers, turns_of
+from motif_jax.stages.report import read_record
 from motif_jax.structs import Turn, UserError
 from motif_jax.tokens import digest, write_tokeniser
 
@@ -62,9 +62,9 @@ def settings(policy="", env=WORDLE, **decoding):
 
 
 def refusal(config, workdir):
-    evaluate.check(config)
+    evaluate.check(evaluate.STAGE.view(config))
     with pytest.raises(UserError) as caught:
-        evaluate.run(config, workdir)
+        evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
 
@@ -78,14 +78,15 @@ def test_values_of_other_games_are_told_of_once(homes, tmp_path, capsys):
     """Also where another policy is loaded in between."""
     config = settings(homes["ilql"], WORDLE | {"options": json.dumps({"words": "larger"})}, betas="0")
     config.evaluate.beside = str(homes["bc"])
-    evaluate.run(config, tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     told = capsys.readouterr().out
     assert told.count('ilql-7 was trained with options = \'{"words": "small"}\', not \'{"words": "larger"}\'') == 1
 
 
 def test_what_a_kind_of_decoding_does_not_use_is_said_once(homes, tmp_path, capsys):
     config = settings(homes["ilql"], kinds="sample,beam", betas="0,1", temperature=0.5, clip=0.0)
-    check_writers(config, tmp_path, find_contenders(config, tmp_path), {})
+    view = evaluate.STAGE.view(config)
+    check_writers(view, tmp_path, find_contenders(view, tmp_path), {})
     (told,) = [line for line in capsys.readouterr().out.splitlines() if "no use" in line]
     assert told == (
         "evaluate: decoding of the kind 'beam' with the recipe 'ilql' makes no use of temperature = 0.5 "
@@ -102,7 +103,7 @@ def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work
 
 def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):
     for include in (True, False):
-        evaluate.run(settings(homes["ilql"], betas="4", include_logits=include), tmp_path)
+        evaluate.STAGE.run(evaluate.STAGE.view(settings(homes["ilql"], betas="4", include_logits=include)), tmp_path)
     folders = {path.name for path in (tmp_path / "evaluate").glob("ilql-*")}
     assert folders == {"ilql-7-beta4", "ilql-7-beta4-without-logits"}
     shown = {how(one) for one in read_record(tmp_path).players if one.decoding}
@@ -125,7 +126,7 @@ def test_letters_are_those_of_the_context_that_the_policy_has_read():
 def test_a_clip_below_all_numbers_is_refused():
     """It would forbid every token; what is not finite stands for no clip."""
     with pytest.raises(UserError, match=r"clip must be at least -3e\+38, not -inf \(--config.decoding.clip\)"):
-        evaluate.check(settings(clip=-float("inf")))
+        evaluate.check(evaluate.STAGE.view(settings(clip=-float("inf"))))
 
 
 @pytest.mark.quick

@@ -26,10 +26,10 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     train_policy.STAGE.run(viewed(config), tmp_path)
     for kind in ("merged", "adapter"):
         config.export.language = kind
-        export.check(config)
-        export.run(config, tmp_path)
+        export.check(export.STAGE.view(config))
+        export.STAGE.run(export.STAGE.view(config), tmp_path)
     with pytest.raises(UserError, match=r"language-adapter' has files: name a new directory \(--config\.export\.to\)"):
-        export.run(config, tmp_path)
+        export.STAGE.run(export.STAGE.view(config), tmp_path)
 
     model, facts, _ = read_policy(tmp_path)
     prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]
@@ -55,4 +55,4 @@ def test_exports_that_exclude_each_other_are_refused(tmp_path):
     config = config_of(tmp_path)
     config.export.update({"language": "merged", "transcripts": "turns"})
     with pytest.raises(UserError, match="two exports: choose one"):
-        export.check(config)
+        export.check(export.STAGE.view(config))

@@ -17,8 +17,9 @@ from motif_jax.devices.mesh import make_mesh
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai import exercises
 from motif_jax.envs.babyai.words import CANONICAL, all_words
-from motif_jax.envs.protocols import by_protocol, env_by_protocol
+from motif_jax.envs.protocols import by_protocol
 from motif_jax.envs.rules import NO_RULES
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, read_lines, write_json
 from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.language.hub import write_language_model
@@ -145,9 +146,9 @@ def test_controls_compare_what_a_policy_does_with_other_missions_and_without_tra
         "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
         "replays": "",
     })  # fmt: skip
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
-    assert evaluate.is_complete(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
     name = trained.name
     rows = read_json(tmp_path / "evaluate/controls.json")["rows"]
     assert [(row["protocol"], row["player"]) for row in rows] == [
@@ -169,18 +170,18 @@ def test_controls_play_a_language_model_that_another_program_trained(directory, 
             "policy": str(player), "controls": "grounding", "variations": "", "beside": "", "episodes": 1,
             "replays": "",
         })  # fmt: skip
-        evaluate.check(config)
+        evaluate.check(evaluate.STAGE.view(config))
         config.evaluate.controls = "grounding" if number else ""  # all games once
-        evaluate.run(config, tmp_path)
-        assert evaluate.is_complete(config, tmp_path)
+        evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+        assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
         assert read_json(tmp_path / f"evaluate/{player.stem}/summary.json")["parameters"]
     assert {row["player"] for row in read_json(tmp_path / "evaluate/controls.json")["rows"]} == {directory.stem}
     config.evaluate.policy = "/nowhere.gguf"
     with pytest.raises(UserError, match=r"there is no file '/nowhere.gguf'.*--config.evaluate.policy"):
-        evaluate.check(config)
+        evaluate.check(evaluate.STAGE.view(config))
     config.update({"evaluate": {"policy": "random", "protocol": "balrog_babyai"}})
     with pytest.raises(UserError, match=r"only the world 'babyai' has variations.*\.controls"):
-        evaluate.check(config)
+        evaluate.check(evaluate.STAGE.view(config))
 
 
 @pytest.mark.slow
@@ -224,7 +225,7 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
 def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddings_or_with_its_form_alone(directory):
     def made(**language):
         config = config_of(directory, model=str(directory), max_tokens=200, **language)
-        world = evaluate.make_world(config.env)
+        world = make_world(config.env)
         return make_language_policy(viewed(config), world, directory)[1].params["language"]
 
     pretrained, embeddings, random = (made(weights=weights) for weights in ("pretrained", "embeddings", "random"))
@@ -239,14 +240,14 @@ def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddin
 def test_a_policy_begins_with_the_parameters_of_a_gguf_file(tmp_path):
     config = config_of(tmp_path, model=str(write_gguf(tmp_path / "m.gguf")), max_tokens=250)
     train_policy.check(viewed(config))
-    options, model = make_language_policy(viewed(config), evaluate.make_world(config.env), tmp_path)
+    options, model = make_language_policy(viewed(config), make_world(config.env), tmp_path)
     assert sum_of_arrays(model.params["language"]) == sum_of_arrays(nnx.state(make_model("llama"), nnx.Param))
     assert options["language"]["tokeniser"] == read_gguf_tokeniser(tmp_path / "m.gguf").text
 
 
 def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monkeypatch):
     config = config_of(tmp_path, model=str(directory), max_tokens=200, hidden=64)
-    world = evaluate.make_world(config.env)
+    world = make_world(config.env)
 
     def told(**language):
         config.policy.language.update(language)
@@ -296,7 +297,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
         assert len(str(refusal.value).splitlines()) == 1
 
     def make(config):
-        make_language_policy(viewed(config), evaluate.make_world(config.env), tmp_path)
+        make_language_policy(viewed(config), make_world(config.env), tmp_path)
 
     refused("there is no directory '/nowhere'; language models are not downloaded", model="/nowhere")
     refused("width must be a multiple of 8, twice the number of heads, not 12", width=12, heads=4)
@@ -323,7 +324,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
         config = config_of(tmp_path)
         config.evaluate.variations = text
         with pytest.raises(UserError, match=said):
-            evaluate.check(config)
+            evaluate.check(evaluate.STAGE.view(config))
 
 
 def test_a_manual_is_imported_with_all_words_of_the_world(tmp_path):
@@ -431,13 +432,12 @@ def test_the_table_has_a_row_for_each_family_and_none_for_what_nobody_has(tmp_pa
 def test_scripted_players_play_variations_of_levels_only(tmp_path):
     config = config_of(tmp_path)
     config.evaluate.update({"beside": "random,bot,@0", "variations": "actions=rotate; level=GoToFrench+actions=french"})
-    own, words, level = with_variations(config)
+    own, words, level = with_variations(evaluate.STAGE.view(config))
     assert (own.evaluate.protocol, words.evaluate.protocol) == ("task", "actions=rotate")
     assert (words.evaluate.beside, level.evaluate.beside) == ("@0", "random,bot,@0")
-    env = by_protocol(level).env.babyai
-    assert (env.level, env.actions, env.window) == ("GoToFrench", "french", 1)
-    assert env_by_protocol(level.to_dict())["babyai"] == env.to_dict()
-    assert own.env.babyai.level == "GoToLocal"
+    env = by_protocol(level.env, level.evaluate.protocol)["babyai"]
+    assert (env["level"], env["actions"], env["window"]) == ("GoToFrench", "french", 1)
+    assert own.env["babyai"]["level"] == level.env["babyai"]["level"] == "GoToLocal"
 
 
 @pytest.mark.parametrize("argument", ["goto_local,unread", "goto_local,drrn"])

@@ -46,8 +46,8 @@ def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
             policy({"observation": np.array([0, 0, 0, wrong]), "message": np.zeros(256, np.uint8)})
     assert gymnasium.spec("CartPole-v1").max_episode_steps > 50
     config.evaluate.update({"episodes": 4, "num_workers": 0, "beside": "", "replays": "best", "games_per_worker": 2})
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     rows = list(read_lines(next((tmp_path / "evaluate").glob("policy-*")) / "episodes.jsonl"))
     assert all(row["steps"] == row["episode_return"] <= 50 for row in rows)
 

@@ -114,7 +114,7 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     assert worth.tolist() == [labels.get(text, 0.0) for text in texts]
 
     config = settings(evaluate__replays="liked")
-    evaluate.run(config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     rows = list(read_lines(workdir / "evaluate/policy-640/episodes.jsonl"))
     summary = read_json(workdir / "evaluate/policy-640/summary.json")
     assert summary["sources"]["online"]["goal"] == "defaultgoal"
@@ -189,7 +189,7 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
         run(tmp_path, online__attempts=100)
     assert "train_policy: the reward source 'online'" in capsys.readouterr().out
     assert train_policy.is_complete(viewed(settings(online__attempts=100)), tmp_path)
-    report.run(settings(), tmp_path)
+    report.STAGE.run(report.STAGE.view(settings()), tmp_path)
     page = (tmp_path / "report/index.html").read_text()
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
     assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
@@ -202,7 +202,7 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
     config = settings()
     config.stages = ("train_policy", "evaluate", "report")
     config.report.runs = str(tmp_path / "other")
-    report.run(config, tmp_path / "run")
+    report.STAGE.run(report.STAGE.view(config), tmp_path / "run")
     page = (tmp_path / "run/report/index.html").read_text()
     last = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))[-1]
     for words in (

@@ -15,8 +15,8 @@ from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.replays.story import action_name, option_name
 from motif_jax.stages import evaluate, train_policy
-from motif_jax.stages.evaluate.packing import pack
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.evaluate.page import pack
+from motif_jax.stages.report import read_record
 from motif_jax.stages.train_policy import record
 from motif_jax.structs import UserError
 
@@ -91,8 +91,8 @@ def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
 @pytest.mark.journey
 def test_options_are_evaluated_alone_beside_their_controller(whole):
     config = settings()
-    evaluate.check(config)
-    evaluate.run(config, whole)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), whole)
     step = learnt(whole)[0]
     names = {path.name for path in (whole / "evaluate").iterdir()}
     assert {"random", f"policy-{step}", f"policy-{step}-gold"} <= names
@@ -111,10 +111,10 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
     config.evaluate.beside = "#silver"
     with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.beside\)"):
-        evaluate.run(config, whole)
+        evaluate.STAGE.run(evaluate.STAGE.view(config), whole)
     config.evaluate.beside = "@7#"
     with pytest.raises(UserError, match=r"the name of an option is missing behind '@7#' \(--config.evaluate.beside\)"):
-        evaluate.check(config)
+        evaluate.check(evaluate.STAGE.view(config))
 
 
 def test_a_loaded_policy_decides_by_itself(whole):
@@ -159,8 +159,8 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
 
     config = settings()
     config.evaluate.beside = "#gold=1+stairs=0.25"
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     step = learnt(tmp_path)[0]
     for name, shown in (
         (f"policy-{step}", {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.actors.recorder import file_of
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import Frames, frame_keys
@@ -16,17 +15,22 @@ from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes import playback
-from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
+from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.pages.formats import Interval
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.run import from_plain
-from motif_jax.stages import evaluate
+from motif_jax.stages import evaluate, visualize
+from motif_jax.stages.evaluate import play as evaluate_play
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.stages.evaluate.contenders import find_contenders
+from motif_jax.structs import UserError
 
-FLAG = "--config.visualize"
+
+def obtained(config, workdir, episode: str) -> Path:
+    config.visualize.update({"policy": "random", "episode": episode})
+    return visualize.obtain(visualize.STAGE.view(config), workdir)
 
 
 def settings(task: str, **values):
@@ -41,7 +45,7 @@ def settings(task: str, **values):
 def dungeon(tmp_path_factory):
     """A few games of NetHack, played at random."""
     workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
-    evaluate.run(config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
     return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
 
 
@@ -133,50 +137,48 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     config, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
     kept = read_json(folder / "summary.json")["replays"]
-    assert evaluate_replays.obtain(config, workdir, "random", "best", FLAG) == evaluate_replays.file_of(
-        folder, kept["best"]
-    )
+    assert obtained(config, workdir, "best") == evaluate_replays.file_of(folder, kept["best"])
     other = next(number for number in range(12) if number not in kept.values())
-    file = evaluate_replays.obtain(config, workdir, "random", str(other), FLAG)
+    file = obtained(config, workdir, str(other))
     assert load_replay(file, "flag").about["figures"] == rows[other]
     assert folder not in file.parents  # what evaluation keeps is its own
     # One that was never played: it is, and the second time it is there.
-    file = evaluate_replays.obtain(config, workdir, "random", "40", FLAG)
+    file = obtained(config, workdir, "40")
     assert load_replay(file, "flag").about["episode"] == 40
     written = file.stat().st_mtime_ns
-    assert evaluate_replays.obtain(config, workdir, "random", "40", FLAG) == file
+    assert obtained(config, workdir, "40") == file
     assert file.stat().st_mtime_ns == written
     # Other games: those that are kept are not taken for them.
     other_games = settings("score")
     other_games.seed = 5
-    first = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "best", FLAG), "flag")
+    first = load_replay(obtained(other_games, workdir, "best"), "flag")
     assert (first.about["episode"], first.about["games"]["seed"]) == (0, 5)
     said = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
     assert said in capsys.readouterr().out
-    found = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "40", FLAG), "flag")
+    found = load_replay(obtained(other_games, workdir, "40"), "flag")
     assert found.about["games"]["seed"] == 5
-    first = load_replay(evaluate_replays.obtain(config, workdir, "random", "longest", FLAG), "flag")
+    first = load_replay(obtained(config, workdir, "longest"), "flag")
     assert first.about["figures"] == rows[0]
 
 
 def test_others_play_the_same_games_beside(tmp_path, capsys):
     config = settings("toy", policy="random", beside="random,explorer")
     with pytest.raises(UserError, match="replay 'finest' .--config.evaluate.replays.: choose from best, worst"):
-        evaluate.check(settings("toy", replays="best,finest"))
+        evaluate.check(evaluate.STAGE.view(settings("toy", replays="best,finest")))
     with pytest.raises(UserError, match="name one policy, not 'runs/a@all' .--config.evaluate.beside"):
-        evaluate.check(settings("toy", beside="runs/a@all"))
+        evaluate.check(evaluate.STAGE.view(settings("toy", beside="runs/a@all")))
     config.env.task = "score"
     config.evaluate.episodes = 2
     config.env.max_episode_steps = 50
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     assert sorted(path.name for path in (tmp_path / "evaluate").iterdir()) == ["explorer", "random"]
     table = capsys.readouterr().out
     assert re.search(r"^ +random +explorer$", table, re.MULTILINE)  # the one that it is about comes first
-    assert evaluate.is_complete(config, tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
     config.evaluate.replays = "1"
-    assert not evaluate.is_complete(config, tmp_path)
-    evaluate.run(config, tmp_path)
+    assert not evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     assert [file.name for file in (tmp_path / "evaluate/random/replays").iterdir()] == ["episode-00001.npz"]
 
 
@@ -187,7 +189,7 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
     config = settings("toy" if "Dice" in game else game, replays=words)
     config.env.world = game if "Dice" in game else "nethack"
     config.evaluate.num_workers = int("Dice" in game)
-    evaluate.run(config, tmp_path / "run")
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path / "run")
     folder = tmp_path / "run/evaluate/random"
     rows, summary = evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
     assert "cannot be repeated exactly" in capsys.readouterr().out
@@ -209,15 +211,15 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
             assert rolled == pytest.approx(replay.reward)
     # Episodes that were played before are kept with their replays.
     config.evaluate.episodes = 13
-    evaluate.run(config, tmp_path / "run")
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path / "run")
     assert evaluate_summary.read_rows(folder / "episodes.jsonl")[:12] == rows
     assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
-    assert load_replay(evaluate_replays.obtain(config, tmp_path / "run", "random", "40", FLAG), "flag").steps
+    assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps
 
 
 def test_games_in_a_vector_that_cannot_record_them_are_reported(tmp_path, capsys, monkeypatch):
     monkeypatch.delattr(GameVector, "replace_games")
-    evaluate.run(settings("restless_game:Restless", episodes=2), tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(settings("restless_game:Restless", episodes=2)), tmp_path)
     said = capsys.readouterr().out
     assert "evaluate: no episode was recorded, so replays and events are missing: a world's own Vector" in said
     assert read_json(tmp_path / "evaluate/random/summary.json")["replays"] == {}
@@ -244,35 +246,24 @@ def test_games_of_which_some_were_not_the_same_again_have_one_name_for_each_end_
 @pytest.mark.quick
 def test_replays_are_kept_until_the_rows_of_better_episodes_are_written(tmp_path, monkeypatch):
     def touch(file, replay):
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
 
-    monkeypatch.setattr(evaluate_replays, "save_replay", touch)
-    monkeypatch.setattr(evaluate_replays, "replay_of", lambda *args: None)
-    config, rng, rows, chosen = settings("toy", replays="best,worst,longest,toughest,5"), random.Random(0), {}, {}
-    about = dict.fromkeys(("name", "parameters", "reward", "goal", "threshold", "count_exponent"))
-    ever = set()
+    monkeypatch.setattr(evaluate_play, "save_replay", touch)
+    monkeypatch.setattr(evaluate_play, "replay_of", lambda *args: None)
+    config = evaluate.STAGE.view(settings("toy", replays="best,worst,longest,toughest,5"))
+    ((random_play, flag),) = find_contenders(config, tmp_path)
+    player, rng, ever = evaluate_play.Evaluation(config, tmp_path, random_play, flag, {}), random.Random(0), set()
     for number in rng.sample(range(50), 50):
         row = {"episode_return": rng.randrange(9), "steps": rng.randrange(9), "success": rng.randrange(2)}
-        rows[number] = row | {"intrinsic_return": None}
-        evaluate_replays.keep_recorded(config, tmp_path, chosen, rows, None, about, number, {})
-        assert chosen == evaluate_replays.choose(config, rows)  # as if all were looked at
-        ever |= {evaluate_replays.file_of(tmp_path, number) for number in chosen.values()}
-        assert set(evaluate_replays.own_files(tmp_path)) == ever
-    evaluate_replays.remove_others(config, tmp_path, rows)
-    kept = {evaluate_replays.file_of(tmp_path, number) for number in chosen.values()}
-    assert set(evaluate_replays.own_files(tmp_path)) == kept < ever
-
-
-@pytest.mark.quick
-def test_a_torn_recording_is_none():
-    with Recordings(lambda text: ()) as recordings:
-        file = file_of(Path(recordings.folder), 7)
-        for torn in (b"", b"PK\3\4 torn"):
-            file.write_bytes(torn)
-            assert recordings.describe(EpisodeInfo(7, 1, 1.0, 2, True), np.zeros(1, np.int32)) is None
-            assert recordings.take(7) is None
-            assert not file.exists()
+        player.rows[number], player.tracks[number] = row | {"intrinsic_return": None}, None
+        player.keep_frames(number, {})
+        assert player.recorded == evaluate_replays.choose(config, player.rows)  # as if all were looked at
+        ever |= {evaluate_replays.file_of(player.stage.path, number) for number in player.recorded.values()}
+        assert {*(player.stage.path / "replays").iterdir()} == ever
+    player.remove_replays(player.recorded.values())
+    kept = {evaluate_replays.file_of(player.stage.path, number) for number in player.recorded.values()}
+    assert {*(player.stage.path / "replays").iterdir()} == kept < ever
 
 
 @pytest.mark.quick

@@ -9,7 +9,6 @@ from conftest import get_config
 from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
-from motif_jax.config.table import flatten
 from motif_jax.envs.nethack.game import LEVEL, SCORE, TURNS, NetHackGame
 from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import FRAME
@@ -39,15 +38,14 @@ def challenge_config(task="score", **values):
 @pytest.mark.quick
 def test_the_settings_are_those_of_the_challenge():
     theirs = {name: one.default for name, one in inspect.signature(NetHackChallenge.__init__).parameters.items()}
-    env = by_protocol(challenge_config()).env
+    config = challenge_config()
+    env = by_protocol(config.env, "challenge")
     for name in ("character", "max_episode_steps", "penalty_mode", "penalty_step"):
         assert env[name] == theirs[name]
-    assert env.no_progress_steps == theirs["no_progress_timeout"]
+    assert env["no_progress_steps"] == theirs["no_progress_timeout"]
     assert set(CHANGED["challenge"]) <= set(env)
-    config = challenge_config()
-    config.evaluate.protocol = "task"
-    assert by_protocol(config) is config
-    assert flatten(challenge_config().env.to_dict()) == flatten(config.env.to_dict())  # `by_protocol` changes no config
+    assert by_protocol(config.env.to_dict(), "task") == config.env.to_dict()
+    assert challenge_config().env == config.env  # `by_protocol` changes no config
 
 
 @pytest.mark.quick
@@ -117,14 +115,14 @@ def test_a_game_that_stands_still_ends_when_nle_ends_it():
 
 def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path, capsys):
     own = challenge_config(protocol="task", episodes=3)
-    evaluate.run(own, tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(own), tmp_path)
     before = (tmp_path / "evaluate/random/summary.json").read_bytes()
     config = challenge_config(episodes=6, games_per_worker=6, replays="best")
-    evaluate.check(config)
-    assert not evaluate.is_complete(config, tmp_path)
-    evaluate.run(config, tmp_path)
-    assert evaluate.is_complete(config, tmp_path)
-    assert evaluate.is_complete(own, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    assert not evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(own), tmp_path)
     assert (tmp_path / "evaluate/random/summary.json").read_bytes() == before
     folder = tmp_path / "evaluate/random-challenge"
     summary, rows = read_json(folder / "summary.json"), read_rows(folder / "episodes.jsonl")
@@ -141,9 +139,10 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
 
 
 def test_episodes_that_are_too_long_have_no_replay(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("motif_jax.stages.evaluate.replays.LONGEST", 3)
+    for module in ("evaluate.play", "visualize"):
+        monkeypatch.setattr(f"motif_jax.stages.{module}.LONGEST", 3)
     config = challenge_config(episodes=1, games_per_worker=1, replays="best")
-    evaluate.run(config, tmp_path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     assert "no replay of episode 0, which has more than 3 steps" in capsys.readouterr().out
     assert read_json(tmp_path / "evaluate/random-challenge/summary.json")["replays"] == {}
     config.visualize.update({"policy": "random", "episode": "0"})
@@ -158,19 +157,18 @@ def test_another_game_has_no_challenge():
             stage.STAGE.check(stage.STAGE.view(challenge_config("toy")))
     for protocol, game in (("balrog_nethack", "NetHack"), ("balrog_babyai", "BabyAI")):
         with pytest.raises(UserError, match=f"'{protocol}' is for {game}, not for 'toy'"):
-            evaluate.check(challenge_config("toy", protocol=protocol))
+            evaluate.check(evaluate.STAGE.view(challenge_config("toy", protocol=protocol)))
     with pytest.raises(UserError, match="'balrog_babyai' is for BabyAI, not for 'score'"):
-        evaluate.check(challenge_config(protocol="balrog_babyai"))
+        evaluate.check(evaluate.STAGE.view(challenge_config(protocol="balrog_babyai")))
     assert make_world(challenge_config().env).settings.no_progress_steps == 0
     assert LEVEL == 18
 
 
 @pytest.mark.quick
 def test_balrogs_nethack_differs_from_the_challenge_in_two_limits():
-    challenge, balrog = (by_protocol(challenge_config(protocol=name)).env for name in ("challenge", "balrog_nethack"))
-    assert (balrog.max_episode_steps, balrog.no_progress_steps) == (100_000, 150)
-    challenge.update(max_episode_steps=100_000, no_progress_steps=150)
-    assert flatten(challenge.to_dict()) == flatten(balrog.to_dict())
+    challenge, balrog = (by_protocol(challenge_config().env, name) for name in ("challenge", "balrog_nethack"))
+    assert (balrog["max_episode_steps"], balrog["no_progress_steps"]) == (100_000, 150)
+    assert challenge | {"max_episode_steps": 100_000, "no_progress_steps": 150} == balrog
 
 
 def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
@@ -179,8 +177,8 @@ def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
     config.env.world = "babyai"
     config.evaluate.update({"policy": "bot", "beside": "random", "protocol": "balrog_babyai", "episodes": 50})
     config.evaluate.update({"num_workers": 0, "games_per_worker": 10, "replays": "best"})
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     bot, random = (read_json(tmp_path / f"evaluate/{name}-balrog_babyai/summary.json") for name in ("bot", "random"))
     assert bot["figures"]["success"]["mean"] > 0.9 > 0.6 > random["figures"]["success"]["mean"]
     assert sum(name.startswith("success_") for name in bot["figures"]) == 5, "each family of missions"

@@ -40,7 +40,7 @@ def made(tmp_path_factory):
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
         config = get_config("quickstart.py")
         config.report.runs = str(home / other)
-        report.run(config, home / name)
+        report.STAGE.run(report.STAGE.view(config), home / name)
     return home
 
 
@@ -232,7 +232,7 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
         nothing = np.full(STEPS, np.nan, np.float32)
         save_replay(file, replay._replace(z=nothing, intrinsic=nothing))
     tell(tmp_path / "gold")
-    report.run(get_config("quickstart.py"), tmp_path / "gold")
+    report.STAGE.run(report.STAGE.view(get_config("quickstart.py")), tmp_path / "gold")
     tab.open(tmp_path / "gold/report/index.html")
     tab.wait(READY)
     tab.run(FOCUS)
@@ -260,7 +260,7 @@ def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, 
     replay.chars[...], replay.colors[...], replay.chars[:, 5, 30] = ord(" "), 0, ord("@")
     save_replay(small, replay)
     tell(tmp_path / "gold")
-    report.run(get_config("quickstart.py"), tmp_path / "gold")
+    report.STAGE.run(report.STAGE.view(get_config("quickstart.py")), tmp_path / "gold")
     tab.errors.clear(), tab.requests.clear()
     tab.open(tmp_path / "gold/report/index.html")
     tab.wait(READY)

@@ -26,8 +26,8 @@ from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.annotate.page import aim_of
 from motif_jax.stages.collect.page import report_pairs
-from motif_jax.stages.evaluate.packing import GOAL, pack
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.evaluate.page import GOAL, pack
+from motif_jax.stages.report import read_record
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import UserError
 
@@ -76,8 +76,8 @@ def make(workdir, runs: str = "", told: bool = False, **values) -> str:
     if told:
         tell(workdir)
     config = settings(runs, **values)
-    report.check(config)
-    report.run(config, workdir)
+    report.check(report.STAGE.view(config))
+    report.STAGE.run(report.STAGE.view(config), workdir)
     return (workdir / "report/index.html").read_text()
 
 
@@ -125,17 +125,17 @@ def test_what_cannot_be_reported_is_refused_in_one_sentence(whole, tmp_path, lau
 
 @pytest.mark.quick
 def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
-    assert not report.is_complete(settings(), copy)
+    assert not report.is_complete(report.STAGE.view(settings()), copy)
     first = make(copy)
-    assert report.is_complete(settings(), copy)
+    assert report.is_complete(report.STAGE.view(settings()), copy)
     assert make(copy) == first
-    assert not report.is_complete(settings(replays=1), copy)
+    assert not report.is_complete(report.STAGE.view(settings(replays=1)), copy)
     write_json(copy / "policy/summary.json", read_json(copy / "policy/summary.json") | {"env_steps": 30001})
     report_training(copy)
-    assert not report.is_complete(settings(), copy)
+    assert not report.is_complete(report.STAGE.view(settings()), copy)
     assert make(copy) != first
     (copy / "report/index.html").unlink()
-    assert not report.is_complete(settings(), copy)
+    assert not report.is_complete(report.STAGE.view(settings()), copy)
 
 
 @pytest.mark.quick
@@ -346,7 +346,7 @@ def test_runs_of_other_games_are_not_compared_without_a_word(copy, tmp_path):
         assert words in told, words
     assert "random play" not in told
     assert "at most 77 steps" in told
-    assert report.other_runs(settings(f"{other},{other}/,{other.parent}/./other")) == [other]
+    assert report.other_runs(report.STAGE.view(settings(f"{other},{other}/,{other.parent}/./other"))) == [other]
 
 
 def side_by_side(text: str) -> str:

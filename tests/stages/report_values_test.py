@@ -11,9 +11,9 @@ from motif_jax.files import read_json, write_json
 from motif_jax.offline.rankings import Rankings
 from motif_jax.policies.decoding import Decoding
 from motif_jax.run import Run
-from motif_jax.stages import report
 from motif_jax.stages.evaluate.page import report_evaluation
 from motif_jax.stages.offline import report_learning
+from motif_jax.stages.report.seeds import write_page_over_seeds
 from motif_jax.stages.train_values.learning import blocks_of_rankings
 from motif_jax.system.runs import PlannedRun
 
@@ -157,7 +157,7 @@ def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch)
     for seed, by in ((0, 0.0), (1, 0.2)):
         make_workdir(tmp_path / f"seed-{seed}", by)
     runs = [PlannedRun("", seed, ()) for seed in (0, 1)]
-    page = report.write_page_over_seeds(runs, tmp_path).read_text()
+    page = write_page_over_seeds(runs, tmp_path).read_text()
     assert "<b>beta 4, sample</b> against beta 0, sample" in page
     told = capsys.readouterr().out
     assert "beta 4, sample: return -2.60 [-2.70, -2.50]" in told

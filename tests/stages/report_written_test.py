@@ -21,7 +21,7 @@ def page(workdir, **changes):
     with Run(workdir).stage("write_reward", "write_reward") as stage:
         stage.section(TITLE, *blocks_of(RECORD | changes))
         stage.report(HEAD)
-    report.run(defaults(), workdir)
+    report.STAGE.run(report.STAGE.view(defaults()), workdir)
     return (workdir / "report/index.html").read_text()
 
 
@@ -37,11 +37,11 @@ def test_the_best_program_and_all_others_are_shown(tmp_path):
     assert "own &lt;i&gt;gold&lt;/i&gt;" in text
     assert "more are in" not in text
     assert "learnt reward" not in text
-    assert report.is_complete(defaults(), tmp_path)
+    assert report.is_complete(report.STAGE.view(defaults()), tmp_path)
     with Run(tmp_path).stage("write_reward", "write_reward") as stage:
         stage.section(TITLE, *blocks_of(RECORD | {"writer": "server", "model": "mine"}))
         stage.report()
-    assert not report.is_complete(defaults(), tmp_path)
+    assert not report.is_complete(report.STAGE.view(defaults()), tmp_path)
     assert "written by mine" in page(tmp_path, writer="server", model="mine")
 
 

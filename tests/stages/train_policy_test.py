@@ -313,8 +313,8 @@ def test_games_may_be_shorter_in_training_than_in_evaluation(tmp_path):
     assert games
     assert all(row["episode/steps"] <= 5 for row in games)
     config = settings(max_episode_steps=5, evaluate__episodes=8, evaluate__num_workers=0)
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
+    evaluate.check(evaluate.STAGE.view(config))
+    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
     (played,) = tmp_path.glob("evaluate/policy-*/episodes.jsonl")
     assert max(row["steps"] for row in read_lines(played)) > 5
 

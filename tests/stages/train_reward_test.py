@@ -20,8 +20,7 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
-from motif_jax.stages.report import first_screen
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.report import first_screen, read_record
 from motif_jax.stages.train_reward import fitting
 from motif_jax.stages.train_reward.fitting import advice, load_data
 from motif_jax.stages.train_reward.page import faithfulness, preferences, verdict

@@ -296,7 +296,7 @@ def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, cap
 def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
     config = config_for(tmp_path, **changes)
     config.stages = ("train_values", "evaluate")
-    assert said in refusal(evaluate.check, config)
+    assert said in refusal(evaluate.check, evaluate.STAGE.view(config))
 
 
 @pytest.mark.quick

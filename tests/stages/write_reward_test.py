@@ -18,7 +18,8 @@ from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import evaluate, train_policy, write_reward
+from motif_jax.stages import train_policy, write_reward
+from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
 from motif_jax.stages.write_reward.learnt import beside_learnt
@@ -181,7 +182,7 @@ def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a
     config.policy.update(SMALL)
     config.evaluate.update({"num_workers": 0, "games_per_worker": 8})
     with monkeypatch.context() as patched:
-        patched.setattr(evaluate, "evaluate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(play.Evaluation, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(config, tmp_path)
     trained = tmp_path / "write_reward/round-0/training"

@@ -116,14 +116,14 @@ def test_a_long_conversation_is_not_written_as_turns_beyond_the_bound(tmp_path):
     config, workdir = get_config(), tmp_path / "run"
     config.export.transcripts, config.export.turns_mib = "turns", 10
     with pytest.raises(UserError) as caught:
-        export.run(config, workdir)
+        export.STAGE.run(export.STAGE.view(config), workdir)
     assert str(caught.value) == (
         "episode 1 has 2,000 turns of the agent, whose lines would have 509 MiB, and at most 10 are allowed "
         "(--config.export.turns_mib, or --config.export.transcripts=messages)"
     )
     assert not list((workdir / "trl").glob("*"))
     config.export.transcripts = "messages"
-    export.run(config, workdir)
+    export.STAGE.run(export.STAGE.view(config), workdir)
     assert (workdir / "trl/messages.jsonl").stat().st_size < 2**20
 
 
@@ -174,16 +174,16 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
     config, workdir = get_config(), tmp_path / "run"
     for form in FORMATS:
         config.export.transcripts = form
-        export.check(config)
-        export.run(config, workdir)
+        export.check(export.STAGE.view(config))
+        export.STAGE.run(export.STAGE.view(config), workdir)
         assert rows(workdir / f"trl/{form}.jsonl")
     config.export.to = str(tmp_path / "mine.jsonl")
     Path(config.export.to).write_text("mine")
     with pytest.raises(UserError, match="exists already.*--config.export.to"):
-        export.check(config)
+        export.check(export.STAGE.view(config))
     config.export.to = str(tmp_path / "mine.jsonl/more/x.jsonl")
     with pytest.raises(UserError, match="mine.jsonl' is a file, not a directory.*--config.export.to"):
-        export.check(config)
+        export.check(export.STAGE.view(config))
 
 
 @pytest.mark.skipif(not os.environ.get("TRL_PYTHON"), reason="TRL_PYTHON does not name a Python with TRL")

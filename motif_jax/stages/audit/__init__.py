@@ -3,29 +3,32 @@
 It plays the evaluated episodes back to see which captions were paid for, asks the judge of the annotation how much
 these are worth and how consistent it is (bounded questions, past the answer cache), and shows it pairs of whole
 episodes. The findings are in `workdir/audit/audit.json` and in the report. The checks are in the room `audit`.
+This module is quick to import; job.py audits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
-from motif_jax.annotation.backends import OpenBackend, opened
-from motif_jax.config.table import PATH, Tables, Text, Whole, check_values, table_of, value
-from motif_jax.console import print_line
-from motif_jax.envs.protocols import by_protocol
+import motif_jax
+from motif_jax.config.table import PATH, Tables, Text, Whole, flatten, tables_of, value
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
-from motif_jax.files import write_config, write_json
-from motif_jax.stages import Stage
-from motif_jax.stages.annotate.setup import check_section
-from motif_jax.stages.audit.asking import ask, ask_second, check_second
-from motif_jax.stages.audit.record import FILE, find_players, record_of, report_audit, stamp_of, tell
-from motif_jax.stages.evaluate import READS as EVALUATION
-from motif_jax.stages.evaluate.summary import read_json
+from motif_jax.pages.players import SUMMARIES, Player
+from motif_jax.run import Run
+from motif_jax.stages import Stage, later
+from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
+from motif_jax.stages.audit.asking import check_second
+from motif_jax.stages.evaluate.contenders import EvaluateConfig
+from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.structs import UserError
+
+FOLDER, FILE = "audit", "audit"
+RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -49,63 +52,72 @@ class AuditSection:
     )
 
 
-TABLES: Tables = {"audit": table_of(AuditSection)}
-READS: Tables = EVALUATION | TABLES
+@dataclass(frozen=True)
+class AuditConfig(EvaluateConfig, AnnotateConfig):
+    """What the stage reads."""
+
+    audit: AuditSection = AuditSection()
 
 
-def check(config: ConfigDict) -> None:
+READS = tables_of(AuditConfig)
+TABLES: Tables = {"audit": READS["audit"]}
+
+
+def check(config: AuditConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_values(config, READS)
-    check_world(by_protocol(config).env)
+    check_world(config.by_protocol().env)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
-    check_second(config)
+    check_second(config, config.audit.second_judge)
     if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
         raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
 
 
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
+def is_complete(config: AuditConfig, workdir: Path) -> bool:
     """Whether the audit was made from the results as they are now."""
-    record = read_json(workdir / "audit" / FILE)
+    record = read_json(workdir / FOLDER / f"{FILE}.json")
     return record is not None and record.get("stamp") == stamp_of(config, workdir)
 
 
-def run(config: ConfigDict, workdir: Path, open_backend: OpenBackend = opened) -> None:
-    """Writes the findings to `workdir/audit`, and prints them. `open_backend` opens the judge, if there is one."""
-    from motif_jax.audit.examine import examine, make_plan
-    from motif_jax.audit.judge import QuestionLimits
-    from motif_jax.stages.audit.inputs import gather, load_second
+def find_players(workdir: Path) -> dict[str, Player]:
+    """The `agent` to look at, and `random` play in the same games, as far as they were evaluated.
 
-    second = load_second(config, workdir)
-    section, stamp, players = config.audit, stamp_of(config, workdir), find_players(workdir)
-    if not players and not (workdir / "reward").is_dir():
-        raise UserError(
-            f"there is nothing in {str(workdir)!r} to audit yet: run --stage=train_reward or --stage=evaluate first "
-            "(--workdir)"
-        )
-    write_config(workdir / "audit", config)
+    The agent is this workdir's own at its latest checkpoint, else another policy, else random play itself.
+    """
+    every = [one._replace(name=name) for name, one in Run(workdir).read_each(SUMMARIES, Player).items()]
+    every = [one for one in every if not one.protocol and not one.decoding]
+    every.sort(key=lambda one: (one.path == ".", bool(one.path), one.step))
+    return ({"agent": every[-1]} if every else {}) | {one.name: one for one in every if one.name == RANDOM}
 
-    # ---- what is known, the questions, the answers
-    evidence = gather(config, workdir, players, second)
-    limits = QuestionLimits(section.flips, section.triples, section.repeats)
-    plan = make_plan(evidence, limits, config.seed)
-    answers = ask(config, plan, workdir / "audit" / "answers.json", open_backend)
-    opinion = ask_second(config, plan, workdir / "audit" / "second.json")
 
-    # ---- what they show
-    record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
-    report_audit(workdir, record)
-    write_json(workdir / "audit" / FILE, record | {"stamp": "" if answers.refused else stamp})
-    tell(record, workdir / "audit" / FILE)
-    if answers.refused:
-        print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
+def stamp_of(config: AuditConfig, workdir: Path) -> str:
+    """A checksum of everything that the audit is made from."""
+    judge = flatten(asdict(config.annotate))
+    decisive = {name: judge[name] for name, known in ANNOTATION["annotate"].items() if known.decides}
+    reward = [getattr(config.policy, name) for name in ("reward_dir", "reward_checkpoint", "reference_alignment")]
+    facts = [
+        asdict(config.audit),
+        config.seed,
+        reward,
+        decisive,
+        texts_of(config.env, config.annotate.lexicon).rules().version,
+        motif_jax.__version__,
+    ]
+    found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
+    files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
+    files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
+    for file in files:
+        found.update(file.read_bytes() if file.is_file() else b"-")
+    return found.hexdigest()
 
 
 STAGE = Stage(
+    config=AuditConfig,
     tables=TABLES,
     reads=READS,
     check=check,
     is_complete=is_complete,
-    run=run,
+    run=later("motif_jax.stages.audit.job:run"),
     writes="--config.audit.flips, .triples",
     memory="--config.audit.steps",
 )

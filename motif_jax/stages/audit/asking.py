@@ -6,10 +6,10 @@ import contextlib
 import hashlib
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.asking import Answered, AskingCounts
@@ -32,7 +32,7 @@ RULES, MODEL = "rules", "model:"  # the second judge; the model's name follows
 
 
 def ask(
-    config: ConfigDict | AnnotateConfig,
+    config: AnnotateConfig,
     plan: JudgePlan,
     file: Path,
     open_backend: OpenBackend = opened,
@@ -88,22 +88,22 @@ def ask(
     return JudgeAnswers(found[:count], found[count:], refused)
 
 
-def second_section(config: ConfigDict) -> AnnotateSection:
+def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
     """The section `annotate` of the second judge, with the first one's goal; raises UserError for an unknown judge."""
-    first, named = config.annotate, config.audit.second_judge
     kind, _, model = named.partition(":")
     if named != RULES and (kind + ":" != MODEL or not model):
         raise UserError(f"the second judge is rules or model:NAME, not {shown(named)} ({SECOND})")
-    judge = {"backend": "lexicon"} if named == RULES else {"backend": "model", "model": model, "mode": "rate"}
-    same = {name: first[name] for name in ("goal", "lexicon", "system_role")}
-    return AnnotateSection(**judge, **same)
+    own = AnnotateSection(goal=first.goal, lexicon=first.lexicon, system_role=first.system_role)
+    if named == RULES:
+        return replace(own, backend="lexicon")
+    return replace(own, backend="model", model=model, mode="rate")
 
 
-def check_second(config: ConfigDict) -> None:
+def check_second(config: AnnotateConfig, named: str) -> None:
     """Raises UserError for a second judge that cannot work, or that is the first."""
-    if not (named := config.audit.second_judge):
+    if not named:
         return
-    first, second = config.annotate, second_section(config)
+    first, second = config.annotate, second_section(config.annotate, named)
     alike = [(one.backend, one.model, one.mode) for one in (first, second)]
     if alike[0] == alike[1] or (named == RULES and is_by_rules(first)):
         raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
@@ -113,23 +113,21 @@ def check_second(config: ConfigDict) -> None:
         raise UserError(f"the second judge cannot be asked: {error} ({SECOND})") from None
 
 
-def ask_second(config: ConfigDict, plan: JudgePlan, file: Path) -> Opinion | str:
+def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) -> Opinion | str:
     """The second judge's answers to the pairs that the first is asked about in both orders; or why there are none."""
-    if not config.audit.second_judge:
+    if not named:
         return "no second judge is named"
     if not len(plan.pairs):
         return "there are no pairs of captions to ask about"
     own = JudgePlan()
     own.flips = own.both(plan.questions[at] for at in plan.flips[:, 0])
-    second = AnnotateConfig(seed=config.seed, env=config.env, annotate=second_section(config))
+    second = AnnotateConfig(seed=config.seed, env=config.env, annotate=second_section(config.annotate, named))
     answers = ask(second, own, file, stage="audit, second judge")
-    return Opinion(config.audit.second_judge, answers.mean(own.flips))
+    return Opinion(named, answers.mean(own.flips))
 
 
 def _kept(file: Path, stamp: str, count: int) -> np.ndarray:
     """The answers of an earlier run to the same questions, NaN where there is none. [count]"""
     record = read_json(file) or {}
-    answers = record.get("answers") if record.get("stamp") == stamp else None
-    if answers is None or len(answers) != count:
-        return np.full(count, np.nan)
+    answers = record["answers"] if record.get("stamp") == stamp else [None] * count
     return np.array([np.nan if answer is None else answer for answer in answers], np.float64)

@@ -1,22 +1,24 @@
 """Benchmark: runs `benchmarks/`, which is beside the package in a checkout and measures this machine.
 
-The config's values are declared here, because every config has them.
+The config's values are declared here, because every config has them. What they measure takes a config that it changes.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, check_values, table_of, value
+from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, section, tables_of, value
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
-from motif_jax.stages import Stage
+from motif_jax.stages import Stage, untyped
+from motif_jax.stages.collect import CollectConfig
+from motif_jax.stages.train_policy.section import Profile
+from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError
 
 PARTS = (
@@ -47,14 +49,16 @@ class Benchmark:
     peers_dir: str = value("", PATH, "environments of the part peers; empty: peers/ of the workdir")
 
 
-TABLES: Tables = {"benchmark": table_of(Benchmark)}
-READS = TABLES
+@dataclass(frozen=True)
+class BenchmarkConfig(CollectConfig, RewardConfig):
+    """What the stage reads: also the values of the stages that it measures."""
+
+    profile: Profile = field(default_factory=Profile)
+    benchmark: Benchmark = Benchmark()
 
 
-def check(config: ConfigDict) -> None:
-    """Raises UserError for values that the measurements would refuse, or outside of a checkout."""
-    check_values(config, TABLES)
-    benchmarks().check(config)
+READS = tables_of(BenchmarkConfig)
+TABLES: Tables = {"benchmark": READS["benchmark"]}
 
 
 def benchmarks() -> Any:
@@ -71,13 +75,14 @@ def benchmarks() -> Any:
 
 
 STAGE = Stage(
+    config=BenchmarkConfig,
     tables=TABLES,
     reads=READS,
-    check=check,
+    check=lambda config: benchmarks().check(untyped(config)),
     is_complete=lambda config, workdir: False,  # each run measures again
-    run=lambda config, workdir: benchmarks().run(config, workdir),
+    run=lambda config, workdir: benchmarks().run(untyped(config), workdir),
     writes="--config.benchmark.pairs",
     memory="--config.benchmark.pairs, .parts",
     device_memory="--config.policy.batch_size, .num_minibatches, .network",
-    loads_jax=lambda config: benchmarks().loads_jax(config),
+    loads_jax=lambda config: benchmarks().loads_jax(untyped(config)),
 )

@@ -1,18 +1,29 @@
-"""The players of an evaluation and the variations of its games, from the config."""
+"""The config of an evaluation: its values, and the players and variations of the games that they name."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.table import flatten
+from motif_jax.config.table import (
+    MANY_SECONDS,
+    PATH,
+    PATHS,
+    Flag,
+    Number,
+    Tables,
+    Text,
+    Whole,
+    flatten,
+    tables_of,
+    value,
+)
 from motif_jax.devices.releases import FACTS, is_release
 from motif_jax.envs.protocols import (
+    CHANGED,
     CONTROLS,
     TASK,
     VARIATIONS_FLAG,
@@ -33,11 +44,71 @@ from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.mixtures import Weights, find_behaviour
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
+from motif_jax.stages.train_policy.section import Policy
+from motif_jax.stages.train_values import ValuesConfig
 from motif_jax.structs import UserError
+from motif_jax.system.machine import usable_cores
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
 OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluation of policies and scripted players."""
+
+    policy: str = value(
+        "",
+        PATH,
+        "WORKDIR[@STEP] of a policy, or random or explorer; or a language model: directory, GGUF file, or smollm2; "
+        "empty: of this workdir",
+    )
+    beside: str = value(
+        "random", PATHS, "other players of the same games, comma-separated: a scripted one, WORKDIR, @STEP"
+    )
+    protocol: str = value(
+        TASK,
+        Text(tuple(CHANGED)),
+        "rules of evaluation: task: those of env; challenge: the NetHack Challenge's; or BALROG's",
+    )
+    variations: str = value(
+        "",
+        Text(longest=4000),
+        "variations of babyai to evaluate as well: rewording=synonyms;level=GoToFrench+actions=french",
+    )
+    controls: str = value(
+        "",
+        Text(tuple(CONTROLS)),
+        "controls of babyai to evaluate as well, in one table with zero-shot and random play; grounding: does it read "
+        "its mission?",
+    )
+    episodes: int = value(100, Whole(1, 1_000_000), "episodes, played to their end; they are not used in training")
+    replays: str = value(
+        "best,worst,liked", Text(longest=1000), "episodes to keep: best, worst, liked, longest, toughest, or numbers"
+    )
+    greedy: bool = value(False, Flag(), "always choose the most probable action; often worse in games of chance")
+    num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
+    games_per_worker: int = value(16, Whole(1), "games per worker, played in parallel")
+    hang_timeout_s: float = value(
+        30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
+    )
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(ValuesConfig):
+    """What the stage reads."""
+
+    policy: Policy = field(default_factory=Policy)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+
+    def by_protocol(self) -> Self:
+        """The same with the games of its protocol."""
+        return replace(self, env=by_protocol(self.env, self.evaluate.protocol))
+
+
+READS = tables_of(EvaluateConfig)
+TABLES: Tables = {name: READS[name] for name in ("evaluate", "decoding")}
 
 
 class Contender(NamedTuple):
@@ -56,7 +127,7 @@ class Contender(NamedTuple):
         found = self._asdict()
         del found["decoding"], found["option"]
         found |= {"option": self.option} if self.option else {}
-        return found | ({"decoding": to_plain(dataclasses.asdict(self.decoding))} if self.decoding else {})
+        return found | ({"decoding": to_plain(asdict(self.decoding))} if self.decoding else {})
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
@@ -64,7 +135,7 @@ class Contender(NamedTuple):
         return own if self.path == "." else Path(self.path)
 
 
-def check_policies(section: ConfigDict, world: World) -> None:
+def check_policies(section: Evaluate, world: World) -> None:
     """Raises UserError if what `config.evaluate` names cannot be players of this world."""
     for policy, flag in _named(section):
         if policy not in (*world.players, ""):
@@ -75,7 +146,7 @@ def check_policies(section: ConfigDict, world: World) -> None:
             parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
 
 
-def _named(section: ConfigDict) -> list[tuple[str, str]]:
+def _named(section: Evaluate) -> list[tuple[str, str]]:
     """The players that `config.evaluate` names, with their flags."""
     return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
 
@@ -98,7 +169,7 @@ def behaviour_of(option: str, plan: dict[str, Any], flag: str) -> int | Weights:
         raise UserError(f"{error} ({flag})") from None
 
 
-def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
+def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:
     """All players of the evaluation, without duplicates, with their flags; `config.evaluate.policy` comes last."""
     section, world = config.evaluate, make_world(config.env)
     found: dict[Contender, str] = {}
@@ -115,7 +186,7 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
     return list(found.items())
 
 
-def _untrained(config: ConfigDict, workdir: Path, trained: Contender) -> Contender | None:
+def _untrained(config: EvaluateConfig, workdir: Path, trained: Contender) -> Contender | None:
     """The same policy before training, if it is there."""
     folder = trained.folder(workdir) if trained.path else workdir
     if not trained.step or 0 not in checkpoint_steps(folder):
@@ -123,11 +194,11 @@ def _untrained(config: ConfigDict, workdir: Path, trained: Contender) -> Contend
     return find_contender(workdir, f"{folder}@0", make_world(config.env), trained.greedy, FLAG)
 
 
-def find_all(config: ConfigDict, workdir: Path, policy: str, world: World, flag: str) -> list[Contender]:
+def find_all(config: EvaluateConfig, workdir: Path, policy: str, world: World, flag: str) -> list[Contender]:
     """The players that one value of a flag names; several for a policy that writes: one per decoding."""
     section = config.evaluate
     if is_text(world.action) and policy not in world.players:
-        return find_writers(workdir, policy, decodings_of(config.decoding), flag)
+        return find_writers(workdir, policy, decodings_of(asdict(config.decoding)), flag)
     return [find_contender(workdir, policy, world, section.greedy, flag, section.protocol)]
 
 
@@ -200,7 +271,7 @@ def _chosen(directory: Path, steps: list[int]) -> int:
     return chosen if chosen in steps else steps[-1]
 
 
-def check_variations(config: ConfigDict, world: World) -> None:
+def check_variations(config: EvaluateConfig, world: World) -> None:
     """Raises UserError for variations that cannot be played."""
     section = config.evaluate
     names = split_variations(section.variations) or section.controls
@@ -210,26 +281,24 @@ def check_variations(config: ConfigDict, world: World) -> None:
             f"of {section.protocol!r} ({VARIATIONS_FLAG}, .controls, --config.env.world, --config.evaluate.protocol)"
         )
     for varied in with_variations(config)[1:]:
-        check_world(by_protocol(varied).env)
+        check_world(varied.by_protocol().env)
 
 
-def with_variations(config: ConfigDict) -> list[ConfigDict]:
+def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
     """The config itself, and one for each variation and control, whose name is its `protocol`.
 
     Scripted players play only the variations of the level.
     """
-    found, scripted, section = [config], make_world(config.env).players, config.evaluate
-    for name in dict.fromkeys([*split_variations(section.variations), *CONTROLS[section.controls].values()]):
-        varied = config.copy_and_resolve_references()
-        varied.evaluate.protocol = name
+    found, scripted, own = [config], make_world(config.env).players, config.evaluate
+    for name in dict.fromkeys([*split_variations(own.variations), *CONTROLS[own.controls].values()]):
+        beside = own.beside
         if not is_for_scripted(parse_variation(name)):
-            others = [other for other in config.evaluate.beside.split(",") if other not in scripted]
-            varied.evaluate.beside = ",".join(others)
-        found.append(varied)
+            beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
+        found.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
     return found
 
 
-def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
+def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) -> bool:
     """Whether this player has an up-to-date summary over the number of episodes in the config."""
     summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
@@ -237,26 +306,26 @@ def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> boo
     return summary is not None and {name: summary.get(name) for name in wanted} == wanted
 
 
-def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
+def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
-    section, own = config.policy, workdir / "policy" / "checkpoints"
+    section, own = asdict(config.policy), workdir / "policy" / "checkpoints"
     names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment")
     values = [section[name] for name in names]
-    if section.options.strip():
-        values += [section.options, section.controller]
-    if section.sources != LEARNT:
-        given = flatten(section.to_dict())
-        values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
+    if section["options"].strip():
+        values += [section["options"], section["controller"]]
+    if section["sources"] != LEARNT:
+        given = flatten(section)
+        values += [section["sources"], *(given[name] for name in SOURCE_VALUES)]
     if contender.decoding:
-        values += dataclasses.astuple(contender.decoding)
+        values += astuple(contender.decoding)
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}
         values += [trained.get("train_values", {}).get(name) for name in ("value_min", "value_max")]
     found = hashlib.sha256(json.dumps(values).encode())
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)
-    reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
+    reward = Path(section["reward_dir"] or workdir) / "reward" / "statistics.json"
     if is_language_model(contender.path):
-        decides = section.language.to_dict() | {"dtype": section.dtype, "weights": model_hash(contender.path)}
+        decides = section["language"] | {"dtype": section["dtype"], "weights": model_hash(contender.path)}
         found.update(json.dumps(decides, sort_keys=True).encode())
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):

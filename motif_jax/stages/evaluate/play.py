@@ -1,4 +1,14 @@
-"""Plays the episodes of an evaluation with a policy or a scripted player, and adds up their rewards."""
+"""Plays the episodes of an evaluation, adds up their rewards, and writes the results of each player.
+
+Episodes 0 to N - 1 of the evaluation games, which are not used in training, are played to their end. Games run side by
+side, so some later episodes are begun as well; they are not counted, so short episodes are not favoured. Each player
+has a directory, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of
+some episodes. Episodes of an interrupted or shorter run are kept. The players of `config.evaluate.beside` play the same
+games.
+
+The games are the same in each evaluation. A policy that samples acts differently each time; a greedy policy acts the
+same except for rounding, which depends on the number of games per call.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +17,93 @@ import functools
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from motif_jax.actors.acting import answer
 from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import find_checkpoints
-from motif_jax.envs.protocols import suffix
+from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.envs.own_code import reported
+from motif_jax.envs.protocols import CONTROLS, TASK, is_variation, suffix
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.worlds import make_world
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.world import to_text
+from motif_jax.envs.worlds import make_world, title
 from motif_jax.episodes.pieces import Pieces, StepArrays
-from motif_jax.episodes.playback import CHARGE, COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
-from motif_jax.episodes.recordings import Recordings
-from motif_jax.files import to_plain
+from motif_jax.episodes.playback import (
+    CHARGE,
+    COLUMNS,
+    ODDS,
+    EpisodeEvents,
+    EventCounter,
+    Track,
+    begin,
+    figures_of,
+    read_tracks,
+    replay_of,
+    write_tracks,
+)
+from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
+from motif_jax.files import to_plain, write_lines
 from motif_jax.language.config import is_language_model
+from motif_jax.offline.recipes import Recipe
+from motif_jax.pages.player import WATCHED, Watched
+from motif_jax.pages.players import Player, label
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
-from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.decoding import Decoding, describe_unused
 from motif_jax.policies.language_start import make_language_policy
 from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.text_sections import PRETRAINED, SCORE
-from motif_jax.policies.writing import ValueWriter
+from motif_jax.policies.values import read_values
+from motif_jax.policies.writing import Probabilities, ValueWriter
+from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, shown_program
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.mixtures import Weights, behaviours_of, named
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
-from motif_jax.stages.evaluate.contenders import FLAG, Contender, behaviour_of
-from motif_jax.stages.evaluate.summary import rules_of
-from motif_jax.stages.evaluate.writers import Writers, load_writer, report_other_games
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.run import Run, from_plain
+from motif_jax.stages import with_result
+from motif_jax.stages.evaluate.contenders import (
+    FLAG,
+    Contender,
+    EvaluateConfig,
+    behaviour_of,
+    find_contenders,
+    is_evaluated,
+    stamp,
+    with_variations,
+)
+from motif_jax.stages.evaluate.page import packed_replay, report_evaluation, rules_in_words
+from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
+from motif_jax.stages.evaluate.replays import choose, facts_of, file_of, record
+from motif_jax.stages.evaluate.summary import (
+    EPISODES,
+    SUMMARY,
+    EpisodeRow,
+    print_controls,
+    print_sweep,
+    print_table,
+    read_rows,
+    rules_of,
+    summarise_episodes,
+)
+from motif_jax.structs import EpisodeInfo, Turn, UserError
 from motif_jax.system.metrics import Progress, Timers
+from motif_jax.transcripts.live import ConversationTokens
 
+TRACKS = "tracks.npz"
+RESULTS = (SUMMARY, EPISODES, TRACKS)  # of a player, beside `player.json`
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps per rollout
 ROLLOUT_WRITTEN = 4  # the same for policies that write: their games have few steps, and each takes long
@@ -57,42 +114,229 @@ KEEP_PER_S = 20.0  # additional seconds for each second of the last save: thousa
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
 TERM = "term of "  # before a program's name, ": " and the text of a term: likewise
 
-EpisodeRow = dict[str, Any]
+MOST_LIKELY = 4  # tokens shown of each distribution
+LONGEST_TEXT = 64  # tokens of a text; the rest is left out
+
+
+def run(config: EvaluateConfig, workdir: Path) -> None:
+    """Evaluates each player without an up-to-date summary, and prints a table of the results."""
+    loaded: Writers = {}
+    played: dict[str, list[str]] = {}  # names of players by the protocol of their games
+    for asked in with_variations(config):
+        contenders = find_contenders(asked, workdir)
+        names = played[asked.evaluate.protocol] = [contender.name for contender, _ in contenders]
+        due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
+        check_writers(asked, workdir, due, loaded)
+        for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
+            Evaluation(asked, workdir, contender, flag, loaded).run()
+        if contenders[-1][0].decoding:
+            print_sweep(workdir / "evaluate", names)
+        elif not config.evaluate.controls:
+            print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
+    if config.evaluate.controls:
+        print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
+
+
+class Evaluation:
+    """The episodes of one player, in `workdir/evaluate/NAME`."""
+
+    def __init__(self, asked: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers):
+        """`flag` names the player in the config; `loaded` keeps policies that the next contender may share."""
+        self.asked, self.config = asked, asked.by_protocol()
+        self.world, self.wanted = make_world(self.config.env), asked.evaluate.episodes
+        self.workdir, self.contender, self.flag = workdir, contender, flag
+        self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
+        self.playing = make_playing(self.config, workdir, contender, flag, loaded)
+        self.about = contender.facts() | self.playing.about
+        if asked.evaluate.protocol != TASK:
+            self.about["protocol"] = asked.evaluate.protocol
+        self.rows: dict[int, EpisodeRow] = {}
+        self.tracks: dict[int, Track] = {}
+        self.beyond: dict[int, EpisodeRow] = {}  # of an evaluation with more episodes; kept, not counted
+        self.recorded: dict[str, int] = {}  # episodes to keep so far, of games that cannot be repeated exactly
+        games, seed = self.config.evaluate.games_per_worker, self.config.seed
+        self.repeatable = plays_the_same_twice(self.config.env, seed, games > 1)
+
+    def run(self) -> None:
+        """Plays the episodes that are missing, and writes the results."""
+        self.begin()
+        if not self.repeatable:
+            print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
+        start, steps_before, missing = time.monotonic(), self.steps, set(range(self.wanted)) - set(self.rows)
+        keep_frames = None if self.repeatable else self.keep_frames
+        try:
+            given_up = play(self.config, self.playing, missing, self.rows, self.tracks, self.keep, keep_frames)
+        finally:
+            self.keep()  # also if a signal ends the program
+        if self.rows and not self.repeatable and all(row["did"] is None for row in self.rows.values()):
+            print_line(
+                "evaluate: no episode was recorded, so replays and events are missing: a world's own Vector needs the "
+                "method `replace_games` (docs/own-game.md)"
+            )
+        self.finish(given_up, self.steps - steps_before, time.monotonic() - start)
+
+    @property
+    def steps(self) -> int:
+        """The steps of all episodes so far."""
+        return sum(row["steps"] for row in self.rows.values())
+
+    def begin(self) -> None:
+        """Reads the episodes that were played before, or removes them if the player has changed since."""
+        folder, name = self.stage.path, self.contender.name
+        before = self.stage.read("player", dict) if with_result(folder, EPISODES, SUMMARY) else None
+        if before and before["path"] != self.contender.path:
+            raise UserError(
+                f"{str(folder)!r} belongs to another policy of this name, {before['path']!r}: move it away, or use "
+                f"another --workdir ({self.flag})"
+            )
+        if before == self.about:
+            self.tracks = read_tracks(folder / TRACKS)
+            for row in read_rows(folder / EPISODES):
+                (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
+            self.recorded = choose(self.config, self.rows)
+            if self.rows:
+                print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
+        else:
+            if before:
+                print_line(
+                    f"evaluate: {name} is played again, because its parameters or its learnt reward have changed"
+                )
+            for result in RESULTS:
+                (folder / result).unlink(missing_ok=True)
+            self.stage.write("player", self.about)
+        (folder / SUMMARY).unlink(missing_ok=True)  # it may be of another number of episodes, or of a changed player
+        self.stage.bind(self.asked)
+
+    def keep(self) -> None:
+        """Writes the episodes so far."""
+        if not self.rows:
+            return
+        write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
+        write_lines(self.stage.path / EPISODES, [row for _, row in sorted((self.rows | self.beyond).items())])
+        if not self.repeatable:  # not before the rows are on disk, in case the run is killed
+            self.remove_replays(choose(self.config, self.rows).values())
+
+    def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
+        """Writes the replay of a recorded episode if it is one of those to keep so far."""
+        so_far = (*self.recorded.values(), number)
+        self.recorded = choose(self.config, {episode: self.rows[episode] for episode in so_far})
+        if number in self.recorded.values():
+            facts = facts_of(self.config, self.about, [])
+            replay = replay_of(self.config.env, self.rows[number], self.tracks[number], facts, frames)
+            save_replay(file_of(self.stage.path, number), replay)
+
+    def remove_replays(self, others: Iterable[int] = ()) -> None:
+        """Removes all replays but those of other episodes."""
+        kept = {file_of(self.stage.path, episode) for episode in others}
+        for file in (self.stage.path / "replays").glob("episode-*.npz"):
+            if file not in kept:
+                file.unlink()
+
+    def replays(self) -> dict[str, int]:
+        """The episode of each word, as far as its replay was recorded or is made now; removes all other replays."""
+        kept = choose(self.config, self.rows)
+        if self.repeatable:
+            self.remove_replays()
+        for number in sorted(set(kept.values())):
+            if why := self.write_replay(number, [word for word, episode in kept.items() if episode == number]):
+                print_line(f"evaluate: no replay of episode {number}{why}")
+                kept = {word: episode for word, episode in kept.items() if episode != number}
+        return kept
+
+    def write_replay(self, number: int, words: list[str]) -> str:
+        """Writes the replay of an episode that was chosen for these words; or says why there is none."""
+        file, row = file_of(self.stage.path, number), self.rows[number]
+        if not self.repeatable:
+            replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
+            if replay is None or replay.about["figures"] != row:  # of an earlier evaluation
+                return ": it was not recorded, or has too many frames"
+            save_replay(file, replay._replace(about=replay.about | {"chosen": words}))
+        elif row["steps"] > LONGEST:
+            return f", which has more than {LONGEST:,} steps"
+        elif not record(self.config, file, row, self.tracks[number], self.about, words):
+            return ": it cannot be repeated exactly"
+        return ""
+
+    def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
+        """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
+        folder, playing, protocol = self.stage.path, self.playing, self.config.evaluate.protocol
+        kept = self.replays()
+        if playing.writer and playing.decoding and self.repeatable:
+            shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
+            self.stage.write("letters", {"episodes": letters(self.config, playing.writer, playing.decoding, shown)})
+        summary = self.about | {
+            "stamp": stamp(self.config, self.workdir, self.contender),
+            "episodes": self.wanted,
+            "episodes_given_up": given_up,
+            "repeatable": self.repeatable,
+            "task": title(self.config.env) if protocol == TASK else protocol,
+            "rules": rules_in_words(self.about.get("protocol", "")),
+            "seconds": round(seconds, 1),
+            "steps_per_s": round(steps / seconds),
+            "chosen": self.config.evaluate.replays,
+            "replays": kept,
+            **summarise_episodes(
+                [self.rows[number] for number in sorted(self.rows)], self.config.seed, self.world.figures,
+                rules_of(self.world), getattr(self.world, "families", ()), self.wanted,
+            ),
+        }  # fmt: skip
+        named = label(from_plain(Player, summary))
+        files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
+        self.stage.write(WATCHED, Watched(tuple(packed_replay(file, named) for file in files)))
+        report_evaluation(self.workdir, self.contender.name, summary)
+        self.stage.write("summary", summary)  # last, as the player is evaluated when it exists
+        print_line(f"evaluate: {self.wanted:,} episodes, {steps:,} new steps in {seconds:,.0f} s; {folder}")
+
+
+# ---- the player and its rewards
 
 
 class LoadedPlayer(NamedTuple):
     """A loaded player with its reward sources, and checksums that show whether they have changed."""
 
     name: str
-    scripted: str  # name of a scripted player, or "" for the model
-    model: Model | None
-    greedy: bool
     sources: RewardSources
     about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
+    scripted: str = ""  # name of a scripted player
+    model: Model | None = None
+    greedy: bool = False
+    only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
     writer: ValueWriter | None = None  # of a policy that writes
     decoding: Decoding | None = None
-    only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
 
 
 def make_playing(
-    config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers | None = None
+    config: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers | None = None
 ) -> LoadedPlayer:
     """Loads the policy and its reward sources; without a learnt reward of its own it gets the workdir's.
 
     `loaded` keeps policies that write, with their compiled programs, for further decodings.
     """
+    untrained = is_language_model(contender.path)
+    if contender.path and not contender.decoding and not untrained:
+        return make_trained(config, workdir, contender, flag)
+    name, sources = contender.name, sources_of_workdir(config, workdir)
     if contender.decoding:
-        return make_writing(config, workdir, contender, flag, {} if loaded is None else loaded)
-    if not contender.path:
-        sources = sources_of_workdir(config, workdir)
-        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
-        return LoadedPlayer(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
-    if is_language_model(contender.path):
-        return make_untrained(config, workdir, contender)
+        writer, checksum = load_writer(config, workdir, contender, flag, {} if loaded is None else loaded)
+        facts: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
+        if any(map(math.isfinite, bounds := writer.model.bounds)):
+            facts["bounds"] = to_plain(bounds)
+        return LoadedPlayer(name, sources, facts | about(sources), writer=writer, decoding=contender.decoding)
+    if untrained:
+        language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
+        changed = replace(config, policy=replace(config.policy, language=language))
+        _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
+        facts = {"parameters": sum_of(model), "formula": language.formula}
+        return LoadedPlayer(name, sources, facts | about(sources), model=model, greedy=contender.greedy)
+    scripted = name.removesuffix(suffix(config.evaluate.protocol))
+    return LoadedPlayer(name, sources, {"parameters": None} | about(sources), scripted)
+
+
+def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
+    """`make_playing` for the checkpoint of a policy that chooses actions."""
     path = str(workdir) if contender.path == "." else contender.path
-    model, facts, sources = load(
-        path, contender.step, make_world(config.env), flag, trusted_classes(config, config.policy.network)
-    )
+    trusted = trusted_classes(config, config.policy.network)
+    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
     if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
@@ -107,17 +351,7 @@ def make_playing(
     only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
-    return LoadedPlayer(contender.name, "", model, contender.greedy, sources, checksums, only=only)
-
-
-def make_untrained(config: ConfigDict, workdir: Path, contender: Contender) -> LoadedPlayer:
-    """`make_playing` for a language model that has not played yet."""
-    config = config.copy_and_resolve_references()
-    config.policy.language.update({"model": contender.path, "weights": PRETRAINED, "head": SCORE, "lora_rank": 0})
-    _, model = make_language_policy(config, make_world(config.env), workdir, learns=False)
-    sources = sources_of_workdir(config, workdir)
-    facts = {"parameters": sum_of(model), "formula": config.policy.language.formula} | about(sources)
-    return LoadedPlayer(contender.name, "", model, contender.greedy, sources, facts)
+    return LoadedPlayer(contender.name, sources, checksums, model=model, greedy=contender.greedy, only=only)
 
 
 def sum_of(model: Model) -> str:
@@ -128,17 +362,7 @@ def sum_of(model: Model) -> str:
     return found.hexdigest()
 
 
-def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> LoadedPlayer:
-    """`make_playing` for a policy that writes."""
-    writer, checksum = load_writer(config, workdir, contender, flag, loaded)
-    sources = sources_of_workdir(config, workdir)
-    facts = {"parameters": checksum, "recipe": writer.model.recipe.name} | about(sources)
-    if any(map(math.isfinite, bounds := writer.model.bounds)):
-        facts["bounds"] = to_plain(bounds)
-    return LoadedPlayer(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
-
-
-def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
+def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
     try:
         directory, steps = list_steps(str(workdir / "policy"), FLAG)
@@ -167,8 +391,81 @@ def about(sources: RewardSources) -> dict[str, Any]:
     return found | ({"sources": others} if others else {})
 
 
+class LoadedWriter(NamedTuple):
+    """A policy that writes."""
+
+    writer: ValueWriter
+    checksum: str  # of its parameters
+
+
+# By path and step, all policies loaded so far; only the last one stays in memory, the others are None.
+Writers = dict[tuple[str, int], LoadedWriter | None]
+
+
+def load_writer(
+    config: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers
+) -> LoadedWriter:
+    """The policy that writes of a contender, from `loaded` or from its checkpoint.
+
+    Raises UserError if it was trained in another world, or if its decoding needs values that it has not learnt.
+    """
+    assert contender.decoding
+    key = contender.path, contender.step
+    found = loaded.get(key)
+    if not found:
+        again = key in loaded
+        loaded.update(dict.fromkeys(loaded))
+        folder = contender.folder(workdir)
+        try:
+            model, facts = read_values(folder, str(contender.step))
+        except UserError as error:
+            raise UserError(f"{error} ({flag})") from error
+        if reason := make_world(config.env).plays(facts):
+            raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
+        if not again:
+            name = contender.name.removesuffix(f"-{contender.decoding.name}")
+            report_other_games(name, facts["config"]["env"], config)
+        found = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
+    found.writer.check(contender.decoding)
+    return found
+
+
+def check_writers(
+    config: EvaluateConfig, workdir: Path, contenders: Iterable[tuple[Contender, str]], loaded: Writers
+) -> None:
+    """Loads every policy that writes, so that errors come before the first game; reports values without effect.
+
+    Each contender comes with the flag that names it.
+    """
+    decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
+    for contender, flag in contenders:
+        if contender.decoding:
+            recipe = load_writer(config, workdir, contender, flag, loaded).writer.model.recipe
+            decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
+    for (_, recipe), several in decodings.items():
+        for line in describe_unused(recipe, several):
+            print_line(f"evaluate: {line}")
+
+
+def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfig) -> None:
+    """Prints a line if a policy plays other games than it was trained on; this may be intended.
+
+    In variations it is, and other differences were reported with the unvaried games.
+    """
+    if is_variation(config.evaluate.protocol):
+        return
+    now, before = leaves_by_path(config.env), leaves_by_path(trained)
+    keys = [key for key in sorted(now) if before.get(key, now[key]) != now[key]]
+    other = [f"{'.'.join(key)} = {before[key]!r}, not {now[key]!r}" for key in keys]
+    if other:
+        print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
+
+
+# ---- the games
+
+
 def play(
-    config: ConfigDict,
+    config: EvaluateConfig,
     playing: LoadedPlayer,
     wanted: set[int],
     rows: dict[int, EpisodeRow],
@@ -190,68 +487,30 @@ def play(
     Returns:
       Numbers of the episodes that were given up, because their game ended every worker; they do not have a row.
     """
-    section = config.evaluate
     missing = set(wanted)
     if not missing:
         return []
-    # More games than episodes would only cost time.
-    workers = min(max(section.num_workers, 1), len(missing))
-    games = min(section.games_per_worker, -(-len(missing) // workers))
-    groups = min(GROUPS, games)
-    games -= games % groups
-    policy: PolicyPlayer | WritingPlayer | None = None
-    seed, width = config.seed + min(missing), math.prod(make_world(config.env).action.shape)
-    if playing.model:
-        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy, only=playing.only)
-    elif playing.writer and playing.decoding:
-        policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
-    observations = {*(policy.reads if policy else ()), *playing.sources.observations}
-    env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
-    happenings = rules_of(make_world(env)).happenings()
+    world = make_world(config.env)
+    happenings, figures = rules_of(world).happenings(), tuple(world.figures)
+    recordings = Recordings(happenings) if keep_frames else None
     with (
         contextlib.closing(playing.sources),
-        Recordings(happenings) if keep_frames else EventCounter(env, config.seed, happenings) as counter,
-        ActorPool(
-            env,
-            tuple(sorted(observations)),
-            num_workers=min(section.num_workers, workers),
-            games_per_worker=games,
-            rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT,
-            player=playing.scripted,
-            groups=groups,
-            outputs=policy.outputs if policy else None,
-            starts=policy.starts if policy else None,
-            seed=config.seed,
-            stream=SeedStream.EVALUATE,
-            first_episode=min(missing),
-            hang_timeout_s=section.hang_timeout_s,
-            record=counter.folder if isinstance(counter, Recordings) else "",
-            flag="--config.evaluate",
-        ) as pool,
+        recordings or EventCounter(config.env, config.seed, happenings) as counter,
+        contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
     ):
-        done, figures = len(rows), tuple(pool.world.figures)
-        make_steps = functools.partial(as_steps, sources=playing.sources, num_actions=len(pool.world.action_names))
+        done = len(rows)
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
         kept, keeping = time.monotonic(), 0.0
-        while not missing <= set(pool.given_up):
-            requests, fulls = pool.poll(0.2)
-            if policy:
-                answer(pool, requests, policy)
-            if fulls:
-                batch = make_batch(pool, fulls, make_steps, timers)
-                for number, (full, ended) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
-                    size = pool.layout.group_size
-                    columns = slice(number * size, (number + 1) * size)
-                    part = {key: array[:, columns] for key, array in batch.arrays.items()}
-                    for info, steps in pieces.take(full, part, part.pop("first")[0], ended):
-                        if due := info.episode in missing:
-                            missing.remove(info.episode)
-                            track = Track(*[steps[name] for name in COLUMNS])
-                            tracks[info.episode] = track._replace(odds=steps.get(ODDS), charge=steps.get(CHARGE))
-                            rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
-                        recorded = counter.take(info.episode) if isinstance(counter, Recordings) else None
-                        if due and recorded and keep_frames:  # a second attempt does not have a row
-                            keep_frames(info.episode, recorded)
+        for some in ended:
+            for info, steps in some:
+                if due := info.episode in missing:
+                    missing.remove(info.episode)
+                    track = Track(*[steps[name] for name in COLUMNS])
+                    tracks[info.episode] = track._replace(odds=steps.get(ODDS), charge=steps.get(CHARGE))
+                    rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
+                recorded = recordings.take(info.episode) if recordings else None
+                if due and recorded and keep_frames:  # a second attempt does not have a row
+                    keep_frames(info.episode, recorded)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
                 began = time.monotonic()
@@ -260,6 +519,56 @@ def play(
                 keeping = kept - began
         progress.close()
     return sorted(missing)
+
+
+def episodes(
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], record: str
+) -> Generator[list[tuple[EpisodeInfo, StepArrays]]]:
+    """Plays until no episode is missing, except those that were given up; yields at times those that have just ended.
+
+    Args:
+      config: of the experiment.
+      playing: the player.
+      missing: numbers of episodes, which the caller removes as they end.
+      record: the directory for recordings of the episodes; "": there are none.
+
+    Yields:
+      Summary and steps of episodes, also of some that are not missing.
+    """
+    section, seed = config.evaluate, config.seed + min(missing)
+    # More games than episodes would only cost time.
+    workers = min(max(section.num_workers, 1), len(missing))
+    games = min(section.games_per_worker, -(-len(missing) // workers))
+    groups = min(GROUPS, games)
+    games -= games % groups
+    policy: PolicyPlayer | WritingPlayer | None = None
+    if playing.model:
+        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy, only=playing.only)
+    elif playing.writer and playing.decoding:
+        width = math.prod(make_world(config.env).action.shape)
+        policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
+    observations = {*(policy.reads if policy else ()), *playing.sources.observations}
+    with ActorPool(
+        config.env, tuple(sorted(observations)), num_workers=min(section.num_workers, workers), games_per_worker=games,
+        rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=playing.scripted, groups=groups,
+        outputs=policy.outputs if policy else None, starts=policy.starts if policy else None, seed=config.seed,
+        stream=SeedStream.EVALUATE, first_episode=min(missing), hang_timeout_s=section.hang_timeout_s, record=record,
+        flag="--config.evaluate",
+    ) as pool:  # fmt: skip
+        make_steps = functools.partial(as_steps, sources=playing.sources, num_actions=len(pool.world.action_names))
+        pieces, timers, size = Pieces(), Timers(), pool.layout.group_size
+        while not missing <= set(pool.given_up):
+            requests, fulls = pool.poll(0.2)
+            if policy:
+                answer(pool, requests, policy)
+            ended: list[tuple[EpisodeInfo, StepArrays]] = []
+            if fulls:
+                batch = make_batch(pool, fulls, make_steps, timers)
+                for number, (full, last) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
+                    columns = slice(number * size, (number + 1) * size)
+                    part = {key: array[:, columns] for key, array in batch.arrays.items()}
+                    ended += pieces.take(full, part, part.pop("first")[0], last)
+            yield ended
 
 
 def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepArrays:
@@ -320,3 +629,71 @@ def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
             name, _, text = key.removeprefix(TERM).partition(": ")
             terms.setdefault(name, {})[text] = float(array.sum(dtype=np.float64))
     return found | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})
+
+
+# ---- the tokens of policies that write
+
+
+def letters(
+    config: EvaluateConfig, writer: ValueWriter, decoding: Decoding, tracks: Mapping[int, Track]
+) -> dict[int, list[dict[str, Any]]]:
+    """The turns of each episode: probabilities of the policy alone, and with beta (Q - V).
+
+    A turn is {"said": text, "heard": the answer, "reward", "tokens": [{"token", "policy": [[token, p], ...],
+    "shifted": [[token, p], ...], "advantage": Q - V of the token, or null}]}.
+    """
+    world = make_world(config.env)
+    assert isinstance(world, TextWorld)
+    found = {}
+    for number, track in tracks.items():
+        with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
+            begin(game, config.seed, number)
+            for action in track.action.tolist():
+                game.say(to_text(action))
+            turns = game.turns
+        found[number] = turns_of(writer, decoding, turns)
+    return found
+
+
+def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:
+    """The agent's texts in a conversation, as `letters` describes them."""
+    renderer, longest = writer.model.renderer, writer.model.config.max_positions
+    heard_first = bool(turns) and not turns[0].is_action
+    talk = ConversationTokens(renderer, turns[0].text if heard_first else "", longest, decoding.max_tokens)
+    read: list[list[int]] = []  # the conversation, and again from each text at which it begins anew
+    spans: list[tuple[int, int, int]] = []  # of the agent's texts: which of `read`, start, stop
+    found: list[dict[str, Any]] = []
+    for at in range(heard_first, len(turns)):
+        turn = turns[at]
+        if not turn.is_action:
+            talk.heard(turn.text)
+            continue
+        answer = turns[at + 1].text if at + 1 < len(turns) and not turns[at + 1].is_action else ""
+        found.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
+        start, said = len(talk.context()), renderer.said(turn.text)
+        talk.said(said)
+        if not read or start < len(read[-1]):
+            read.append([])
+        read[-1] = talk.tokens
+        spans.append((len(read) - 1, start, start + min(len(said), LONGEST_TEXT)))
+    known = [writer.probabilities(tokens, decoding) for tokens in read]
+    for turn_found, (number, start, stop) in zip(found, spans, strict=True):
+        places = range(start, min(stop, len(known[number].policy)))  # no text goes beyond the model's context
+        turn_found["tokens"] = [_one_token(writer, known[number], at - 1, read[number][at]) for at in places]
+    return found
+
+
+def _one_token(writer: ValueWriter, known: Probabilities, before: int, token: int) -> dict[str, Any]:
+    """A token with the probabilities at the position `before` it."""
+    return {
+        "token": writer.name_of(token),
+        "policy": _likely(writer, known.policy[before]),
+        "shifted": _likely(writer, known.shifted[before]),
+        "advantage": None if known.advantage is None else round(float(known.advantage[before, token]), 3),
+    }
+
+
+def _likely(writer: ValueWriter, odds: np.ndarray) -> list[list[Any]]:
+    """The most probable tokens, with their probabilities."""
+    order = np.argsort(-odds, kind="stable")[:MOST_LIKELY].tolist()
+    return [[writer.name_of(token), round(float(odds[token]), 4)] for token in order if odds[token] > 0]

@@ -30,6 +30,7 @@ RESAMPLES = 2000
 BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
 
+EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
 Interval = dict[str, float | None]
 
 
@@ -253,12 +254,6 @@ def read_json(file: Path) -> dict[str, Any] | None:
     return files.read_json(file) if file.exists() else None
 
 
-def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """The rows of `episodes.jsonl`, which is written atomically; [] if the file does not exist.
-
-    Args:
-      file: in the directory of a player.
-      figures: of the world; None for one that the world did not have when the file was written.
-    """
-    rows = files.read_lines(file) if file.exists() else ()
-    return [row | {name: None for name in figures if name not in row} for row in rows]  # keys stay in order
+def read_rows(file: Path) -> list[EpisodeRow]:
+    """The lines of `episodes.jsonl`; [] if the file does not exist."""
+    return [*files.read_lines(file)] if file.exists() else []

@@ -1,4 +1,4 @@
-"""Export: makes a release of a workdir: its policy, its reward, and a card; releases.py lists the files.
+"""Export: makes a release of a workdir: its policy, its reward, and a card; devices/releases.py lists the files.
 
   --stage=export                                                  in WORKDIR/export
   --stage=export --config.export.to=quickstart --config.export.licence=apache-2.0
@@ -7,7 +7,7 @@
 
 `load_policy`, `load_reward` and the flags that name a policy or a reward take the directory; it can be uploaded to the
 Hugging Face Hub unchanged (`hf upload USER/NAME DIRECTORY`). The figures on the card are from the workdir's
-evaluations. Parameters are written exactly, in float32.
+evaluations. Parameters are written exactly, in float32. This module is quick to import; release.py writes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
-import motif_jax
-from motif_jax.config.table import PATH, Tables, Text, Whole, check_values, table_of, value
-from motif_jax.console import print_line
-from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
+from motif_jax.config.table import PATH, Tables, Text, Whole, tables_of, value
+from motif_jax.devices.releases import is_release
 from motif_jax.envs.worlds import check_world
-from motif_jax.stages import Stage, without_lock
-from motif_jax.stages.evaluate import READS as EVALUATION
-from motif_jax.stages.train_language.data import TranscriptsSection
+from motif_jax.stages import Stage, later, without_lock
+from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.structs import UserError
-from motif_jax.transcripts.store import Transcripts
-from motif_jax.transcripts.trl import FORMATS, write_trl
+from motif_jax.transcripts.trl import FORMATS
 
 FLAG = "--config.export"
 
@@ -55,13 +49,19 @@ class Export:
     )
 
 
-TABLES: Tables = {"export": table_of(Export)}
-READS: Tables = EVALUATION | TABLES | {"transcripts": table_of(TranscriptsSection)}
+@dataclass(frozen=True)
+class ExportConfig(EvaluateConfig):
+    """What the stage reads."""
+
+    export: Export = Export()
 
 
-def check(config: ConfigDict) -> None:
+READS = tables_of(ExportConfig)
+TABLES: Tables = {"export": READS["export"]}
+
+
+def check(config: ExportConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_values(config, READS)
     check_world(config.env)
     if config.export.language != "none" and config.export.transcripts != "none":
         raise UserError(f"transcripts and a language model are two exports: choose one ({FLAG}.language, .transcripts)")
@@ -101,57 +101,13 @@ def check_no_file(file: Path) -> None:
         raise UserError(f"{str(file)!r} exists already: name a new file ({FLAG}.to)")
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
-    """Writes transcripts, or the release, and reads it back."""
-    if config.export.transcripts != "none":
-        export_transcripts(config, workdir)
-        return
-    if config.export.language != "none":
-        from motif_jax.stages.export.language import export_language
-
-        kind = config.export.language
-        directory = Path(config.export.to) if config.export.to else workdir / f"language-{kind}"
-        check_empty(directory)
-        export_language(workdir, directory, kind)
-        return
-    from motif_jax.rewards.sources import trusted_classes
-    from motif_jax.stages.export.card import arguments, write_card
-    from motif_jax.stages.export.contents import check_same, find_contents, find_replay, find_results
-
-    directory = Path(config.export.to) if config.export.to else workdir / "export"
-    check_free(directory)
-    name = (directory if config.export.to else workdir).resolve().name
-    if directory.resolve().parent == ZOO.resolve():
-        name = f"{PREFIX}/{name}"
-    contents = find_contents(config, workdir)
-    results = find_results(workdir, contents)
-    facts = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
-    facts |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {"results": results}
-    card = write_card(facts, {kind: part.arrays for kind, part in contents.items()}, config.export.about)
-    arrays = {kind: part.arrays for kind, part in contents.items()}
-    write_release(directory, arrays, facts, card, find_replay(workdir, contents))
-    check_same(directory, contents, trusted_classes(config, config.policy.network))
-    sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
-    print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
-    for kind in contents:
-        print_line(f"export: motif_jax.load_{kind}({arguments(facts, kind, repr(str(directory)))})")
-
-
-def export_transcripts(config: ConfigDict, workdir: Path) -> None:
-    """Writes the transcripts in one of TRL's formats."""
-    form = config.export.transcripts
-    file = Path(config.export.to) if config.export.to else workdir / f"trl/{form}.jsonl"
-    transcripts = Transcripts(Path(config.transcripts.path) if config.transcripts.path else workdir / "transcripts")
-    count = write_trl(transcripts, file, form, config.export.turns_mib)
-    print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
-
-
 STAGE = Stage(
+    config=ExportConfig,
     tables=TABLES,
     reads=READS,
     check=check,
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
-    run=run,
+    run=later("motif_jax.stages.export.release:run"),
     writes="--config.export.to",
     memory="--config.export.to",
     lock=without_lock,

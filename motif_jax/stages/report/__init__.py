@@ -12,25 +12,23 @@ import contextlib
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from ml_collections import ConfigDict
+from typing import Any, NamedTuple
 
 import motif_jax
-from motif_jax.config.table import PATHS, Tables, Whole, check_values, table_of, value
+from motif_jax.config.table import PATHS, Tables, Whole, section, tables_of, value
 from motif_jax.console import print_line
-from motif_jax.files import read_json, write_json, write_whole
+from motif_jax.files import write_whole
 from motif_jax.pages.blocks import asset, folded, page, table
-from motif_jax.pages.formats import esc, machine_words
+from motif_jax.pages.charts import COLOURS, curves
+from motif_jax.pages.figures import curve, curves_of
+from motif_jax.pages.formats import amount, duration, esc, machine_words
 from motif_jax.pages.player import WATCHED, Watched, choose, replay_blocks
-from motif_jax.pages.players import SUMMARIES
-from motif_jax.run import SECTIONS, Run
-from motif_jax.stages import EXPERIMENT, Stage, without_lock
-from motif_jax.stages.report.record import RunRecord, by_stage, read_record
-from motif_jax.stages.report.runs import by_name, of_runs
-from motif_jax.stages.report.seeds import write_page_over_seeds as write_page_over_seeds
+from motif_jax.pages.players import SUMMARIES, Player, Players, arranged, behaviours, chance_of, figures_table, own_of
+from motif_jax.run import SECTIONS, Head, Run
+from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"
@@ -42,6 +40,11 @@ PARTS = {  # titles of sections in the order of the page, and the stages that ar
     "Learning from transcripts": "train_values", "The transcripts": "collect", "The dataset": "collect",
     "What it ran on": "",
 }  # fmt: skip
+STAGES = (  # in the order in which they speak on the first screen; of two, the later one is heard
+    "collect", "check_judge", "annotate", "write_reward", "train_reward", "train_language", "train_values", "evaluate",
+    "train_policy", "audit",
+)  # fmt: skip
+ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # not compared: curves that do not show behaviour
 
 
 @dataclass(frozen=True)
@@ -52,45 +55,51 @@ class Report:
     replays: int = value(5, Whole(), "maximum number of replays on the page")
 
 
-TABLES: Tables = {"report": table_of(Report)}
-READS: Tables = EXPERIMENT | TABLES
+@dataclass(frozen=True)
+class ReportConfig(Experiment):
+    """What the stage reads."""
+
+    collect: Mapping[str, Any] = section({})  # that stage checks its values
+    report: Report = Report()
 
 
-def other_runs(config: ConfigDict) -> list[Path]:
+READS = tables_of(ReportConfig)
+TABLES: Tables = {"report": READS["report"]}
+
+
+def other_runs(config: ReportConfig) -> list[Path]:
     """The workdirs to compare this one with, without duplicates, in the config's order."""
     paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
     return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
-def check(config: ConfigDict) -> None:
+def check(config: ReportConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_values(config, READS)
     for path in other_runs(config):
         if not path.is_dir():
             raise UserError(f"there is no workdir {str(path)!r} ({FLAG})")
 
 
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
+def is_complete(config: ReportConfig, workdir: Path) -> bool:
     """Whether the page exists and is up to date."""
-    record = workdir / "report" / "report.json"
-    page = workdir / "report" / "index.html"
-    return record.is_file() and page.is_file() and read_json(record) == about(config, workdir)
+    made_of = Run(workdir).stage("report", "report").read("report", dict)
+    return (workdir / "report/index.html").is_file() and made_of == about(config, workdir)
 
 
-def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
+def about(config: ReportConfig, workdir: Path) -> dict[str, str]:
     """A checksum of the settings and files that the page is made from, and the version of this program."""
     stamps = []
     for path in (workdir, *other_runs(config)):
         for file in (file for pattern in MADE_OF for file in sorted(path.glob(pattern))):
             with contextlib.suppress(FileNotFoundError):  # another job may have removed it
                 stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
-    facts = repr((config.report.to_dict(), stamps)).encode()
+    facts = repr((asdict(config.report), stamps)).encode()
     return {"made_of": hashlib.sha256(facts).hexdigest(), "motif_jax": motif_jax.__version__}
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
+def run(config: ReportConfig, workdir: Path) -> None:
     """Writes the page and its checksum to `workdir/report`."""
-    home = workdir / "report"
+    stage = Run(workdir).stage("report", "report")
     made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
     if not Run(workdir).heads():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
@@ -98,13 +107,13 @@ def run(config: ConfigDict, workdir: Path) -> None:
     for other in others:
         if not Run(other).heads():
             raise UserError(f"there is nothing in {str(other)!r} to compare with ({FLAG})")
-    text = compose(config, [read_record(path) for path in (workdir, *others)], home)
-    write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
-    write_json(home / "report.json", made_of)
-    print_line(f"report: {home / 'index.html'}")
+    text = compose(config, [read_record(path) for path in (workdir, *others)], stage.path)
+    write_whole(stage.path / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
+    stage.write("report", made_of)
+    print_line(f"report: {stage.path / 'index.html'}")
 
 
-def compose(config: ConfigDict, runs: list[RunRecord], home: Path) -> str:
+def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     """The whole page as HTML; the first of `runs` is this workdir."""
     found = runs[0]
     watched = Run(found.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
@@ -116,7 +125,7 @@ def compose(config: ConfigDict, runs: list[RunRecord], home: Path) -> str:
     for one in sorted(Run(found.path).sections(), key=lambda one: by_stage(one.stage)):
         written.setdefault(one.title, []).extend(one.blocks)
     shown = {title: written[title] for title in dict.fromkeys([*PARTS, *written]) if written.get(title)}
-    in_words = "The transcripts" in written or config.collect.transcripts > 0  # then collect does not make pairs
+    in_words = "The transcripts" in written or config.collect["transcripts"] > 0  # then collect does not make pairs
     optional = "The dataset" if in_words else "The transcripts"
     missing = [
         f"{title} (--stage={stage})"
@@ -170,7 +179,173 @@ def anchor(title: str) -> str:
     return title.lower().replace(" ", "-")
 
 
+# ---- a run as its stages have recorded it
+
+
+class RunRecord(NamedTuple):
+    """What the report shows of one workdir."""
+
+    name: str
+    path: Path
+    head: Head  # of all stages together
+    made: dict[str, str]  # dates by stage
+    rows: list[dict[str, Any]]  # metrics of training
+    players: list[Player]  # the workdir's policy first, random play last
+    by_protocol: Players  # those of games by other rules, likewise
+
+    def by(self, rules: str) -> RunRecord:
+        """This run with only the players by the rules of a protocol; "": those by the workdir's own."""
+        return self._replace(players=self.by_protocol.get(rules, [])) if rules else self
+
+    @property
+    def own(self) -> Player | None:
+        """The evaluation of the workdir's policy, at its latest evaluated checkpoint."""
+        return own_of(self.players)
+
+    @property
+    def chance(self) -> Player | None:
+        """The evaluation of random play."""
+        return chance_of(self.players)
+
+    @property
+    def evaluated(self) -> Player | None:
+        """As `own`, or by other rules where it was evaluated by those alone."""
+        return next((one for players in (self.players, *self.by_protocol.values()) if (one := own_of(players))), None)
+
+    @property
+    def versions(self) -> str:
+        """The versions of the libraries, as HTML."""
+        versions = (self.head.machine or {}).get("versions", {})
+        return esc(", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def read_record(path: Path) -> RunRecord:
+    """Reads what the stages have written in a workdir."""
+    run = Run(path)
+    heads = dict(sorted(run.heads().items(), key=lambda item: by_stage(item[0][0])))
+    said: dict[str, Any] = {}
+    for head in heads.values():
+        said |= {name: value for name, value in asdict(head).items() if value is not None}
+    made = {stage: head.made for (stage, _), head in heads.items() if head.made}
+    rows = run.stage("train_policy", "policy").rows()
+    others = arranged(run.read_each(SUMMARIES, Player))
+    own = others.pop("")
+    return RunRecord(path.resolve().name, path, Head(**said), made, rows, own, others)
+
+
+def by_stage(name: str) -> int:
+    """The place of a stage in the order of STAGES."""
+    return STAGES.index(name) if name in STAGES else len(STAGES)
+
+
+# ---- several runs side by side
+
+
+def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
+    """The part that compares several runs, as HTML.
+
+    Args:
+      runs: workdirs by name, this one first.
+      home: directory of the report.
+    """
+    differ = differences(list(runs.values()))
+    body = [_origins(runs, home)]
+    if differ:
+        listed = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
+        body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
+    charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
+    metrics = (metric for found in runs.values() for row in found.rows for metric in row)
+    for name, title, note, _ in curves_of(metrics):
+        lines = {run: curve(found.rows, name) for run, found in runs.items()}
+        lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
+        if name in ALONE or not lines:
+            continue
+        if name == "episode/intrinsic_return":
+            note = "each by its own reward"
+        charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
+    if charts:
+        body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
+    played = [(run, found.own) for run, found in runs.items() if found.own]
+    chance = next((found.chance for found in runs.values() if found.chance), None) if not differ else None
+    named = [(run, player) for run, player in played if player] + ([("random play", chance)] if chance else [])
+    if len(named) > 1:
+        body += [
+            "<h3>Evaluation</h3>",
+            '<p class="soft">Means with 95 % bootstrap intervals.</p>',
+            figures_table(named),
+            *behaviours(named),
+        ]
+    likes = [
+        f"<div><h3>{esc(run)} likes most</h3>{found.head.likes}</div>"
+        for run, found in runs.items()
+        if found.head.likes
+    ]
+    return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
+
+
+def _origins(runs: Mapping[str, RunRecord], home: Path) -> str:
+    """A table of the runs: task, goal, annotator, accuracy, length of training."""
+    rows = []
+    for run, found in runs.items():
+        page, head = link(found.path, home), found.head
+        rows.append([
+            f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>",
+            _task(found),
+            esc(head.goal or "–"),
+            head.judge or "–",
+            head.agreement or "–",
+            amount(head.steps) if head.steps is not None else "–",
+            duration(head.seconds) if head.seconds is not None else "–",
+        ])  # fmt: skip
+    return table(
+        ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for"), rows, (4, 5, 6)
+    )
+
+
+def link(workdir: Path, home: Path) -> str:
+    """The path of a workdir's report relative to another report's directory `home`; "" without one."""
+    page, home = (workdir / "report/index.html").resolve(), home.resolve()
+    return Path(os.path.relpath(page, home)).as_posix() if page.is_file() and page.parent != home else ""
+
+
+def _task(found: RunRecord) -> str:
+    """The task of a run and its limit of steps, as HTML."""
+    most = games(found).get("env.max_episode_steps")
+    return esc(found.head.task or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
+
+
+def games(found: RunRecord) -> dict[str, str]:
+    """The settings of the games, and the seed, if they are known."""
+    config = found.head.config or {}
+    known = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
+    if found.head.task:
+        known["env.task"] = found.head.task
+    return known | ({"seed": str(config["seed"])} if "seed" in config else {})
+
+
+def differences(found: Sequence[RunRecord]) -> dict[str, list[str]]:
+    """Settings of the games, and seeds, that differ between runs, with their values."""
+    settings = [games(one) for one in found]
+    names = dict.fromkeys(name for known in settings for name in known)
+    values = {name: list(dict.fromkeys(known[name] for known in settings if name in known)) for name in names}
+    return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
+
+
+def by_name(found: Sequence[RunRecord]) -> dict[str, RunRecord]:
+    """Runs by the names of their directories, with as many parents as make the names unique."""
+    names: dict[str, RunRecord] = {}
+    for one in found:
+        parts = one.path.resolve().parts
+        same = [other.path.resolve().parts for other in found if other is not one]
+        depth = 1
+        while depth < len(parts) and any(other[-depth:] == parts[-depth:] for other in same):
+            depth += 1
+        names["/".join(parts[-depth:])] = one
+    return names
+
+
 STAGE = Stage(
+    config=ReportConfig,
     tables=TABLES,
     reads=READS,
     check=check,

@@ -10,20 +10,27 @@ Without a terminal, a summary of the episode is printed in a few lines.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from motif_jax.config.table import PATH, Number, Tables, Text, section, tables_of, value
+from motif_jax.config.table import PATH, Number, Tables, Text, tables_of, value
 from motif_jax.console import clean, print_line, print_lines
+from motif_jax.devices.releases import released_replay
 from motif_jax.envs.protocols import by_protocol, check_protocol
-from motif_jax.envs.worlds import check_world, make_world
+from motif_jax.envs.worlds import check_world, essential, make_world
+from motif_jax.episodes.playback import Track, read_tracks, replay_of
+from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.policies.choice import parse_one
-from motif_jax.stages import Experiment, Stage, untyped, without_lock
-from motif_jax.stages.evaluate import READS as EVALUATION
-from motif_jax.stages.evaluate.replays import WORDS, obtain
+from motif_jax.replays.replay import LONGEST, load_replay, save_replay
+from motif_jax.stages import Stage, without_lock
+from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, find_all
+from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
+from motif_jax.stages.evaluate.replays import WORDS, facts_of, file_of, games_of, record
+from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
@@ -45,15 +52,9 @@ class Visualize:
 
 
 @dataclass(frozen=True)
-class VisualizeConfig(Experiment):
-    """What the stage reads; the sections of evaluation stay mappings."""
+class VisualizeConfig(EvaluateConfig):
+    """What the stage reads."""
 
-    env: Mapping[str, Any] = section(EVALUATION["env"])
-    policy: Mapping[str, Any] = section(EVALUATION["policy"])
-    profile: Mapping[str, Any] = section(EVALUATION["profile"])
-    train_values: Mapping[str, Any] = section(EVALUATION["train_values"])
-    evaluate: Mapping[str, Any] = section(EVALUATION["evaluate"])
-    decoding: Mapping[str, Any] = section(EVALUATION["decoding"])
     visualize: Visualize = Visualize()
 
 
@@ -86,8 +87,8 @@ def check(config: VisualizeConfig) -> None:
         if not Path(section.replay).is_file():
             raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
-    check_protocol(untyped(config))
-    world = check_world(by_protocol(untyped(config)).env)
+    check_protocol(config.env, config.evaluate.protocol)
+    world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
         parse_one(section.policy, f"{FLAG}.policy")
     if section.episode not in WORDS and not section.episode.isdecimal():
@@ -112,7 +113,6 @@ def _check_export(path: Path) -> None:
 
 def run(config: VisualizeConfig, workdir: Path) -> None:
     """Shows the episode, or writes it to a file."""
-    from motif_jax.replays.replay import load_replay
     from motif_jax.replays.story import describe, summary
     from motif_jax.replays.terminal import can_watch, watch
 
@@ -121,7 +121,7 @@ def run(config: VisualizeConfig, workdir: Path) -> None:
     if section.replay:
         path, flag = Path(section.replay), f"{FLAG}.replay"
     else:
-        path, flag = obtain(untyped(config), workdir, section.policy, section.episode, FLAG), f"{FLAG}.episode"
+        path, flag = obtain(config, workdir), f"{FLAG}.episode"
     replay = load_replay(path, flag)
 
     # ---- show it
@@ -132,6 +132,88 @@ def run(config: VisualizeConfig, workdir: Path) -> None:
     else:
         print_lines(summary(describe(replay), MESSAGES) + "\n")
         print_line(f"Playback needs a terminal; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
+
+
+def obtain(config: VisualizeConfig, workdir: Path) -> Path:
+    """The path of the replay of the episode: one that was kept or released, else one that is made now.
+
+    Episode 0 stands in for a word, such as "best", whose episode was not kept.
+    """
+    policy, episode = config.visualize.policy, config.visualize.episode
+    config = config.by_protocol()
+    contenders = find_all(config, workdir, policy, make_world(config.env), f"{FLAG}.policy")
+    contender = max(contenders, key=lambda one: mean_return(workdir, one))  # the best of several decodings
+    folder = workdir / "evaluate" / contender.name
+    summary = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
+    if not episode.isdecimal():
+        kept = (summary or {}).get("replays", {})
+        if episode in kept:
+            return file_of(folder, kept[episode])
+        if episode == "best" and (released := released_replay(Path(contender.path))):
+            return released
+        print_line(
+            f"the {episode!r} episode of {contender.name} was not kept ({FLAG}.episode), so this is episode 0; "
+            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({REPLAYS_FLAG})"
+        )
+        episode = "0"
+    number = int(episode)
+    if summary and file_of(folder, number).is_file():
+        return file_of(folder, number)
+    file = file_of(workdir / "visualize" / contender.name, number)
+    tracks = read_tracks(folder / "tracks.npz") if summary else {}
+    if number in tracks:
+        row = next(row for row in read_rows(folder / EPISODES) if row["episode"] == number)
+        write(config, file, row, tracks[number], read_json(folder / "player.json") or {})
+    else:
+        play_one(config, workdir, contender, number, file)
+    return file
+
+
+def mean_return(workdir: Path, contender: Contender) -> float:
+    """The mean return of an evaluated player; minus infinity if it was not evaluated."""
+    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {"figures": {}}
+    return (summary["figures"].get("return") or {"mean": -math.inf})["mean"]
+
+
+def is_of_these_games(config: VisualizeConfig, folder: Path) -> bool:
+    """Whether a player was evaluated, and in the games of this config."""
+    recorded = read_json(folder / "config.json")
+    if recorded is None:
+        return False
+    games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"]))
+    return {**games, "seed": recorded["seed"]} == games_of(config)
+
+
+def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path) -> None:
+    """Plays an episode that was not evaluated and writes its replay, unless it is there from the last time."""
+    from motif_jax.stages.evaluate.play import make_playing, play
+
+    playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
+    about = contender.facts() | playing.about
+    if file.is_file():
+        before = load_replay(file, "--workdir").about
+        now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}
+        if {name: before.get(name) for name in now} == now:
+            return
+    rows: dict[int, Any] = {}
+    tracks: dict[int, Track] = {}
+    frames: dict[int, Any] = {}
+    same = plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1)
+    if play(config, playing, {number}, rows, tracks, lambda: None, None if same else frames.__setitem__):
+        raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
+    if number in frames:
+        facts = facts_of(config, about, [])
+        save_replay(file, replay_of(config.env, rows[number], tracks[number], facts, frames[number]))
+    else:
+        write(config, file, rows[number], tracks[number], about)
+
+
+def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, about: Mapping[str, Any]) -> None:
+    """Plays an episode again and writes its replay."""
+    if row["steps"] > LONGEST:
+        raise UserError(f"episode {row['episode']} has {row['steps']:,} steps, more than can be shown ({FLAG}.episode)")
+    if not record(config, file, row, track, about, []):
+        raise UserError(f"episode {row['episode']} cannot be repeated exactly, so it has no replay ({FLAG}.episode)")
 
 
 def _export(path: Path, story: Story, speed: float) -> None:

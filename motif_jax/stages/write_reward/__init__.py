@@ -33,10 +33,10 @@ def check(config: WriteConfig) -> None:
     find_readable(world)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
     if config.write_reward.train_for_env_steps:
-        from motif_jax.stages.write_reward.training import STAGES, trained_config
+        from motif_jax.stages.write_reward.training import stages_of
 
-        for stage in STAGES:
-            stage.check(trained_config(config))
+        for stage, view in stages_of(config):
+            stage.check(view)
 
 
 def is_complete(config: WriteConfig, workdir: Path) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from motif_jax.config.table import Tables, Text, Whole, section, tables_of, value
+from motif_jax.config.table import Tables, Text, Whole, tables_of, value
 from motif_jax.rewards.choice import WRITTEN
 from motif_jax.stages.annotate.setup import AnnotateConfig
-from motif_jax.stages.evaluate import READS as EVALUATION
-from motif_jax.stages.train_policy.section import Policy, Profile
+from motif_jax.stages.evaluate.contenders import EvaluateConfig
+from motif_jax.stages.train_policy.section import Profile
 
 STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
@@ -51,14 +49,10 @@ class WriteReward:
 
 
 @dataclass(frozen=True)
-class WriteConfig(AnnotateConfig):
-    """What the stage reads; the sections of evaluations stay mappings."""
+class WriteConfig(EvaluateConfig, AnnotateConfig):
+    """What the stage reads, and its trainings with programs."""
 
-    policy: Policy = field(default_factory=Policy)
     profile: Profile = field(default_factory=Profile)
-    train_values: Mapping[str, Any] = section(EVALUATION["train_values"])
-    evaluate: Mapping[str, Any] = section(EVALUATION["evaluate"])
-    decoding: Mapping[str, Any] = section(EVALUATION["decoding"])
     write_reward: WriteReward = WriteReward()
 
 

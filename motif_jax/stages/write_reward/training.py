@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
+from motif_jax.envs.protocols import TASK
 from motif_jax.files import read_json, write_whole
 from motif_jax.rewards.choice import BEST, WRITTEN
 from motif_jax.rewards.code.types import Program
-from motif_jax.stages import find_stage, untyped
+from motif_jax.stages import Stage, find_stage, untyped
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward.section import WriteConfig
 
-STAGES = find_stage("train_policy"), find_stage("evaluate")
 EPISODES = 40
 MOST = 12  # figures that are told, those with the largest ratio first
 UNTOLD = ("intrinsic_return",)
 
 
-def trained_config(config: WriteConfig) -> ConfigDict:
-    """The config of a training with a program alone; that program is in the workdir of the training."""
-    short = untyped(config)
-    short.policy.update({
-        "sources": f"code:{WRITTEN}", "intrinsic_coefficient": 0.0, "extrinsic_coefficient": 0.0, "reward_dir": "",
-        "options": "", "controller": "", "train_for_env_steps": config.write_reward.train_for_env_steps,
-        "train_for_seconds": 0.0,
-    })  # fmt: skip
-    short.evaluate.update({
-        "policy": "", "beside": "random", "episodes": EPISODES, "protocol": "task", "variations": "", "replays": "",
-    })  # fmt: skip
-    return short
+def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
+    """The stages of a training with a program alone, each with its config; the program is in the training's workdir."""
+    policy = replace(
+        config.policy, sources=f"code:{WRITTEN}", intrinsic_coefficient=0.0, extrinsic_coefficient=0.0, reward_dir="",
+        options="", controller="", train_for_env_steps=config.write_reward.train_for_env_steps, train_for_seconds=0.0,
+    )  # fmt: skip
+    evaluate = replace(
+        config.evaluate, policy="", beside="random", episodes=EPISODES, protocol=TASK, variations="", replays=""
+    )
+    short = untyped(replace(config, policy=policy, evaluate=evaluate))
+    return [(stage, stage.view(short)) for stage in map(find_stage, ("train_policy", "evaluate"))]
 
 
 def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, list[float]]:
     """Trains and evaluates, or goes on where a killed run was; means of figures, of the agent and of random play."""
-    short = trained_config(config)
     write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))
-    for stage in STAGES:
-        if not stage.is_complete(view := stage.view(short), workdir):
+    for stage, view in stages_of(config):
+        if not stage.is_complete(view, workdir):
             stage.run(view, workdir)
     found: dict[str, dict[str, float]] = {}
     for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):

@@ -1,40 +1,79 @@
-"""Gathers what is known of a reward: captions and pay of evaluated episodes, labels, and the worth by rules."""
+"""Audits a workdir: gathers what is known of its reward, asks the judges, examines the answers, and reports."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from motif_jax.annotation.backends import CaptionBackend, find_backend, is_by_rules
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, is_by_rules, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
-from motif_jax.audit.examine import Evidence, Labels, Wholes
+from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, group_values, make_plan
 from motif_jax.audit.figures import Figures
+from motif_jax.audit.judge import QuestionLimits
 from motif_jax.audit.labels import SECOND
-from motif_jax.audit.pay import Steps
+from motif_jax.audit.pay import Steps, ends
 from motif_jax.audit.wholes import LINES, episode_text
 from motif_jax.captions import decode
-from motif_jax.console import print_line
+from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, moments_of, read_tracks
+from motif_jax.pages.blocks import table
 from motif_jax.pages.figures import better
+from motif_jax.pages.findings import findings_blocks
+from motif_jax.pages.formats import esc, exact
+from motif_jax.pages.players import Player
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
+from motif_jax.run import Run, StageRun
 from motif_jax.stages.annotate.setup import label_name
-from motif_jax.stages.audit.record import RANDOM, Player
+from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, find_players, stamp_of
+from motif_jax.stages.audit.asking import ask, ask_second
 from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError
 
+SHOWN = 12  # kinds of captions in the table of pay
 UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"
 ONLY_RANDOM = "only random play was evaluated"
+
+
+def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
+    """Writes the findings to `workdir/audit`, and prints them. `open_backend` opens the judge, if there is one."""
+    second = load_second(config, workdir)
+    section, stamp, players = config.audit, stamp_of(config, workdir), find_players(workdir)
+    if not players and not (workdir / "reward").is_dir():
+        raise UserError(
+            f"there is nothing in {str(workdir)!r} to audit yet: run --stage=train_reward or --stage=evaluate first "
+            "(--workdir)"
+        )
+    stage = Run(workdir).stage("audit", FOLDER)
+    stage.bind(config)
+
+    # ---- what is known, the questions, the answers
+    evidence = gather(config, workdir, players, second)
+    limits = QuestionLimits(section.flips, section.triples, section.repeats)
+    plan = make_plan(evidence, limits, config.seed)
+    answers = ask(config, plan, stage.path / "answers.json", open_backend)
+    opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
+
+    # ---- what they show
+    record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
+    report_audit(stage, record)
+    stage.write(FILE, record | {"stamp": "" if answers.refused else stamp})
+    tell(record, stage.path / f"{FILE}.json")
+    if answers.refused:
+        print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
+
+
+# ---- what is known
 
 
 class CaptionNumbers:
@@ -60,7 +99,7 @@ class PlayedEpisodes(NamedTuple):
     tracks: dict[int, Track]
 
 
-def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
+def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
     """What is known of the reward, and of a second one that was learnt with another seed."""
     numbers = CaptionNumbers()
     agent = _play(config, workdir, players.get("agent"), numbers)
@@ -72,7 +111,7 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], sec
     texts = list(numbers.by_text)
     captions, judge = _captions(config, workdir, texts, agent)
     if second is not None and texts:
-        captions = captions._replace(second=_values(second, texts))
+        captions = captions._replace(second=second(texts).normalised.astype(np.float64))
     return Evidence(
         captions,
         rules=is_by_rules(config.annotate),
@@ -86,20 +125,19 @@ def gather(config: ConfigDict, workdir: Path, players: Mapping[str, Player], sec
     )
 
 
-def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: CaptionNumbers) -> PlayedEpisodes | str:
+def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: CaptionNumbers) -> PlayedEpisodes | str:
     """Plays the episodes of a player back; or says why that is not possible."""
     if player is None:
         return "no player was evaluated (--stage=evaluate)"
-    if not player.facts.get("repeatable", True):
+    if not player.repeatable:
         return "this game does not play the same twice, so its episodes cannot be played back"
-    folder, env = workdir / "evaluate" / player.name, config.env.to_dict()
+    folder, env = workdir / "evaluate" / player.name, config.env
     tracks, rows, steps = read_tracks(folder / "tracks.npz"), [], 0
-    for row in read_rows(folder / EPISODES, make_world(env).figures):
-        if row["episode"] in tracks:
-            if steps + row["steps"] > config.audit.steps:
-                break  # a later, shorter one would make the sample one of short games
-            rows.append(row)
-            steps += row["steps"]
+    for row in read_rows(folder / EPISODES):
+        if steps + row["steps"] > config.audit.steps:
+            break  # a later, shorter one would make the sample one of short games
+        rows.append(row)
+        steps += row["steps"]
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
@@ -113,17 +151,16 @@ def _play(config: ConfigDict, workdir: Path, player: Player | None, numbers: Cap
     return PlayedEpisodes(found, still, tracks)
 
 
-def _figures(config: ConfigDict, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
+def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
     """The figures of all episodes of the agent and of random play in which higher is better; or why there are none."""
     if RANDOM not in players:
         return UNEVALUATED
     if players["agent"].name == RANDOM:
         return ONLY_RANDOM
-    own = make_world(config.env.to_dict()).figures
-    rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES, own) for one in ("agent", RANDOM)]
-    keys = keys_of(own)
+    rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES) for one in ("agent", RANDOM)]
+    keys = keys_of(make_world(config.env).figures)
     found = {
-        name: [[row[key] for row in each] for each in rows]
+        name: [[row.get(key) for row in each] for each in rows]
         for name, key in keys.items()
         if name != "intrinsic_return" and better(name, keys) == "higher"
     }
@@ -141,7 +178,7 @@ def _steps(played: PlayedEpisodes) -> Steps:
                  np.concatenate(pay))  # fmt: skip
 
 
-def _labels(config: ConfigDict, workdir: Path, numbers: CaptionNumbers) -> Labels | str:
+def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labels | str:
     """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
     facts = read_json(workdir / "reward" / "statistics.json") or {}
     weights: dict[str, float] = dict(facts.get("annotators") or {label_name(config.annotate): 1.0})
@@ -159,15 +196,15 @@ def _labels(config: ConfigDict, workdir: Path, numbers: CaptionNumbers) -> Label
     return Labels(own[ids[:, :, 0]], target)
 
 
-def _load_audited(config: ConfigDict, workdir: Path) -> Reward | None:
+def _load_audited(config: AuditConfig, workdir: Path) -> Reward | None:
     """The reward to look at; None if this workdir has none of its own and names none."""
-    section = config.policy
-    if not section.reward_dir and not (workdir / "reward" / "checkpoints").is_dir():
+    folder = config.policy.reward_dir
+    if not folder and not (workdir / "reward" / "checkpoints").is_dir():
         return None
-    return load_reward(section.reward_dir or workdir, section.reward_checkpoint)
+    return load_reward(folder or workdir, config.policy.reward_checkpoint)
 
 
-def load_second(config: ConfigDict, workdir: Path) -> Reward | None:
+def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
     """The reward of another seed, if the config names one; raises UserError if the two cannot be compared."""
     if not (named := config.audit.second_reward_dir):
         return None
@@ -197,16 +234,13 @@ def load_second(config: ConfigDict, workdir: Path) -> Reward | None:
     return second
 
 
-def _values(reward: Reward, texts: list[str]) -> np.ndarray:
-    """The normalised reward of captions. [U] float64"""
-    return reward(texts).normalised.astype(np.float64)
-
-
-def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: PlayedEpisodes | str) -> tuple[Captions, str]:
+def _captions(
+    config: AuditConfig, workdir: Path, texts: list[str], agent: PlayedEpisodes | str
+) -> tuple[Captions, str]:
     """All captions with their rewards, groups and worth; and why no judge can be asked, or ""."""
     values, reward = np.full(len(texts), np.nan), _load_audited(config, workdir)
     if texts and reward is not None and reward.reads_only_messages:
-        values = _values(reward, texts)
+        values = reward(texts).normalised.astype(np.float64)
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
         shown = np.concatenate([*agent.captions.values()])
         z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
@@ -231,7 +265,7 @@ def _captions(config: ConfigDict, workdir: Path, texts: list[str], agent: Played
 
 
 def _wholes(
-    config: ConfigDict, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
+    config: AuditConfig, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
 ) -> Wholes | str:
     """Pairs of the same games, played by random play and by the agent; or why there are none."""
     for played in (agent, chance):
@@ -257,3 +291,84 @@ def _wholes(
         return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])
 
     return Wholes(words(chance), words(agent), returns(chance), returns(agent))
+
+
+# ---- the record
+
+
+def record_of(
+    config: AuditConfig, workdir: Path, players: Mapping[str, Player], evidence: Evidence, audited: Audited
+) -> dict[str, Any]:
+    """The content of `audit.json`."""
+    findings, judge = audited.findings, label_name(config.annotate)
+    learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
+    if judge not in learnt_from:
+        judge += f" (the reward was learnt from {', '.join(learnt_from)})"
+    return {
+        "player": players["agent"].name if players else "",
+        "judge": judge,
+        "findings": [one._asdict() for one in findings.found],
+        "nothing_found": [{"check": one.name, "about": one.about} for one in findings.clear],
+        "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
+        "paid": _paid(audited, evidence),
+    }
+
+
+def _paid(audited: Audited, evidence: Evidence) -> list[dict[str, Any]]:
+    """The kinds of captions that get most of the pay."""
+    paid, captions = audited.paid, audited.captions
+    if paid is None:
+        return []
+    values = group_values(captions, evidence.seen()[1])
+    rows = []
+    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
+        share = float(paid.share[group])
+        if not share > 0:
+            break
+        low, high = ends(share, float(paid.error[group]))
+        each = share * float(paid.total.sum()) / int(paid.times[group])
+        rows.append({
+            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
+            "times": int(paid.times[group]), "each": each, "reward": float(values[group]),
+            "worth": float(captions.worth[group]),
+        })  # fmt: skip
+    return rows
+
+
+def tell(record: Mapping[str, Any], file: Path) -> None:
+    """Prints the findings, worst first."""
+    found = record["findings"]
+    by = f", judged by {record['judge']}"
+    many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
+    print_line(f"audit: {many if found else 'nothing found'}{by}")
+    for number, one in enumerate(found, 1):
+        print_line(f"audit: {number}. {clean(one['check'])}: {clean(one['sentence'])}. Try {one['advice']}.")
+    for one in record["nothing_found"]:
+        print_line(f"audit: {one['check']}: nothing found ({clean(one['about'])})")
+    for one in record["not_looked_at"]:
+        print_line(f"audit: {one['check']}: not looked at: {clean(one['why'])}")
+    print_line(f"audit: {file}")
+
+
+def report_audit(stage: StageRun, record: Mapping[str, Any]) -> None:
+    """Writes the part of the report: findings, worst first, and what the agent was paid for."""
+    words = [
+        f"judged by {esc(record['judge'])}",
+        *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
+    ]
+    body = [f'<p class="soft">{" · ".join(words)}</p>']
+    body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
+    if record["paid"]:
+        cells = [
+            [f"{one['share']:.1%} <span class=\"soft\">[{one['low']:.1%}, {one['high']:.1%}]</span>",
+             esc(one["captions"]), f"{one['times']:,}", *map(_cell, (one["each"], one["reward"], one["worth"]))]
+            for one in record["paid"]
+        ]  # fmt: skip
+        head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
+        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+    stage.section("The audit", *body)
+    stage.report()
+
+
+def _cell(value: float) -> str:
+    return exact(value) if math.isfinite(value) else "–"

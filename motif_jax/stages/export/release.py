@@ -1,0 +1,399 @@
+"""Writes an export: a release of policy and reward with its card, transcripts, or the policy's language model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import motif_jax
+from motif_jax.config.table import PATH, PATHS, Tables, flatten, keys
+from motif_jax.console import clean, print_line
+from motif_jax.devices.checkpoints import find_checkpoints
+from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.devices.releases import PREFIX, ZOO, write_release
+from motif_jax.envs.protocols import TASK, TITLES, suffix
+from motif_jax.envs.worlds import title
+from motif_jax.language.adapt import merge_low_rank
+from motif_jax.language.config import find_trained
+from motif_jax.language.hub import write_language_model
+from motif_jax.language.peft import write_adapter
+from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
+from motif_jax.pages.figures import in_order
+from motif_jax.pages.formats import exact
+from motif_jax.pages.over_seeds import estimate
+from motif_jax.pages.players import SUMMARIES
+from motif_jax.policies.choice import list_steps
+from motif_jax.policies.model import read_policy
+from motif_jax.policies.text_sections import TRAINED
+from motif_jax.rewards.choice import LEARNT, without_folders
+from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.learnt_source import reward_checksum
+from motif_jax.rewards.sources import trusted_classes
+from motif_jax.run import Run
+from motif_jax.stages.collect import TABLES as COLLECTION
+from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.evaluate.summary import SUMMARY, read_json
+from motif_jax.stages.export import FLAG, ExportConfig, check_empty, check_free
+from motif_jax.stages.train_policy import TABLES as TRAINING
+from motif_jax.stages.train_reward import READS as LEARNING
+from motif_jax.structs import UserError
+from motif_jax.tokens import tokeniser_from_text, write_tokeniser
+from motif_jax.transcripts.store import Transcripts
+from motif_jax.transcripts.trl import write_trl
+
+DECLARED: Tables = {**LEARNING, **COLLECTION, **TRAINING}  # by which policies and rewards are made
+Arrays = dict[tuple[str, ...], Any]
+CHANCE = "random"
+NAMING_SOURCES = ("policy.sources", "policy.options", "policy.controller")
+SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
+KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
+
+HUB = "reinforcement-learning"
+PLACE = "DIRECTORY is the directory of this card."
+JUDGES = {"lexicon": "a lexicon of rules over the game's messages", "score": "an oracle that knows the score",
+          "return": "an oracle that knows the rewards", "random": "chance"}  # fmt: skip
+
+Facts = Mapping[str, Any]
+
+
+def run(config: ExportConfig, workdir: Path) -> None:
+    """Writes transcripts, a language model, or a release."""
+    if config.export.transcripts != "none":
+        export_transcripts(config, workdir)
+        return
+    if config.export.language != "none":
+        kind = config.export.language
+        directory = Path(config.export.to) if config.export.to else workdir / f"language-{kind}"
+        check_empty(directory)
+        export_language(workdir, directory, kind)
+        return
+    directory = Path(config.export.to) if config.export.to else workdir / "export"
+    check_free(directory)
+    name = (directory if config.export.to else workdir).resolve().name
+    if directory.resolve().parent == ZOO.resolve():
+        name = f"{PREFIX}/{name}"
+    contents = find_contents(config, workdir)
+    results: dict[str, Any] = {"seeds": 1, "evaluations": []}
+    replay = None
+    if "policy" in contents:
+        evaluated = find_evaluations(workdir, contents["policy"].step)
+        results = find_results(workdir, contents["policy"].step, evaluated)
+        replay = find_replay(workdir, evaluated)
+    facts = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
+    facts |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {"results": results}
+    arrays = {kind: part.arrays for kind, part in contents.items()}
+    card = write_card(facts, arrays, config.export.about)
+    write_release(directory, arrays, facts, card, replay)
+    sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
+    print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
+    for kind in contents:
+        print_line(f"export: motif_jax.load_{kind}({arguments(facts, kind, repr(str(directory)))})")
+
+
+def export_transcripts(config: ExportConfig, workdir: Path) -> None:
+    """Writes the transcripts in one of TRL's formats."""
+    form = config.export.transcripts
+    file = Path(config.export.to) if config.export.to else workdir / f"trl/{form}.jsonl"
+    transcripts = Transcripts(Path(config.transcripts.path) if config.transcripts.path else workdir / "transcripts")
+    count = write_trl(transcripts, file, form, config.export.turns_mib)
+    print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
+
+
+def export_language(workdir: Path, directory: Path, kind: str) -> None:
+    """Writes the language model of the workdir's last policy, "merged" or as an "adapter", with its tokeniser."""
+    _, steps = list_steps(str(workdir), "--workdir")
+    model, facts, _ = read_policy(workdir, str(steps[-1]))
+    options = facts["model"]
+    network = find_prompt_network(options["network"])
+    language: Any = network.language_model(options, model.params, model.frozen) if network else None
+    if language is None:
+        raise UserError(f"the policy in {str(workdir)!r} is not a language model ({FLAG}.language)")
+    if kind == "merged":
+        write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
+        write_language_model(directory, merge_low_rank(language))
+    else:
+        base = facts["config"]["policy"]["language"]["model"]
+        trained = str(find_trained(workdir, f"{FLAG}.language").resolve()) if base == TRAINED else base
+        write_adapter(directory, language, trained)
+        write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
+    print_line(f"export: the language model of step {steps[-1]:,}, {kind}, in {directory}")
+
+
+# ---- what a release has
+
+
+class ReleasePart(NamedTuple):
+    """A policy or a reward."""
+
+    step: int  # of the policy's training, or the reward's epoch
+    facts: dict[str, Any]
+    arrays: Arrays  # by their paths
+
+
+def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]:
+    """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward."""
+    found: dict[str, ReleasePart] = {}
+    reward = _own_reward(config, workdir)
+    try:
+        find_checkpoints(workdir, "policy")
+    except UserError:
+        pass  # a reward may be released alone
+    else:
+        _, steps = list_steps(str(workdir), "--workdir")
+        model, facts, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config, config.policy.network))
+        arrays = _below("params", model.params) | _below("frozen", model.frozen)
+        arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
+        facts = facts | {"sources": sources.facts(), "config": deciding_values(facts["config"])}
+        if "reads" in facts["model"]:  # JSON files have sorted keys
+            facts["model"] = facts["model"] | {"order": list(model.reads)}
+        found["policy"] = ReleasePart(steps[-1], facts, arrays)
+        if sources.learnt:
+            learnt = sources.learnt.reward
+            same = reward is not None and reward_checksum(reward) == reward_checksum(learnt)
+            reward = reward if same else learnt
+    if reward is not None:
+        facts = reward.facts | {"model": reward.options, "statistics": reward.statistics.record()}
+        if "config" in facts:
+            facts["config"] = deciding_values(facts["config"])
+        arrays = _below("params", reward.params)
+        arrays |= {("captions",): reward.captions, ("counts",): reward.counts}
+        found["reward"] = ReleasePart(int(facts.get("epoch") or 0), facts, arrays)
+    if not found:
+        raise UserError(f"there is neither a policy nor a reward in {str(workdir)!r} to export (--workdir)")
+    return found
+
+
+def _own_reward(config: ExportConfig, workdir: Path) -> Reward | None:
+    """The reward of the workdir, with all facts; None if the workdir does not have one."""
+    try:
+        directory = find_checkpoints(workdir / "reward")
+    except UserError:
+        return None
+    return load_reward(directory, config.policy.reward_checkpoint)
+
+
+def _below(name: str, tree: Any) -> Arrays:
+    return {(name, *path): array for path, array in leaves_by_path(tree).items()}
+
+
+def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a config that decide the result, nested; paths are cut to their last part, for privacy."""
+    flat, found = flatten(config), dict[str, Any]()
+    for key, value in keys(DECLARED).items():
+        if not value.decides or key not in flat:
+            continue
+        *sections, name = key.split(".")
+        inner = found
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        text = flat[key]
+        text = without_folders(text) if key in NAMING_SOURCES else text
+        is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
+        inner[name] = ",".join(Path(part).name for part in text.split(",")) if is_path else text
+    return found
+
+
+def find_results(workdir: Path, step: int, evaluated: Mapping[str, Facts]) -> dict[str, Any]:
+    """Figures of the training up to this step, and each evaluation of the policy, compared with random play.
+
+    {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}
+    """
+    found: dict[str, Any] = {"seeds": 1, "evaluations": []}
+    training = read_json(workdir / "policy" / "summary.json") or {}
+    if training.get("env_steps") == step:
+        known = ("env_steps", "seconds", "machine")
+        found["training"] = {name: training[name] for name in known if name in training}
+    for summary in evaluated.values():
+        protocol = summary.get("protocol", TASK)
+        beside = read_json(workdir / "evaluate" / f"{CHANCE}{suffix(protocol)}" / SUMMARY) or {}
+        same = all(beside.get(name) == summary[name] for name in ("episodes", "task"))
+        kept = {name: summary[name] for name in KEPT} | {"protocol": protocol}
+        found["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
+    return found | (find_over_seeds(workdir) or {})
+
+
+def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
+    """Figures over this run and those with other seeds beside it (`--config.seeds`); None for a single run.
+
+    {"seeds": N, "over_seeds": {figure: {"mean", "low", "high"}}}: the mean of the seeds' means, with its interval.
+    """
+    if not SEED.fullmatch(workdir.resolve().name):
+        return None
+    runs = sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name))
+    scores = [means for run in runs if (means := _latest_means(run))]
+    if len(scores) < 2:
+        return None
+    shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
+    found = {figure: estimate([np.array([means[figure] for means in scores])]) for figure in shared}
+    return {
+        "seeds": len(scores),
+        "over_seeds": {name: {"mean": one.value, "low": one.low, "high": one.high} for name, one in found.items()},
+    }
+
+
+def _latest_means(workdir: Path) -> dict[str, float]:
+    """The mean of each figure in the latest evaluation of a workdir's policy with the task's rules."""
+    own = [one for one in Run(workdir).read_each(SUMMARIES, dict).values() if one["path"] == "." and not one["greedy"]]
+    own = [one for one in own if one.get("protocol", TASK) == TASK]
+    figures = max(own, key=lambda one: one["step"])["figures"] if own else {}
+    return {figure: interval["mean"] for figure, interval in figures.items() if interval}
+
+
+def find_evaluations(workdir: Path, step: int) -> dict[str, Facts]:
+    """The evaluations of the workdir's policy at this step, by name: first those with the task's rules, not greedy."""
+    every = Run(workdir).read_each(SUMMARIES, dict)
+    own = {name: one for name, one in every.items() if one["path"] == "." and one["step"] == step}
+    by_rules = sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name))
+    return {name: own[name] for name in by_rules}
+
+
+def find_replay(workdir: Path, evaluated: Mapping[str, Facts]) -> bytes | None:
+    """The replay of the best episode of the released policy; None if it was not kept."""
+    for name, summary in evaluated.items():
+        best = summary["replays"].get("best")
+        if best is not None and (file := file_of(workdir / "evaluate" / name, best)).is_file():
+            return file.read_bytes()
+    return None
+
+
+# ---- the card: README.md with the YAML front matter of the Hugging Face Hub
+
+
+def write_card(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]], about: str) -> str:
+    """The text of the card. `facts`: of config.json. `about`: sentences of the user's own."""
+    name, results = facts["name"], facts["results"]
+    parts = [_front_matter(facts), f"# {clean(name)}", *([clean(about, 2000)] if about else []), _use(facts)]
+    parts += ["## How it was made", _table(("", ""), _made(facts, arrays))]
+    for evaluation in results["evaluations"]:
+        parts += [f"## How good it is: {_games(evaluation)}", _figures(evaluation)]
+    if results.get("over_seeds"):
+        parts += [f"## Over {results['seeds']} seeds", _over_seeds(results["over_seeds"])]
+    elif results["evaluations"]:
+        parts.append("This is one run. Other seeds give other agents, so it does not support claims about learning.")
+    parts += ["## Licence", clean(facts["licence"]) if facts["licence"] else "Not stated."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(facts: Facts) -> str:
+    """The metadata for the Hub; every value is written as JSON, which YAML includes."""
+    env = _env(facts)
+    about: dict[str, Any] = {"license": facts["licence"]} if facts["licence"] else {}
+    tags = [HUB, *({env.get("world", "nethack"): 0, title(env): 0} if env else {})]
+    about |= {"library_name": "motif_jax", "pipeline_tag": HUB, "tags": tags}
+    metrics = [
+        {"type": f"mean_{figure}", "name": f"mean {figure}", "value": round(interval["mean"], 4), "verified": False}
+        for evaluation in facts["results"]["evaluations"][:1]
+        for figure, interval in evaluation["figures"].items()
+        if interval
+    ]
+    if metrics:
+        dataset = {"name": title(env), "type": title(env)}
+        result = {"task": {"type": HUB, "name": HUB}, "dataset": dataset, "metrics": metrics}
+        about["model-index"] = [{"name": facts["name"], "results": [result]}]
+    return "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in about.items()), "---"])
+
+
+def _use(facts: Facts) -> str:
+    kinds = [kind for kind in ("policy", "reward") if kind in facts]
+    what = {"policy": "A policy that plays", "reward": "a learnt reward"}
+    said = " and ".join(what[kind] for kind in kinds)
+    own = facts["name"].startswith(f"{PREFIX}/")
+    where, note = (json.dumps(facts["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
+    lines = [f"{kind} = motif_jax.load_{kind}({arguments(facts, kind, where)})" for kind in kinds]
+    code = "\n".join(["```python", "import motif_jax", "", *lines, "```"])
+    return f"{said[0].upper()}{said[1:]}, from motif_jax. {note}\n\n{code}"
+
+
+def arguments(facts: Facts, kind: str, where: str) -> str:
+    """The arguments of `motif_jax.load_policy` or `load_reward` for a release in the directory `where`, as code."""
+    network = facts[kind]["facts"]["model"].get("network", "")
+    return f"{where}, trusted={json.dumps([network])}" if kind == "policy" and is_own(network) else where
+
+
+def _env(facts: Facts) -> Facts:
+    """The section `env` of the config that the policy, or else the reward, was trained with."""
+    found = [facts[kind]["facts"].get("config", {}).get("env") for kind in ("policy", "reward") if kind in facts]
+    return next(filter(None, found), {})
+
+
+def _made(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[str, str]]:
+    """Rows on training and reward; unknown values are left out."""
+    rows: list[tuple[str, Any]] = []
+    env = _env(facts)
+    if env:
+        steps = f"episodes of at most {env['max_episode_steps']:,} steps"
+        rows.append(("game", ", ".join({env.get("world", "nethack"): 0, title(env): 0, steps: 0})))
+    if "policy" in facts:
+        own, training = facts["policy"]["facts"], facts["results"].get("training", {})
+        model, settings = own["model"], own["config"].get("policy", {})
+        rows.append(("policy", f"network {model['network']}, {_count(arrays['policy'])} parameters in float32"))
+        seconds = f" in {training['seconds']:,.0f} s" if "seconds" in training else ""
+        machine = training.get("machine", {})
+        where = f" on {machine['cores']} cores of {machine['processor']}" if "processor" in machine else ""
+        rows.append(("training", f"{facts['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}"))
+        rows.append(("rewarded by", _rewarded(own["sources"], settings.get("extrinsic_coefficient", 0.0))))
+        rows.append(("seed", own["config"].get("seed")))
+    if "reward" in facts:
+        own = facts["reward"]["facts"]
+        config, history = own.get("config", {}), own.get("history") or [{}]
+        rows.append(("reward", f"{_count(arrays['reward'])} parameters in float32, epoch {facts['reward']['step']}"))
+        if asked := config.get("annotate"):
+            judge = asked.get("model") or JUDGES.get(asked.get("backend"), asked.get("backend"))
+            rows.append(("preferences of", f"{judge}, goal: {asked.get('goal')}"))
+        if "pairs" in own:
+            rows.append(("learnt from", f"{own['pairs']:,} pairs of moments"))
+        if (accuracy := history[-1].get("accuracy")) is not None:
+            rows.append(("agrees with", f"{accuracy:.1%} of the preferences that were set aside"))
+    rows.append(("made by", facts["made_by"]))
+    return [(name, clean(value)) for name, value in rows if value not in (None, "")]
+
+
+def _rewarded(sources: Facts, game: float) -> str:
+    found = {"the game": game} | {name: source["coefficient"] for name, source in sources.items()}
+    words = {LEARNT: "the learnt reward"}
+    return ", ".join(f"{words.get(name, name)} x {weight:g}" for name, weight in found.items() if weight)
+
+
+def _count(arrays: Mapping[Any, Any]) -> str:
+    return f"{sum(np.size(array) for path, array in arrays.items() if path[0] in ('params', 'frozen')):,}"
+
+
+def _games(evaluation: Facts) -> str:
+    protocol = evaluation["protocol"]
+    rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
+    return f"{evaluation['episodes']:,} games, {rules}{', greedy' if evaluation['greedy'] else ''}"
+
+
+def _figures(evaluation: Facts) -> str:
+    """A row per figure: mean with its 95 % interval, and median; also for random play, if it was evaluated."""
+    beside = evaluation["random"]
+    head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
+    rows = []
+    for figure in in_order(evaluation["figures"]):
+        interval = evaluation["figures"][figure]
+        if interval:
+            rows.append([figure, *_cells(interval), *(_cells(beside.get(figure)) if beside else [])])
+    return _table(head, rows)
+
+
+def _cells(interval: Facts | None) -> list[str]:
+    if not interval:
+        return ["", ""]
+    known = interval.get("low") is not None
+    ends = f" [{exact(interval['low'])}, {exact(interval['high'])}]" if known else ""
+    return [f"{exact(interval['mean'])}{ends}", "" if interval.get("median") is None else exact(interval["median"])]
+
+
+def _over_seeds(figures: Facts) -> str:
+    rows = [[figure, _cells(figures[figure])[0]] for figure in in_order(figures) if figures[figure]]
+    return _table(["mean of the seeds' means", "[95 % interval over seeds]"], rows)
+
+
+def _table(head: Any, rows: Any) -> str:
+    lines = [list(head), ["---"] * len(head), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |" for line in lines)
