@@ -23,11 +23,6 @@ class Keyed(ArenaWorld):
     moves = ("[yes]",)
 
 
-class Absent(ArenaWorld):
-    id = "ScorableGames-v0"
-    moves = ("[accept]",)
-
-
 class NoMoves(ArenaWorld):
     id = "GuessTheNumber-v0"
 
@@ -37,18 +32,5 @@ class Misspelt(ArenaWorld):
     moves = ("[1]",)
 
 
-class OneMove(ArenaWorld):
-    id = "GuessTheNumber-v0"
-    moves = "[1]"
-
-
-class NoId(ArenaWorld):
-    moves = ("[1]",)
-
-
 class Short(Guess):
     heard = 100
-
-
-class Deaf(Guess):
-    heard = "many"

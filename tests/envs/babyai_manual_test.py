@@ -153,20 +153,10 @@ def test_probes_are_prompts_in_the_worlds_words():
 
 @pytest.mark.parametrize(("text", "said"), [
     ("lesson = 3", "it must have goals, lessons, and a number of examples"),
-    ("examples = ", "is not a manual: "),
     (ONE.replace("turn {side}", "turn {direction}"), r"its lesson 1 has \{direction\}, which is not one of thing, "),
-    (ONE.replace('goal = ["reach"]', 'goal = ["fly"]'), "its lesson 1 has the goal 'fly', which is not among"),
-    (ONE.replace("do = ", "deed = "), "its lesson 1 says deed = "),
     (ONE.replace('do = ["turn {side}"]', ""), "its lesson 1 does not say what to do"),
-    (ONE.replace('["turn {side}"]', "[3]"), r"its lesson 1 says do = \[3\]"),
 ])  # fmt: skip
 def test_what_is_no_manual_is_refused_in_one_sentence(tmp_path, text, said):
     with pytest.raises(UserError, match=said) as refusal:
         read_manual(manual(tmp_path, text))
     assert "--config.transcripts.import_from" in str(refusal.value)
-
-
-def test_an_unknown_manual_is_refused():
-    with pytest.raises(UserError, match="there is no manual 'goto2': give a file, or choose from goto, mixed"):
-        find_manual("goto2")
-    assert exercises.NAME not in [file.stem for file in SHIPPED.glob("*.toml")]  # it names no manual

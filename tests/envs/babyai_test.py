@@ -95,23 +95,6 @@ def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
     assert within or level == MIXED
 
 
-def test_observations_are_those_of_the_game():
-    world = make(MIXED, window=2)
-    game = world.game()
-    begin(game, 1)
-    game.step(2)
-    first = game.seen["prompt"]
-    assert {
-        name: (game.seen[name].shape, str(game.seen[name].dtype)) for name in world.specs if "event" not in name
-    } == {name: (spec.shape, spec.dtype) for name, spec in world.specs.items() if "event" not in name}
-    text = decode(first)
-    assert f"Goal of the agent: {game.mission} \n Observation 0: " in text
-    assert "Action 0: go forward \n Observation 1: " in text
-    assert all(sentence in text for sentence in describe(game.seen["image"]))
-    assert decode(game.seen["mission"]) == game.mission
-    assert decode(game.seen["message"]).encode() == game.message
-
-
 def test_prompts_of_other_words_and_french_ones():
     reworded, french = (make(MIXED, **values).game() for values in (
         {"rewording": "invented_words", "actions": "rotate"}, {"language": "french", "actions": "french"},
@@ -194,13 +177,11 @@ def test_episodes_are_cut_where_the_level_or_the_user_says():
         vector.close()
 
 
-@pytest.mark.parametrize("player", ["", "bot"])
-def test_workers_play_it(player, capfd):
-    """In a process of its own, as in training and collecting; quietly."""
+def test_workers_play_it_quietly(capfd):
     env = {"world": "babyai", "babyai": {"level": MIXED}}
     with ActorPool(
         env, ("prompt", "image", "event_message"), num_workers=1, games_per_worker=2, rollout_length=20, seed=1,
-        player=player,
+        player="bot",
     ) as pool:  # fmt: skip
         policy, infos = RandomPolicy(6), []
         for _ in range(200):
@@ -211,9 +192,9 @@ def test_workers_play_it(player, capfd):
                 assert text.startswith("Possible action of the agent: turn left, ")
                 infos += [ended.info for ended in pool.ended(full)]
                 pool.release(full)
-            if len(infos) > 1 or (fulls and not player):
+            if len(infos) > 1:
                 break
-    assert all(info.success for info in infos) or not player
+    assert all(info.success for info in infos)
     assert capfd.readouterr().out == ""
 
 
@@ -222,11 +203,8 @@ def test_workers_play_it(player, capfd):
 
 @pytest.mark.parametrize(("values", "said"), [
     ({"level": "GoToLocl"}, r"^unknown level 'GoToLocl' \(--config.env.babyai.level\): did you mean 'GoToLocal'\?$"),
-    ({"level": "BabyAI-MixedTranLocal-v0"}, "did you mean 'MixedTrainLocal'"),
     ({"level": "Zork"}, "unknown level 'Zork' .*: choose from MixedTrainLocal, .*, or MiniGrid's own$"),
-    ({"level": ""}, "unknown level '' "),
     ({"prompt_bytes": 100}, r"a prompt of \d+ bytes does not fit into 100 \(--config.env.babyai.prompt_bytes"),
-    ({"actions": "hop"}, r"unknown set of actions 'hop'"),
 ])  # fmt: skip
 def test_what_cannot_be_played_is_refused_at_once_in_one_sentence(values, said):
     with pytest.raises(UserError, match=said) as caught:

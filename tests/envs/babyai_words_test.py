@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.babyai.describe import DONE, VIEW, caption, describe
-from motif_jax.envs.babyai.level_settings import BabyAISettings, short_name
+from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
 from motif_jax.envs.babyai.words import (
     ACTION_SETS,
@@ -170,16 +170,12 @@ def test_a_prompt_that_is_too_long_names_the_flag():
 
 @pytest.mark.parametrize(("english", "french"), [
     ("go to the red ball", "aller à la balle rouge"),
-    ("go to a grey box", "aller à une boîte grise"),
-    ("pick up a purple key", "attraper une clef violette"),
     ("open the door", "ouvrir la porte"),
-    ("open the yellow door", "ouvrir la porte jaune"),
     ("put the blue ball next to a green box", "poser la balle bleue à côté d'une boîte verte"),
     ("put a red key next to the red ball", "poser une clef rouge à côté de la balle rouge"),
     ("pick up the red key, then go to a grey ball", "attraper la clef rouge, puis aller à une balle grise"),
     ("go to the red key after you pick up a grey ball", "aller à la clef rouge après avoir attrapé une balle grise"),
     ("open a door and go to the green object", "ouvrir une porte et aller à l'objet vert"),
-    ("pick up the ball behind you", "attraper la balle derrière toi"),
     ("go to the blue door on your left after you open a box in front of you",
      "aller à la porte bleue à ta gauche après avoir ouvert une boîte devant toi"),
     ("win the game", "win the game"),
@@ -220,13 +216,6 @@ def test_words_are_replaced_whole_and_in_one_pass():
     assert make_rewrite(REWORDINGS["you_have_to"])(goal) == "You have to: go to the red ball"
 
 
-def test_rewordings_leave_no_word_they_replace_in_a_prompt():
-    prompt = Prompt(ENGLISH, CANONICAL, 1, make_rewrite(REWORDINGS["invented_words"]))
-    every = [text for cells, english, _ in GOLDEN for text in english if cells]
-    prompt.begin("put the red ball next to a green box", lambda: every)
-    assert not {*REWORDINGS["invented_words"]} & {*prompt.text().replace(",", " ").split()}
-
-
 @pytest.mark.differs(
     "glam",
     there="eat, dance, sleep, do nothing, cut and think have French names too",
@@ -249,12 +238,8 @@ def test_sets_of_actions():
 )
 @pytest.mark.parametrize(("values", "said"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
-    ({"actions": "x"}, "unknown set of actions 'x' .* choose from canonical, restricted, augmented, rotate, shift, fr"),
     ({"actions": "go,,stop"}, "must be 2 to 32 different names, separated by commas, not 'go,,stop'"),
-    ({"actions": "go,go"}, "different names, .* not 'go,go'"),
     ({"rewording": "key=a=b"}, "must be pairs such as key=chair,ball=table, each word once, not 'key=a=b'"),
-    ({"rewording": "key=a,key=b"}, "each word once"),
-    ({"rewording": "=b"}, "must be pairs"),
     ({"rewording": "synonyms", "language": "french"}, "'synonyms' is of English words, where prompts are French"),
     ({"rewording": "synonyms", "level": "GoToFrench"}, "is of English words, where prompts are French"),
 ])  # fmt: skip
@@ -269,11 +254,6 @@ def test_a_level_says_its_language_unless_the_user_does():
     assert not BabyAISettings(level="GoToFrench", language="english").french
     assert BabyAISettings(language="french").french
     assert not BabyAISettings().french
-
-
-def test_levels_go_by_their_short_names():
-    names = ("GoToLocal", "BabyAI-GoToLocal-v0", "BabyAI-GoToObjS6-v1", "PutNext-very", "BabyAI-x-v")
-    assert [short_name(name) for name in names] == ["GoToLocal", "GoToLocal", "GoToObjS6", "PutNext-very", "x-v"]
 
 
 # ---- captions

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from motif_jax.actors.players import make_scripted, parse_scripted
-from motif_jax.envs.nethack.explorer import DIAGONAL, STEPS, beside, path_to, shift, squares
+from motif_jax.actors.players import make_scripted
+from motif_jax.envs.nethack.explorer import DIAGONAL, STEPS, path_to, shift
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import open_rows
@@ -50,12 +50,6 @@ def test_an_episode_is_the_same_wherever_it_is_played():
     assert mixed[:2] == play("explorer:0.5,random:0.5", 2, 400)
 
 
-@pytest.mark.quick
-def test_shares_are_parsed():
-    assert parse_scripted("explorer:3,random:1", make_world({})) == {"explorer": 0.75, "random": 0.25}
-    assert parse_scripted("random", make_world({})) == {"random": 1.0}
-
-
 def slow_distance(start: tuple, goals: set, walkable: set, doors: set) -> int | None:
     """Breadth-first search, square by square."""
     seen, edge, distance = {start}, {start}, 0
@@ -77,7 +71,7 @@ def slow_distance(start: tuple, goals: set, walkable: set, doors: set) -> int | 
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_paths_are_shortest_and_can_be_walked(seed):
     rng = random.Random(seed)
     share = rng.uniform(0.35, 0.9)
@@ -99,11 +93,3 @@ def test_paths_are_shortest_and_can_be_walked(seed):
         assert not (action in DIAGONAL and (at | to) & bits(doors))
         at = to
     assert distance is None or at & bits(goals)
-
-
-@pytest.mark.quick
-def test_sets_of_squares_are_bits():
-    mask = np.zeros((21, 79), bool)
-    mask[0, 0] = mask[20, 78] = mask[3, 5] = True
-    assert squares(mask) == 1 | 1 << 80 * 20 + 78 | 1 << 80 * 3 + 5
-    assert bin(beside(1 << 80 * 3 + 5)).count("1") == 9

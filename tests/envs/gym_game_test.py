@@ -57,16 +57,6 @@ def test_observations_are_the_callers_to_keep():
 
 
 @pytest.mark.quick
-def test_the_games_own_time_limit():
-    env = gymnasium.make("motif_jax/NetHackScore-v1", time_limit=5)
-    env.reset(seed=1)
-    results = [env.step(19) for _ in range(5)]
-    assert [truncated for _, _, _, truncated, _ in results] == [False] * 4 + [True]
-    assert results[-1][4]["end_status"] == -1
-    env.close()
-
-
-@pytest.mark.quick
 def test_render_shows_the_terminal(capsys):
     env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="ansi")
     env.reset(seed=3)

@@ -163,13 +163,6 @@ def test_time_limits_are_cuts_and_the_end_of_the_game_is_none():
     assert (game.end, game.cause, game.info().success) == (EndStatus.ENDED, "the game ended", False)
 
 
-def test_captions_are_counted_within_an_episode():
-    game = play(Walk(goal=9), [1, 0, 1, 0], episode=3)
-    assert game.message_count == 3
-    game.reset(game_seed(0, 0, 4), 4)
-    assert game.message_count == 1
-
-
 def test_a_screen_is_24_by_80_whatever_a_world_draws():
     class Drawn(Walk):
         def caption(self, observation, env):
@@ -185,16 +178,6 @@ def test_a_screen_is_24_by_80_whatever_a_world_draws():
     assert screen.chars[4, :7].tobytes() == b"plain ?"
     assert screen.chars[1, :5].tobytes() == b"long "
     assert not play(Walk(), []).screen().chars[3].tobytes().strip()
-
-
-def test_what_a_world_draws_stands_in_the_middle():
-    class Drawn(Walk):
-        def screen(self, env):
-            return ["x" * 10, [("y", 12)]]
-
-    chars = play(Drawn(), []).screen().chars
-    assert chars[3].tobytes() == (b"x" * 10).center(80)
-    assert chars[4].tobytes() == b"y".rjust(36).ljust(80)
 
 
 def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
@@ -219,25 +202,6 @@ def test_an_environment_that_does_not_exist_is_refused_with_the_nearest_that_doe
         Cart().check()
 
 
-def test_what_is_said_of_an_observation_that_does_not_exist_is_refused():
-    class Wrong(Walk):
-        kinds = {"camra": "grid"}
-
-    with pytest.raises(UserError, match="declares the kind of the observation 'camra', which its environment does not"):
-        Wrong().check()
-
-
-def test_names_of_actions_must_be_as_many_as_there_are():
-    class Named(Walk):
-        action_names = ("left",)
-
-    with pytest.raises(UserError, match="names 1 actions, but has 2"):
-        Named().check()
-    Named.action_names = ("left", "right")
-    assert Named().action_names == ("left", "right")
-    Named().check()
-
-
 def test_a_game_that_fails_leaves_the_others_as_they_are():
     world = Walk(goal=9)
     vector = world.vector(3, ("position",), seed=0, stream=0)
@@ -252,16 +216,3 @@ def test_a_game_that_fails_leaves_the_others_as_they_are():
         vector.step([0, 0, 0], rows_of(world, 3, ("position",)))
     np.testing.assert_array_equal(vector.games[2].seen["position"], before[1])
     vector.close()  # also where one of them cannot be
-
-
-def test_a_policy_of_another_world_does_not_play_here():
-    world = Walk()
-    facts = {"config": {"env": {"world": world.class_name}}, "model": {"num_actions": 2}}
-    assert world.plays(facts) == ""
-    for name, shape, dtype in (("position", [3], "float32"), ("position", [2], "int32"), ("radar", [2], "float32")):
-        reads = {name: [shape, dtype, "", 0]}
-        assert f"reads the observation '{name}' of" in world.plays(
-            facts | {"model": {"num_actions": 2, "reads": reads}}
-        )
-    assert "has 3 actions, but" in world.plays(facts | {"model": {"num_actions": 3}})
-    assert "was trained in the world 'toy'" in world.plays(facts | {"config": {"env": {"world": "toy"}}})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES, make_info, progression
+from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES, progression
 from motif_jax.envs.nethack.game import NetHackGame
 from motif_jax.envs.nethack.observations import FRAME
 from motif_jax.envs.nethack.tasks import get_task
@@ -28,17 +28,6 @@ def test_the_better_of_both_levels_counts():
     assert progression(15, 1, False) == BY_DEPTH[14]
     assert progression(1, 1, True) == 100
     assert progression(-5, 1, False) == progression(99, 1, False) == 0  # the planes, and what does not exist
-
-
-def named(**more):
-    values = dict.fromkeys(FIGURES.keys() - {"progression"}, 1) | {"ascended": False}
-    common = {"episode": 0, "steps": 1, "episode_return": 0.0, "end_status": 1, "success": False}
-    return make_info(**common, **(values | more)).named(FIGURES)
-
-
-def test_a_level_that_was_lost_again_counts():
-    assert named(experience_level=3)["progression"] == BY_EXPERIENCE[2]
-    assert named(experience_level=3, max_experience_level=8)["progression"] == BY_EXPERIENCE[7]
 
 
 def test_it_is_that_of_the_best_frame():

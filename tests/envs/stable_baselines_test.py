@@ -3,17 +3,15 @@
 import warnings
 
 import gymnasium
-import numpy as np
 import pytest
 
 import motif_jax.envs  # noqa: F401  (makes the ids known)
-from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
-from motif_jax.envs.nethack.tasks import TASKS, extended_ids
+from motif_jax.envs.nethack.tasks import extended_ids
 
 pytest.importorskip("stable_baselines3", reason="bash launch/test.sh installs Stable-Baselines3")
 
 
-@pytest.mark.parametrize("name", [*(task.name for task in TASKS.values()), *extended_ids(), "Toy-v0"])
+@pytest.mark.parametrize("name", ["NetHackScore-v1", extended_ids()[0], "Toy-v0"])
 def test_its_checker_has_nothing_to_say(name):
     from stable_baselines3.common.env_checker import check_env
 
@@ -52,22 +50,4 @@ def test_it_trains_on_them(name, one_thread):
     for _ in range(10):
         action, _ = agent.predict(observation)
         observation, *_ = env.step(int(action))
-    env.close()
-
-
-def test_all_observations_stay_within_their_spaces():
-    """Those that no policy reads as well; an episode that ends included."""
-    env = gymnasium.make("motif_jax/NetHackScore-v1", observations=(*OBSERVATIONS, *EVENTS), time_limit=150)
-    env.action_space.seed(3)
-    observation, _ = env.reset(seed=3)
-    for _ in range(400):
-        assert env.observation_space.contains(observation)
-        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        if terminated or truncated:
-            assert env.observation_space.contains(observation)
-            observation, _ = env.reset()
-    crop = observation["crop"].reshape(2, 12, 12)
-    assert crop[0, 7, 6] == ord("@")  # the hero
-    assert {len(space.shape) for space in env.observation_space.values()} == {1, 2}
-    assert np.array_equal(env.observation_space["crop"].high.reshape(2, -1).max(1), [255, 31])
     env.close()

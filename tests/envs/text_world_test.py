@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
-from motif_jax.actors.acting import answer
 from motif_jax.actors.players import make_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import Answer
-from motif_jax.envs.world import is_text, text_action, to_row, to_text
+from motif_jax.envs.world import is_text, to_row, to_text
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay, read_tracks, write_tracks
@@ -37,9 +36,7 @@ WRITTEN = [name for name in WORLDS if is_text(make_world({"world": name}).action
 assert OF.keys() == {*WRITTEN}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "crane", "naïve café", "日本語", "a\U0001f600", "x" * 40, "é" * 20, "\ud800", "a\0b"]
-)
+@pytest.mark.parametrize("text", ["", "naïve café", "a\U0001f600", "é" * 20, "\ud800", "a\0b"])
 def test_a_text_becomes_an_array_and_a_text_again(text):
     row = to_row(text, 16)
     assert (row.shape, row.dtype) == ((16,), np.uint8)
@@ -122,42 +119,6 @@ def test_branches_share_their_beginning_and_end_by_themselves(name):
         list(play_branches(world, "random", "random", [0], per_moment=2000, seed=0))
 
 
-class Writer:
-    """A policy that writes: the same text in all games, and how likely it found it."""
-
-    reads = ("heard",)
-    starts: dict = {}
-
-    def __init__(self, text: str, width: int):
-        self.outputs = {}
-        self._row = to_row(text, width)
-
-    def room(self, count: int) -> int:
-        return count
-
-    def __call__(self, observations, first, games):
-        assert observations["heard"].dtype == np.uint8
-        return np.stack([self._row] * len(games)), {}
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_policy_that_writes_plays_through_the_pool(workers):
-    with ActorPool({"world": "wordle"}, ("heard",), num_workers=workers, games_per_worker=4, rollout_length=13) as pool:
-        policy, fulls = Writer("crane", 16), []
-        assert pool.layout.action == text_action(16)
-        while not fulls:
-            requests, fulls = pool.poll(1.0)
-            answer(pool, requests, policy)
-        actions = pool.rollouts["action"][fulls[0].slot]
-        assert {to_text(row) for row in actions.reshape(-1, 16)} == {"crane"}
-        ended = pool.ended(fulls[0])
-        assert {info.steps for _, _, info in ended} == {6}
-        heard = pool.rollouts["heard"][fulls[0].slot]
-        first = pool.rollouts["first"][fulls[0].slot]
-        assert not heard[first].any()
-        assert all(to_text(row).count("<") == 5 for row in heard[~first])
-
-
 def track_of(name: str, player: str, episode: int) -> tuple[Track, dict]:
     world = make_world({"world": name})
     game, players = world.game(), make_scripted(player, world, 1)
@@ -213,9 +174,8 @@ def test_what_a_policy_writes_cannot_command_a_terminal():
 OWN = "own_texts:EchoWorld"
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_world_of_ones_own_is_played_and_shown(workers, tmp_path):
-    through = pooled(OWN, "random", workers, episodes=4)
+def test_a_world_of_ones_own_is_played_and_shown():
+    through = pooled(OWN, "random", 1, episodes=4)
     recorded = {
         e.info["episode"]: e for e in play_episodes(make_world({"world": OWN}), "random", sorted(through), seed=3)
     }
@@ -230,13 +190,12 @@ def test_a_world_of_ones_own_is_played_and_shown(workers, tmp_path):
 
 ANSWER = Answer("yes", 1.0, EndStatus.RUNNING, "")
 WRONG_ANSWERS = {  # what a game's answer() must return: wrong answers
-    "(text, reward, end, cause)": [None, "yes", 7, (), ("yes", 1.0), {}],
+    "(text, reward, end, cause)": [None, "yes", ("yes", 1.0)],
     "a reward that is a finite number of float32": [
-        ANSWER._replace(reward=reward)
-        for reward in (math.nan, math.inf, -math.inf, 1e39, -4e38, None, "1", [], 1j, 10**400)
+        ANSWER._replace(reward=reward) for reward in (math.nan, 1e39, "1", 10**400)
     ],
-    "text": [ANSWER._replace(text=text) for text in (None, 7, b"yes", ["yes"])],
-    "an EndStatus as the end": [ANSWER._replace(end=end) for end in (None, "over", 7, [], 2.0)],
+    "text": [ANSWER._replace(text=b"yes")],
+    "an EndStatus as the end": [ANSWER._replace(end=end) for end in ("over", 7)],
 }
 
 
@@ -264,11 +223,6 @@ def test_the_page_on_worlds_of_ones_own_shows_one_that_is_tested():
     first, own = (list(play_episodes(world, "random", range(5), seed=0))
                   for world in (names["EchoWorld"](), make_world({"world": OWN})))  # fmt: skip
     assert first == own
-
-
-def test_no_tracks_are_none(tmp_path):
-    write_tracks(tmp_path / "tracks.npz", {})
-    assert read_tracks(tmp_path / "tracks.npz") == {}
 
 
 def settings(world: str):

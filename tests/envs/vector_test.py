@@ -123,24 +123,8 @@ def test_toy_world_is_solved_by_walking_straight():
 
 
 @pytest.mark.quick
-def test_toy_world_shows_hero_and_stairs():
-    vector, rows = make(2, task="toy")
-    vector.observe(open_rows(rows))
-    for chars, _ in rows["crop"]:
-        assert chars[7, 6] == ord("@")
-        assert (chars == ord(">")).sum() == 1
-    actions = np.random.default_rng(1).integers(23, size=(60, 2)).tolist()
-    again, other = make(2, task="toy")
-    for action in actions:
-        advance(vector, action, rows), advance(again, action, other)
-        vector.observe(open_rows(rows)), again.observe(open_rows(other))
-        assert all(np.array_equal(rows[key], other[key]) for key in rows)
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(("settings", "message"), [
     ({"task": "scor"}, r"unknown task 'scor' \(--config.env.task\): did you mean 'score'"),
-    ({"task": "NetHackScore"}, "did you mean 'NetHackScore-v1'"),
     ({"max_episode_steps": 0}, r"at least 1, not 0 \(--config.env.max_episode_steps\)"),
 ])  # fmt: skip
 def test_bad_settings_are_refused_in_one_sentence(settings, message):
