@@ -30,7 +30,3 @@ class NoMoves(ArenaWorld):
 class Misspelt(ArenaWorld):
     id = "GuesTheNumber-v0"
     moves = ("[1]",)
-
-
-class Short(Guess):
-    heard = 100

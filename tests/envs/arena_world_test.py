@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from arena_games import Guess
 
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
@@ -75,22 +74,10 @@ def test_the_same_reward_and_texts_as_textarena_alone():
     assert 0 < wins < 20
 
 
-def test_a_moment_is_continued_from_its_state():
-    game, other = (Guess().game() for _ in range(2))
-    game.begin(game_seed(3, SeedStream.TRAIN, 0), 0)
-    for text in ("[3]", "[17]"):
-        game.say(text)
-    other.begin(game_seed(4, SeedStream.TRAIN, 1), 1)
-    other.set_state(game.state())
-    for number in (9, 12, 14, 11):
-        assert (game.say(f"[{number}]"), game.heard) == (other.say(f"[{number}]"), other.heard)
-
-
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
         ("NoMoves", UserError, "needs `moves`, a list of texts"),
-        ("Short", UserError, r"begins with a text of [\d,]+ bytes, and `heard` has room for 100"),
         ("Misspelt", UserError, "TextArena has no game 'GuesTheNumber-v0': did you mean 'GuessTheNumber-v0'"),
         ("ForTwo", UserError, "'TicTacToe-v0' cannot be played here by one player: .*number of players has to be 2"),
         (
@@ -105,19 +92,6 @@ def test_what_cannot_be_played_is_refused_before_the_first_stage(name, error, sa
     with pytest.raises(error, match=f"{said}.*--config.env.world") as caught:
         world_of(name)
     assert caught.type is error
-
-
-def test_a_game_that_wants_a_download_is_refused_with_one_sentence(monkeypatch):
-    def make(*_, **__):
-        raise LookupError("\n*****\n  Resource 'words' not found.\n  Please use the NLTK Downloader\n*****\n")
-
-    monkeypatch.setattr(textarena, "make", make)
-    with pytest.raises(UserError) as caught:
-        world_of("Guess")
-    assert str(caught.value) == (
-        "TextArena's 'GuessTheNumber-v0' cannot be played here by one player: LookupError: Resource 'words' not found. "
-        "Please use the NLTK Downloader (--config.env.world)"
-    )
 
 
 def test_training_and_evaluation_have_other_games():

@@ -5,19 +5,17 @@ import random
 import re
 
 import pytest
-from conftest import ROOT
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
 from babyai_games import MIXED, begin, make, play_by_bot
 
-from motif_jax.actors.players import parse_scripted
 from motif_jax.envs.babyai.bot import BotPlayer, Planner
-from motif_jax.envs.babyai.levels import DOOR_COLOURS, FAMILIES, LEVELS, LocalLevel, all_reached, makers_of
+from motif_jax.envs.babyai.levels import DOOR_COLOURS, LEVELS, LocalLevel, all_reached, makers_of
 from motif_jax.envs.babyai.words import HELD_OUT
 from motif_jax.envs.gym_games import quiet
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus
 
 
 @pytest.mark.parametrize(("level", "missions"), [
@@ -37,12 +35,6 @@ def test_levels_have_their_missions(level, missions):
         begin(game, episode)
         assert re.match(missions, game.mission), game.mission
     game.close()
-
-
-@pytest.mark.quick
-def test_the_page_names_all_levels_that_are_not_minigrids():
-    text = (ROOT / "docs/babyai.md").read_text()
-    assert all(f"`{level}`" in text for level in LEVELS)
 
 
 @pytest.mark.parametrize("pairs", ["train", "test"])
@@ -111,20 +103,6 @@ def test_whether_all_can_be_reached_is_what_minigrid_says():
     assert len(found) == 2
 
 
-def test_families_are_drawn_for_each_episode_from_its_seed():
-    game, other = (make(MIXED).game() for _ in range(2))
-    families = []
-    for episode in range(60):
-        begin(game, episode)
-        families.append(int(game.info().figures[0]))
-    counts = collections.Counter(families)
-    assert set(counts) == set(range(len(FAMILIES)))
-    assert max(counts.values()) < 30  # 12 each on average
-    for episode in (40, 3, 17):  # whatever was played before
-        begin(other, episode)
-        assert other.info().figures[0] == families[episode]
-
-
 @pytest.mark.differs(
     "glam",
     there="each environment plays one family of missions, which is drawn without a seed",
@@ -167,17 +145,6 @@ def test_the_bot_accomplishes_its_missions(level):
     game.close()
 
 
-def test_figures_of_evaluation_say_how_many_steps_the_bot_takes():
-    game = make(MIXED).game()
-    steps = len(play_by_bot(game, 3, SeedStream.EVALUATE))
-    assert game.info().figures[1] == steps == game.info().steps
-    begin(game, 3, SeedStream.EVALUATE)
-    game.step(0)
-    assert game.info().figures[1] == steps  # whoever plays
-    begin(game, 3)
-    assert game.info().figures[1] == 0  # in training nobody asks
-
-
 def test_a_bot_that_gives_up_plays_on_at_random():
     game = make("KeyInBox").game()
     player = BotPlayer()
@@ -192,10 +159,3 @@ def test_a_bot_that_gives_up_plays_on_at_random():
             break
     begin(game, 0, SeedStream.EVALUATE)
     assert game.info().figures[1] == 0
-
-
-def test_the_bot_is_offered_only_where_it_can_play():
-    assert parse_scripted("bot:3,random:1", make(MIXED)) == {"bot": 0.75, "random": 0.25}
-    for world in (make(actions="restricted"), make("BabyAI-KeyInBox-v0")):
-        with pytest.raises(UserError, match=r"unknown collector 'bot' .* choose from random"):
-            parse_scripted("bot", world)

@@ -159,12 +159,6 @@ def test_no_letter_of_french_is_lost():
     assert encoded.tobytes().rstrip(b"\0").decode() == text
 
 
-def test_a_prompt_that_is_too_long_names_the_flag():
-    with pytest.raises(UserError, match=r"a prompt of 9 bytes does not fit into 8 \(--config.env.babyai.prompt_bytes"):
-        PromptBytes(8, 1).encode("éééé.")
-    assert PromptBytes(8, 1).encode("éééé").all()
-
-
 # ---- missions in French
 
 
@@ -246,14 +240,6 @@ def test_sets_of_actions():
 def test_bad_words_are_refused_in_one_sentence(values, said):
     with pytest.raises(UserError, match=said):
         BabyAISettings(**values).check()
-
-
-def test_a_level_says_its_language_unless_the_user_does():
-    assert BabyAISettings(level="GoToFrench").french
-    assert BabyAISettings(level="BabyAI-MixedTrainLocalFrench-v0").french
-    assert not BabyAISettings(level="GoToFrench", language="english").french
-    assert BabyAISettings(language="french").french
-    assert not BabyAISettings().french
 
 
 # ---- captions

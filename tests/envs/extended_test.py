@@ -21,7 +21,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")
-CAST, QUAFF, PRAY, PICKUP, PAY = range(23, 28)
+CAST, QUAFF, _, PICKUP, _ = range(23, 28)
 YES, WAIT, KICK = 8, 19, 20
 
 

@@ -1,7 +1,5 @@
 """What an environment of gymnasium and its world may return that is wrong: each is refused with one sentence."""
 
-import json
-
 import numpy as np
 import pytest
 from gym_world_test import EVERYTHING, Corridor, Walk
@@ -91,7 +89,6 @@ WRONG = {  # by method: what it returns
     "name": [7], "about": [b"a"], "players": ["random", (1,)], "reads": ["position", ("radar",)],
     "pairs": [7], "texts": [7], "figures": [None, {"steps": int}, {"place": str}, {7: int}],
 }  # fmt: skip
-OPTIONS = [{"max_episode_steps": value} for value in (0, None, "5", 0.5)]
 
 
 RIGHT = Wrong
@@ -122,13 +119,6 @@ def test_whatever_they_return_that_is_wrong_is_refused_with_one_sentence():
             assert "(--config.env.world)" in sentence
             if method in ("reset()", "step()", "caption()", "screen()", "measure()", "succeeded()", "make()"):
                 assert sentence.startswith(f"{method} of the world 'gym_answers_test:Wrong' must return "), sentence
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_a_time_limit_among_the_options_is_a_whole_number(options):
-    sentence = refused(options=json.dumps(options), max_episode_steps=50)
-    assert sentence.startswith("max_episode_steps must be"), sentence
-    assert sentence.endswith("(--config.env.options)")
 
 
 def test_a_time_limit_among_the_options_overrides_that_of_the_config():  # workdirs were begun with it

@@ -141,14 +141,6 @@ def test_training_and_evaluation_never_play_the_same_game():
 
 
 @pytest.mark.quick
-def test_the_eat_prompt_is_answered_with_its_first_letter():
-    prompt = b"What do you want to eat? [fghi or ?*] "
-    assert offered_key(ord("y"), prompt) == ord("f")  # y
-    assert offered_key(ord("y"), b"What do you want to eat? [Z or ?*] ") == ord("Z")
-    assert offered_key(ord("j"), prompt) == ord(" ")
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("offers", ["*", "$ab or ?*", "", "\xe9a or ?*"])
 def test_an_eat_prompt_whose_first_offer_is_no_letter_is_declined(offers):
     assert offered_key(ord("y"), f"What do you want to eat? [{offers}] ".encode("latin-1")) == ord(" ")

@@ -7,17 +7,13 @@ from nle import nethack
 from motif_jax.envs.nethack.observations import (
     BLANKS,
     CROP,
-    EVENTS,
-    OBSERVATIONS,
     SCREENS,
     Frames,
     Observer,
     frame_keys,
-    observation_specs,
     open_rows,
     scale_blstats,
 )
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 
@@ -73,25 +69,3 @@ def test_blstats_scaling_by_hand():
     expected[[0, 1, 3, 10, 13, 18, 19, 20, 21]] = 1, 1, 1.8, 1.4, 5, 0.2, 0.4, 0.5, 2
     assert scale_blstats(blstats) == pytest.approx(expected, abs=1e-6)
     assert scale_blstats(blstats).dtype == np.float32
-
-
-def test_events_show_the_last_frame_where_an_episode_ended():
-    keys = ("message", "event_message", "event_blstats", "event_message_count")
-    frames = Frames(2, frame_keys(keys, "terminal"))
-    observer = Observer(keys, frames)
-    frames.arrays["message"][:] = 65
-    frames.arrays["blstats"][:] = 7
-    last = {"message": np.full(256, 66, np.uint8), "blstats": np.full(27, 8, np.int64)}
-    rows = {key: np.zeros((2, *spec.shape), spec.dtype) for key, spec in observer.specs.items()}
-    observer.record_events(open_rows(rows), [3, 4], {1: last}, ())
-    observer.observe(open_rows(rows), [3, 1])
-    assert rows["event_message"][:, 0].tolist() == [65, 66]
-    assert rows["event_blstats"][:, 0].tolist() == [7, 8]
-    assert rows["event_message_count"].tolist() == [3, 4]
-    assert rows["message"][:, 0].tolist() == [65, 65]
-
-
-def test_unknown_observation_names_the_nearest():
-    with pytest.raises(UserError, match=r"unknown observation 'mesage'.*did you mean 'message'"):
-        observation_specs(("mesage",))
-    assert set(EVENTS).isdisjoint(OBSERVATIONS)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from gym_world_test import Walk
 
-from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.own_code import PACKAGE, as_failure, load_class, reported
 from motif_jax.envs.worlds import check_world
 from motif_jax.episodes.playback import EventCounter, Track, make_replay
@@ -30,15 +29,13 @@ PLACES = ("__init__", "make", "reset", "step", "caption", "measure", "succeeded"
 
 
 class Leaving(Walk):
-    """Raises `error` in the method `place`, from its second call on if `later`."""
+    """Raises `error` in the method `place`."""
 
-    place, error, later, calls = "", None, False, 0
+    place, error = "", None
 
     def fail(self, place):
         if place == type(self).place:
-            type(self).calls += 1
-            if not self.later or self.calls > 1:
-                raise self.error
+            raise self.error
 
     def __init__(self, **options):
         self.fail("__init__")
@@ -66,9 +63,9 @@ for name in set(PLACES) - {"__init__", "make", "reset", "step"}:
 def leaving(request, monkeypatch):
     """Sets where and when the world raises the exception of this test; signals are handled as the program does."""
 
-    def leave(place, later=False):
-        for key, value in {"place": place, "error": request.param, "later": later, "calls": 0}.items():
-            monkeypatch.setattr(Leaving, key, value)
+    def leave(place):
+        monkeypatch.setattr(Leaving, "place", place)
+        monkeypatch.setattr(Leaving, "error", request.param)
 
     with stopped_by_signals():
         yield leave
@@ -84,20 +81,6 @@ def test_wherever_a_game_raises_it_the_check_of_the_world_names_the_game(leaving
         leaving(place)
         with pytest.raises(UserCodeError) as caught:
             check_world(ENV)
-        assert named(caught), place
-
-
-def play_in_this_process():
-    with ActorPool(ENV, (), num_workers=0, games_per_worker=1, rollout_length=8, player="random") as pool:
-        pool.poll(0)
-        pool.poll(0)
-
-
-def test_workers_that_play_in_this_process_name_it(leaving):
-    for place in ("make", "reset", "step", "caption", "measure"):
-        leaving(place, later=True)  # not while the world is checked
-        with pytest.raises(UserCodeError) as caught:
-            play_in_this_process()
         assert named(caught), place
 
 

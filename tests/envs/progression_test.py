@@ -12,15 +12,6 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 pytestmark = pytest.mark.quick
 
 
-def test_the_table_rises_from_nothing():
-    assert (len(BY_DEPTH), len(BY_EXPERIENCE)) == (50, 30)
-    for chances in (BY_DEPTH, BY_EXPERIENCE):
-        assert chances[0] == 0
-        assert all(np.diff(chances) > 0)
-        assert chances[-1] < 100
-    assert progression(50, 30, False) == BY_DEPTH[-1]
-
-
 def test_the_better_of_both_levels_counts():
     """The authors' own example: about 30 % at dungeon level 15, 33 % at experience level 12, together 33 %."""
     assert int(BY_DEPTH[14]) == 30

@@ -258,14 +258,6 @@ def test_networks_that_choose_among_actions_are_refused_before_anything_starts()
         train_policy.check(config)
 
 
-def test_policies_that_choose_among_actions_cannot_play():
-    facts = {"config": {"env": {"world": "wordle"}}, "model": {"num_actions": 23}}
-    world = make_world({"world": "wordle"})
-    assert world.plays(facts) == "chooses among 23 actions, but the world 'wordle' is played by writing"
-    assert world.plays(facts | {"model": {}}) == ""
-    assert make_world({"world": "guessing"}).plays(facts) == "was trained in the world 'wordle', not 'guessing'"
-
-
 def test_pairs_of_captions_are_collected_of_games_that_are_played_by_writing(tmp_path):
     """The other use of a world: Motif's dataset, whose captions a language model compares."""
     config = settings("wordle")

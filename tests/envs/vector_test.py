@@ -6,9 +6,8 @@ import pytest
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
-from motif_jax.envs.toy import MOVES, STAIRS, ToyGame
 from motif_jax.envs.world import step_specs
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import UserError
 
 
 def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
@@ -99,32 +98,7 @@ def test_reference_time_limit_is_a_true_end():
 
 
 @pytest.mark.quick
-def test_toy_world_is_solved_by_walking_straight():
-    vector, rows = make(4, task="toy")
-    returns = []
-    best = [None] * 4  # what each running episode can return at most
-    for _ in range(40):
-        actions = []
-        for number, game in enumerate(vector.games):
-            assert isinstance(game, ToyGame)
-            (x, y), (to_x, to_y) = game._hero, game._stairs
-            if game.steps == 0:
-                best[number] = 1 - 0.01 * max(abs(to_x - x), abs(to_y - y))  # a king's distance
-            wanted = int(np.sign(to_x - x)), int(np.sign(to_y - y))
-            actions.append(next(action for action, move in MOVES.items() if move == wanted))
-        advance(vector, actions, rows)
-        for number, info in vector.finished:
-            returns.append(info.episode_return)
-            assert info.episode_return == pytest.approx(best[number])
-            assert info.success
-            assert info.end_status == EndStatus.TASK_SUCCESSFUL
-            assert bytes(rows["event_message"][number]).rstrip(b"\0") == STAIRS
-    assert len(returns) > 30
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"task": "scor"}, r"unknown task 'scor' \(--config.env.task\): did you mean 'score'"),
     ({"max_episode_steps": 0}, r"at least 1, not 0 \(--config.env.max_episode_steps\)"),
 ])  # fmt: skip
 def test_bad_settings_are_refused_in_one_sentence(settings, message):

@@ -6,7 +6,6 @@ import random
 import statistics
 import string
 
-import numpy as np
 import pytest
 
 from motif_jax.actors.recorded import play_branches, play_episodes
@@ -342,19 +341,3 @@ def test_a_branch_goes_on_from_the_expert_s_moment():
     # The branches of one moment are different games.
     firsts = {e.turns for e in episodes if not e.info["episode"] and e.info["branch"] and not e.info["shared"]}
     assert len(firsts) > 1
-
-
-def test_a_game_that_is_set_to_a_state_is_the_game_that_led_there():
-    world = make_world({"world": "wordle"})
-    game, other = world.game(), world.game()
-    play(game, "crane", "four", "eeeee")
-    other.reset(game_seed(9, SeedStream.TRAIN, 9), 9)
-    other.set_state(game.state())
-    assert other.position == game.position
-    assert (other.steps, other.heard, other.message) == (game.steps, game.heard, game.message)
-    assert np.array_equal(other.seen["heard"], game.seen["heard"])
-    assert other.info()[1:] == game.info()[1:]
-    while not other.end:
-        other.step("zzzzz")
-    assert other.steps == TRIES
-    assert game.steps == 3  # goes on by itself

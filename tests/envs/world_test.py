@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 from import_order_test import MODULES, imported_by
-from own_worlds import LENGTH, Corridor
+from own_worlds import LENGTH
 
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.players import make_scripted, parse_scripted
@@ -19,7 +19,7 @@ from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, check_world, make_world
-from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
+from motif_jax.episodes.playback import EpisodeEvents, Track, figures_of, make_replay
 from motif_jax.names import WORLDS
 from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
@@ -143,27 +143,6 @@ def test_a_world_of_ones_own_is_played(workers):
         said = arrays["event_message"][arrays["terminated"]]
         assert all(bytes(line).startswith(b"You see the light.") for line in said)
         assert np.array_equal(arrays["place"][1:][~arrays["first"][1:]][:, 1], np.ones((~arrays["first"][1:]).sum()))
-
-
-def test_an_episode_of_ones_own_world_becomes_a_replay():
-    env = {"world": OWN, "max_episode_steps": 30}
-    game = Corridor(30).game()
-    game.reset(game_seed(4, SeedStream.EVALUATE, 2), 2)
-    actions = []
-    while not game.end:
-        actions.append(1)
-        game.step(1)
-    nothing = np.full(len(actions), np.nan, np.float32)
-    track = Track(np.array(actions, np.int32), *[nothing] * 4)
-    with EventCounter(env, 4, lambda message: ["light"] if "light" in message else []) as counter:
-        events = counter.describe(game.info(), track.action)
-    assert events == ("", {"light": 1})
-    row = figures_of(game.info(), Corridor.figures) | {"intrinsic_return": None} | events._asdict()
-    replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
-    assert replay.about["task"] == OWN
-    assert replay.about["action_names"] == ["back", "on"]
-    assert replay.chars[-1, 3].tobytes().startswith(b".....@ ")
-    assert make_replay(env, 4, row | {"turns_back": 1}, track, {"player": "me", "chosen": []}) is None
 
 
 # ---- bad input
