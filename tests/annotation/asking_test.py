@@ -6,7 +6,7 @@ import math
 import pytest
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import LEAST_ANSWERS, Answered, Asking, AskingCounts, Ratings, Sampled, mean_of
+from motif_jax.annotation.asking import LEAST_ANSWERS, Answered, Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.structs import UserError
 
@@ -100,16 +100,6 @@ def test_a_question_in_flight_is_not_asked_twice_and_strangers_are_left_out():
     assert (counts.asked, counts.strangers) == (2, 4)
 
 
-def test_without_a_cache_a_question_may_be_asked_again():
-    """As the audit does, to see whether the judge says the same twice."""
-    annotator = Scripted(QuestionAnswer(1.0))
-    asking = Asking(annotator, None, AskingCounts("test"))
-    taken = []
-    for _ in range(2):
-        asking.ask([ONE], taken.append)
-    assert len(taken) == 2
-
-
 def test_a_cache_that_fails_loses_no_answer(tmp_path):
     cache, taken = AnswerCache(ABOUT, tmp_path), []
     for file in (cache.folder / "about.json", cache.folder):
@@ -149,13 +139,6 @@ def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
     assert found == dict.fromkeys((ONE, OTHER), QuestionAnswer(0.5, "x", 1.0, 10, 3, 14))
     sampled.close()
     assert annotator.closed
-
-
-def test_without_any_verdict_there_is_none():
-    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(None, "two")]) == QuestionAnswer(None, "one")
-    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(0.0, "two"), QuestionAnswer(1.0)]) == QuestionAnswer(
-        0.5, "two"
-    )
 
 
 def rate(worths, questions):

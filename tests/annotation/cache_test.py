@@ -10,8 +10,6 @@ import pytest
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.cache import AnswerCache, read_answers
 from motif_jax.files import read_json
-from motif_jax.structs import UserError
-from motif_jax.system.shared_lines import slug
 
 pytestmark = pytest.mark.quick
 ABOUT = {"backend": "server", "model": "org/Some-Model.v1", "mode": "score", "prompt": "abc"}
@@ -42,25 +40,12 @@ def test_what_is_added_is_known_now_and_to_later_jobs_except_what_has_no_verdict
     assert len(list(first.folder.glob("*.jsonl"))) == 1  # who adds nothing has no file
 
 
-def test_without_a_folder_answers_are_kept_in_memory():
-    cache = AnswerCache(ABOUT, None)
-    write(cache, *SOME)
-    assert cache.get(Question("a", "b")) == QuestionAnswer(1.0)
-    assert cache.folder is None
-    cache.close()
-
-
 def test_jobs_write_beside_each_other(tmp_path):
     caches = [AnswerCache(ABOUT, tmp_path) for _ in SOME]
     for cache, answered in zip(caches, SOME, strict=True):
         write(cache, answered)
     assert len(list(caches[0].folder.glob("*.jsonl"))) == len(SOME)
     assert sorted(read_answers(caches[0].folder), key=str) == sorted(SOME, key=str)
-
-
-def test_other_models_prompts_and_modes_are_kept_apart(tmp_path):
-    changes = ({}, {"model": "x"}, {"prompt": "d"}, {"mode": "reason"})
-    assert len({AnswerCache(ABOUT | change, tmp_path).folder for change in changes}) == 4
 
 
 def test_a_torn_last_line_is_left_out_wherever_its_writer_was_killed(tmp_path):
@@ -100,12 +85,6 @@ def test_a_folder_of_version_0_1_is_read(tmp_path):
     assert cache.folder.name == "some-model-v1-score-929c55e21128efa4"
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write answers to .*--config.annotate.cache_dir"):
-        AnswerCache(ABOUT, tmp_path / "file")
-
-
 def test_syncs_are_bounded(tmp_path, monkeypatch):
     """With one sync per answer, a network file system would decide how fast a judge answers."""
     synced = []
@@ -117,9 +96,3 @@ def test_syncs_are_bounded(tmp_path, monkeypatch):
     assert len(synced) == 1
     cache.close()
     assert len(synced) == 2
-
-
-def test_slugs():
-    assert slug("meta-llama/Llama-3.1-8B-Instruct") == "llama-3-1-8b-instruct"
-    assert slug("/models/Qwen 2.5/") == "qwen-2-5"
-    assert slug("???") == "unnamed"

@@ -44,12 +44,7 @@ class GatedAnnotator:
             (self._folder / "busy").touch()
             while not (self._folder / "open").exists():
                 time.sleep(0.01)
-            if question.first == "process":
-                about = (os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"], os.getpriority(os.PRIO_PROCESS, 0))
-                yield question, QuestionAnswer(1.0, " ".join(map(str, about)))
-            elif question.first == "refused":
-                raise UserError("the question is too long (--config.annotate.model)")
-            elif question is not PAUSE:
+            if question is not PAUSE:
                 yield question, answer_to(question)
 
     def close(self):

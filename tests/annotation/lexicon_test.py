@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 from nethack_texts import GOALS, NETHACK
-from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -83,23 +82,12 @@ def test_with_a_temperature_small_differences_are_small_preferences():
     assert lexicon.answer(Question(door)).yes == 1.0  # a single caption is helpful or not
 
 
-def test_every_line_of_a_longer_caption_counts():
-    lexicon = Lexicon(NETHACK, "gold")
-    assert lexicon.worth("$ - 3 gold pieces.\nYou kill the newt!\n$ - 9 gold pieces. (x2)")[0] == 6
-
-
 def test_every_rule_of_nethack_matters_to_some_goal_and_every_goal_to_some_rule():
     rules = NETHACK.rules().rules
     for rule in rules:
         assert any(rule.worth.values()), f"lexicon.toml: the rule {rule.name!r} has no worth to any goal"
     for goal in GOALS:
         assert any(rule.worth_to(goal) for rule in rules), f"lexicon.toml: no rule has a worth to the goal {goal!r}"
-
-
-def test_answers_stream():
-    lexicon = Lexicon(NETHACK, "defaultgoal")
-    endless = (Question(first, "") for first in itertools.cycle(EVENTS))
-    assert len(list(itertools.islice(lexicon.answers(endless), 25))) == 25
 
 
 def test_goals_of_ones_own_need_a_language_model():

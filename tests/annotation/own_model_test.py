@@ -84,18 +84,6 @@ def test_without_probability_for_any_verdict_there_is_none(monkeypatch):
     assert "no verdict" in answer.said
 
 
-def test_an_empty_stream_is_no_question():
-    assert list(make_judge()[0].answers([PAUSE, PAUSE])) == []
-
-
-def test_a_tokeniser_without_digits_is_refused():
-    tokeniser = WordTokeniser.from_texts(["one two"])
-    config = make_config("qwen2", tokeniser.size, 8, 1, 2, max_position_embeddings=64)
-    language = Language(make_language_model(config, seed=1), tokeniser)
-    with pytest.raises(UserError, match="no tokens for the verdicts '1', '2', '0' .*--config.annotate.model"):
-        OwnModel(language, make_prompt(texts(), "score", "gold", "examples"), None, "tiny")
-
-
 # ---- mode reason
 
 WORDS = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
@@ -210,9 +198,7 @@ def config_of(**values):
 @pytest.mark.parametrize(("values", "said"), [
     ({"mode": "reason"}, "it is a text to continue, in which no analysis is written .*mode=rate or score"),
     ({"model": ""}, "name a directory, a GGUF file, or smollm2"),
-    ({"model": "/nothing.gguf"}, "there is no file '/nothing.gguf'"),
     ({"model": "/nothing"}, "there is no directory '/nothing'"),
-    ({"backend": "server"}, "which only a model in this process is given"),
 ])  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_is_loaded(values, said):
     with pytest.raises(UserError, match=said):
@@ -252,8 +238,6 @@ def test_the_format_of_conversations_can_be_named(tmp_path):
 @pytest.mark.parametrize(("mode", "prompt", "small", "label"), [
     ("rate", "auto", True, "model_msg_defaultgoal_rate"),
     ("score", "auto", True, "model_msg_defaultgoal_auto_score"),
-    ("score", "auto", False, "model_msg_defaultgoal_auto_score"),
-    ("score", "reworded", True, "model_msg_defaultgoal_reworded_score"),
 ])  # fmt: skip
 def test_small_models_get_examples_unless_a_prompt_is_named(tmp_path, monkeypatch, mode, prompt, small, label):
     write_own("qwen3", tmp_path / "model")

@@ -15,14 +15,12 @@ from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import open_judge
-from motif_jax.annotation.own_process import IN_FLIGHT, NICE, OwnProcess
+from motif_jax.annotation.own_process import IN_FLIGHT, OwnProcess
 from motif_jax.annotation.stream import Item
-from motif_jax.envs.texts import texts_of
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.online.making import Judges
-from motif_jax.rewards.online.online_section import check_online
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 
@@ -71,13 +69,6 @@ def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened
         (one, answer_to(one)) for one in asked
     ]
     assert list(judge.answers([])) == list(judge.answers([PAUSE])) == []
-
-
-@pytest.mark.quick
-def test_it_leaves_processor_and_memory_to_the_learner(opened, tmp_path):
-    open_gate(tmp_path)
-    ((_, answer),) = opened().answers([Question("process")])
-    assert answer.said == f"false {min(os.getpriority(os.PRIO_PROCESS, 0) + NICE, 19)}"
 
 
 @pytest.mark.quick
@@ -139,13 +130,6 @@ def test_a_process_that_is_killed_is_told_in_one_sentence(opened):
 def test_a_judge_that_cannot_be_opened_is_told_as_in_this_process(opened, model, said):
     with pytest.raises(UserError, match=said):
         opened(model)
-
-
-@pytest.mark.quick
-def test_a_refused_question_is_told_as_in_this_process(opened, tmp_path):
-    open_gate(tmp_path)
-    with pytest.raises(UserError, match="^the question is too long .--config.annotate.model.$"):
-        list(opened().answers([Question("refused")]))
 
 
 @pytest.mark.quick
@@ -236,9 +220,3 @@ def test_a_language_model_rates_messages_for_an_online_reward_as_in_this_process
     finally:
         judge.close()
     assert [found[number].yes for number in (0, 1, 2, 9)] == [expected[number].answer.yes for number in (0, 1, 2, 0)]
-
-
-def test_a_language_model_may_have_a_schedule_of_goals(model):
-    config = judges_of(model, backend="model", mode="rate")._config
-    config.policy.online.goals = "defaultgoal@0,gold@1000"
-    check_online(config, texts_of(config.env, ""))

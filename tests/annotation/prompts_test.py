@@ -1,7 +1,7 @@
 """The question: roles, goals, versions, and people's own."""
 
 import pytest
-from nethack_texts import FOLDER, GOALS, NETHACK
+from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
@@ -64,10 +64,7 @@ RATE = "rate = '{goal}'\ncaptions = '{caption}'\nending = ':'\n"
     ("text", "sentence"),
     [
         (RATE + "good = 'y'", "lacks the field 'bad'"),
-        (RATE.replace("ending", "retry") + "good = 'y'\nbad = 'n'", "lacks the field 'ending'"),
         (RATE + "good = 'y'\nbad = 'n'\n[examples]\ngold = ['a']", "'examples.gold' in .* must be two lists"),
-        (RATE + "good = 'y'\nbad = 'n'\n[examples.gold]\ngood = ['a']", "'examples.gold' in .* must be two lists"),
-        (RATE + "good = 'y'\nbad = 'n'\n[examples.gold]\ngood = ['a']\nbad = [1]", "must be two lists"),
     ],
 )
 def test_prompt_files_for_ratings_that_cannot_work_are_refused(tmp_path, text, sentence):
@@ -93,32 +90,12 @@ def test_models_without_a_system_role_get_its_text_from_the_user():
     assert prompt.hash != plain.hash
 
 
-def test_a_copy_of_the_default_is_the_default(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text((FOLDER / "default.toml").read_text())
-    mine = make_prompt(NETHACK, "reason", "gold", "default", str(file))
-    assert mine == make_prompt(NETHACK, "reason", "gold", "default")
-
-
-def test_a_prompt_file_needs_only_what_its_mode_uses(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text("score = 'Which? {goal}'\ncaptions = '{second} or {first}'")
-    assert make_prompt(NETHACK, "score", "gold", "default", str(file)).messages(PAIR) == [
-        {"role": "user", "content": f"Which? {GOALS['gold']}\n or You kill the newt!"}
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
-        ("captions = '{first} {second}'\nretry = 'y'", "lacks the field 'reason'"),
-        ("captions = '{first} {second}'\nreason = 'x {goal}'", "lacks the field 'retry'"),
         ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
-        ("captions = '{first} {second}'\nreason = 'x'\nretry = 'y'", r"no place for \{goal\}"),
         ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' in .* is not a field"),
-        ("captions = 7\nreason = 'x'\nretry = 'y'", "'captions' in .* must be text"),
-        ("captions = ", "cannot read prompt file"),
         ("\udcff", "cannot read prompt file"),
     ],
 )
@@ -132,10 +109,7 @@ def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("reason", "gold", "default", "/nowhere.toml"), "there is no prompt file '/nowhere.toml'"),
         (("reason", "golld", "default"), "unknown goal 'golld' .* did you mean 'gold'"),
-        (("reason", "xyz", "default"), "choose from defaultgoal, .* or write a sentence"),
-        (("guess", "gold", "default"), "unknown mode 'guess' .*: choose from reason, score"),
         (("reason", "gold", "fancy"), "unknown prompt 'fancy' .*: choose from auto, default, reworded"),
     ],
 )
