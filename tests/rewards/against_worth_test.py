@@ -32,11 +32,6 @@ def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
     assert found["rank"] == pytest.approx(correlation(np.array([2.5, 2.5, 4, 1]), np.array([2, 3, 4, 1])))
 
 
-def test_what_training_has_seen_is_left_out():
-    counts = COUNTS + np.array([0, 0, 0, 0, 0, 1])
-    assert compare_with_worth(WORTH, WORTH, counts, HELD_OUT, 0.0)["captions"] == 3
-
-
 @pytest.mark.parametrize(
     ("values", "neutral", "counts"),
     [(WORTH, None, COUNTS), (WORTH, 0.0, COUNTS // 2), (-WORTH, 0.0, COUNTS)],

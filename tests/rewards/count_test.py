@@ -1,16 +1,10 @@
 """The count bonus against a slow twin that plays the rollouts step by step."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from conftest import get_config
 
-from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.count import CountBonus
-from motif_jax.rewards.source import Setting
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 T, B = 6, 4
@@ -64,13 +58,3 @@ def test_messages_are_counted_by_the_game():
     counts = np.array([[1, 4], [9, 1]], np.int32)
     assert source.rewards({"event_message_count": counts}) == pytest.approx(1 / np.sqrt(counts))
     assert CountBonus("event_message", 0.0).rewards({"event_message_count": counts}).tolist() == [[1, 1], [1, 1]]
-
-
-def test_it_is_made_from_the_config_and_again_from_a_checkpoint():
-    config = get_config()
-    config.policy.count.update({"of": "event_glyphs", "exponent": 2.0})
-    source = CountBonus.make(Setting(config, Path(), OBSERVATIONS | EVENTS))
-    assert source.facts() == {"of": "event_glyphs", "exponent": 2.0} == CountBonus.rebuild({}, source.facts()).facts()
-    config.policy.count.of = "event_glyps"
-    with pytest.raises(UserError, match=r"'event_glyps' .*did you mean 'event_glyphs'\? \(--config.policy.count.of\)"):
-        CountBonus.make(Setting(config, Path(), OBSERVATIONS | EVENTS))

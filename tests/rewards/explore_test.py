@@ -1,18 +1,13 @@
 """New squares as a reward, against a slow twin, and in NetHack."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from conftest import get_config
 from nle import nethack
 
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.observations import BLANK_GLYPH, EVENTS, OBSERVATIONS, observation_specs
+from motif_jax.envs.nethack.observations import BLANK_GLYPH, observation_specs
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.rewards.explore import Explore
-from motif_jax.rewards.source import Setting
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 STEPS, GAMES, CALLS = 8, 3, 30
@@ -44,12 +39,6 @@ def test_a_step_is_worth_its_new_squares():
             level = bottom[step, game, 24]
             most = max((drawn[t, game] for t in past if bottom[t, game, 24] == level), default=0)
             assert paid[step, game] == (max(drawn[step, game] - most, 0) if step > begin else 0)
-
-
-def test_other_worlds_are_refused():
-    assert isinstance(Explore.make(Setting(get_config(), Path(), OBSERVATIONS | EVENTS)), Explore)
-    with pytest.raises(UserError, match=r"'explore' needs NetHack's map \(--config.policy.sources\)"):
-        Explore.make(Setting(get_config(), Path(), {}))
 
 
 def play(steps: int, **settings) -> dict[str, np.ndarray]:

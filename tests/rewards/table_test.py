@@ -40,14 +40,6 @@ def test_values_are_those_of_the_network_and_nobody_is_asked_twice():
     assert table(np.zeros((0, 4, 256), np.uint8)).shape == (0, 4)
 
 
-def test_messages_that_differ_in_the_last_byte_alone_are_two():
-    table = RewardTable(Network(), messages())
-    twins = np.zeros((2, 256), np.uint8)
-    twins[1, 255] = 7
-    assert table(twins).tolist() == [0, 7]
-    assert table(twins).tolist() == [0, 7]
-
-
 def test_messages_that_differ_in_any_byte_are_told_apart_by_their_hashes():
     network = Network()
     table = RewardTable(network, messages())
