@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import random
 import warnings
 from pathlib import Path
 
@@ -61,17 +60,6 @@ def truncate(file: Path, trace: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def empty(file: Path, trace: Path) -> None:
-    file.write_bytes(b"")
-
-
-def flip(file: Path, trace: Path) -> None:
-    data, rng = bytearray(file.read_bytes()), random.Random(file.name)
-    for _ in range(1 + len(data) // 1000):
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    file.write_bytes(data)
-
-
 def flip_one(file: Path, trace: Path, where: float = 0.75) -> None:
     data = bytearray(file.read_bytes())
     data[int(len(data) * where)] ^= 1
@@ -92,20 +80,8 @@ def archive(file: Path, trace: Path) -> None:
         np.savez(out, a=np.zeros(3))
 
 
-def directory(file: Path, trace: Path) -> None:
-    file.unlink()
-    (file / "something").mkdir(parents=True)
-
-
-def list_of_nothing(file: Path, trace: Path) -> None:
-    file.write_text("[]")
-
-
 def not_text(file: Path, trace: Path) -> None:
     file.write_bytes(b"\xff\xfe" * 40)
-
-
-DAMAGES = (truncate, empty, poison, directory, list_of_nothing, not_text)
 
 
 def refused_or(workdir: Path, name: str, damage, tmp_path: Path, attempt, same=lambda: True) -> None:

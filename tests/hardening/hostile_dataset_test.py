@@ -23,10 +23,8 @@ from motif_jax.structs import UserError
 LLAMA = "llama70b_msg_defaultgoal_default"
 NEEDED = ("data/message.npy", "data/tty_chars.npy", "info/score.npy", "info/character.npy", f"preference/{LLAMA}.npy")
 BESIDE = (
-    "data/extra.npy", "data/message.old.npy", "data/readme.txt", "info/path.npy", "info/.hidden.npy",
-    "preference/readme.txt", "preference/no name.npy", "preference/a.b.npy", "preference/mine", "index",
-    "preference/\x1b[2J\x1b]0;title\a.npy", "preference/\udcff\udcfe.npy", "info/" + 120 * "\udcff", "dataset.json",
-    "annotations", "train_split_info/sorted_messages.pkl", "run.json",
+    "data/extra.npy", "info/.hidden.npy", "preference/no name.npy", "preference/mine", "index",
+    "preference/\x1b[2J\x1b]0;title\a.npy", "info/" + 120 * "\udcff", "annotations",
 )  # fmt: skip
 # Left out of these, because they are no arrays that anybody could want; a link to one elsewhere is told of.
 NO_LABELS = ("directory", "pipe", "socket", "link to nothing", "itself", "/dev/")
@@ -71,8 +69,10 @@ def check_harmless(workdir, source, outside):
     assert (outside / "secret.txt").read_bytes() == SECRET
 
 
-@pytest.mark.parametrize("name", NEEDED)
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(("name", "attack"), [
+    *((NEEDED[0], attack) for attack in ATTACKS), *((name, "link to an array elsewhere") for name in NEEDED[1:]),
+    (NEEDED[-1], "pipe"),
+])  # fmt: skip
 def test_what_is_needed_is_refused_in_one_sentence(source, outside, tmp_path, capsys, name, attack):
     put(attack, source / name, outside)
     if name.startswith("preference") and any(kind in attack for kind in NO_LABELS):
@@ -87,7 +87,7 @@ def test_what_is_needed_is_refused_in_one_sentence(source, outside, tmp_path, ca
     check_harmless(tmp_path / "run", source, outside)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", ["link to an array elsewhere", "pipe", "head of four gigabytes", "Python objects"])
 def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, capsys, attack):
     for number, name in enumerate(BESIDE):
         put(attack, source / name, outside)
@@ -105,7 +105,7 @@ def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, c
 
 
 @pytest.mark.parametrize("folder", ["data", "info", "preference"])
-@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack != "Python objects"])
+@pytest.mark.parametrize("attack", ["link to a directory elsewhere", "link to itself", "pipe", "empty"])
 def test_folders_that_are_none_or_lead_out(source, outside, tmp_path, capsys, folder, attack):
     for name in ("message", "score", "mine"):  # what would be wanted of it
         shutil.copy(outside / "secret.npy", outside / f"{name}.npy")
@@ -132,11 +132,8 @@ def write_labels(source):
 
 @pytest.mark.parametrize(("name", "content", "problem"), [
     ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), ".*not between 0 and 1"),
-    ("prob.npy", np.full(PUBLISHED_PAIRS, -np.inf, np.float32), ".*not between 0 and 1"),
     ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), r"it holds \(1, 12\) float32"),
-    ("shard-00000-of-00001.npy", np.full(PUBLISHED_PAIRS, 9, np.int8), ".*not between 0 and 3"),
     ("merged.json", b'{"facts": {}}', "it has no 'counts'"),
-    ("shard-00000-of-00001.json", b"[]", "it is not a JSON object"),
 ])  # fmt: skip
 def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, name, content, problem):
     folder = write_labels(source)
@@ -188,13 +185,6 @@ def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outs
     assert not (tmp_path / f"run/dataset/preference/{LLAMA}.npy").is_symlink()
 
 
-@pytest.mark.parametrize("attack", ["link to /dev/zero", "link to a pipe elsewhere", "link to itself", "pipe"])
-def test_but_to_files_alone(source, outside, tmp_path, attack):
-    put(attack, source / "data/message.npy", outside)
-    with pytest.raises(UserError, match="cannot read"):
-        adopt(source, tmp_path / "run", follow_links=True)
-
-
 def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
     """Two billion pairs, of which nothing but the head takes room on the stranger's disk."""
     for name in ("data", "info", "preference"):
@@ -241,16 +231,3 @@ def test_what_may_not_be_read_is_refused_or_left_out(source, tmp_path, capsys):
         (source / "data/message.npy").chmod(0o000)
         with pytest.raises(UserError, match="cannot read .*message.npy.*Permission denied"):
             adopt(source, tmp_path / "other")
-
-
-def test_names_that_are_no_text_reach_no_terminal(launch, source, tmp_path):
-    (source / "preference/\x1b[2J\udcff.npy").touch()
-    (source / "info/path.npy").symlink_to("/dev/zero")
-    done = launch(
-        "--config=configs/motif.py", f"--workdir={tmp_path / 'run'}", "--stage=collect",
-        f"--config.collect.dataset={source}",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert r"not read in" in done.stdout
-    assert r"info/path.npy, preference/\x1b[2J\udcff.npy" in done.stdout
-    assert "\x1b" not in done.stdout

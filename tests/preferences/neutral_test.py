@@ -45,9 +45,3 @@ def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(
         [["", "", ""], ["You kill the newt!", "", ""]],
     ]
     assert prob.tolist() == pytest.approx([0.6, 0.9])
-
-
-def test_without_the_file_there_are_no_pairs(tmp_path):
-    table, ids = captions(tmp_path, ("", "You die..."))
-    more, prob = neutral_pairs(tmp_path, table, ids)
-    assert (more.shape, prob.shape) == ((0, 2, 1), (0,))

@@ -112,30 +112,6 @@ def test_questions_are_found_by_their_captions(tmp_path):
     assert questions.find([])[0].shape == (0,)
 
 
-def test_a_dataset_may_ask_nothing(tmp_path):
-    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", [("a", "a")] * 5)), "msg")
-    assert len(questions) == 0
-    assert (questions.of_pair == -1).all()
-    assert questions.find([("a", "b")])[0].tolist() == [-1]
-    assert questions.sample(1.0).shape == (0,)
-
-
-def test_messages_that_read_the_same_are_the_same(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", [("ab", "ab")]))
-    messages = np.array(dataset.data["message"])
-    messages[0, 1, 0, :3] = (ord("a"), 0, ord("b"))  # a zero byte in the middle
-    np.save(tmp_path / "dataset/data/message.npy", messages)
-    assert len(Questions(PairDataset(tmp_path / "dataset"), "msg")) == 0
-
-
-def test_samples_are_of_about_the_share(tmp_path):
-    pairs = [(f"first {number}", f"second {number % 37}") for number in range(3000)]
-    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", pairs)), "msg")
-    assert 100 < questions.sample(0.05).sum() < 200
-    assert not questions.sample(0.0).any()
-    assert questions.sample(1.0).all()
-
-
 # ---- answers
 
 
@@ -159,17 +135,3 @@ def test_both_orders_are_averaged_and_one_is_not_enough():
     np.testing.assert_allclose(asked.labels(), [0.8, NAN, 1.0], rtol=1e-6)
     assert list(asked.missing(np.flatnonzero(wanted))) == [(11, False)]
     np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
-
-
-def test_what_is_not_wanted_or_not_ours_is_left_aside():
-    asked = Asked(10, np.array([False, False]))
-    assert take(asked, (-1, False, 1.0), (9, False, 1.0), (12, False, 1.0), (11, False, NAN)) == 0
-    assert np.isnan(asked.labels()).all()
-    assert list(asked.missing(np.array([0]))) == [(10, False)]
-
-
-def test_labels_of_an_earlier_run_stand():
-    asked = Asked(5, np.array([True, True]))
-    asked.know(np.array([6, 5]), np.array([0.25, NAN]))
-    np.testing.assert_allclose(asked.labels(), [NAN, 0.25])
-    assert list(asked.missing(np.arange(2))) == [(5, False), (5, True)]

@@ -40,23 +40,6 @@ def test_from_one_paid_step_to_the_next():
 
 
 @pytest.mark.quick
-def test_play_pause_and_once_more():
-    assert after(View(4), " ").playing
-    assert not after(View(4), " ", " ").playing
-    assert after(View(10), " ") == View(0, playing=True)
-
-
-@pytest.mark.quick
-def test_speeds_go_up_and_down_to_the_next_one_on_the_scale():
-    assert after(View(speed=10), "up").speed == after(View(speed=10), "+").speed == 20
-    assert after(View(speed=12.5), "up").speed == 20
-    assert after(View(speed=12.5), "down").speed == after(View(speed=12.5), "-").speed == 10
-    assert after(View(speed=0.1), "down").speed == 0.1
-    assert after(View(speed=5000), "up").speed == 5000
-    assert after(View(5, True), "up").playing
-
-
-@pytest.mark.quick
 def test_lists_open_scroll_and_close():
     view = after(View(4, playing=True), "t")
     assert (view.over, view.playing) == (MESSAGES, False)
@@ -66,13 +49,6 @@ def test_lists_open_scroll_and_close():
     assert after(view, "t").over == after(view, "escape").over == ""
     assert after(view, "?").over == HELP
     assert after(view, "?", "?").over == ""
-
-
-@pytest.mark.quick
-def test_quit_quits_and_other_keys_do_nothing():
-    assert press(View(4), "q", STORY, ROWS) is None
-    assert press(View(4, over=MESSAGES), "q", STORY, ROWS) is None
-    assert after(View(4), "x") == after(View(4), "") == View(4)
 
 
 @pytest.mark.quick

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from real_replay import made, play
+from real_replay import made
 
-from motif_jax.replays.story import action_name, bar_of, bars, describe, ending, number, summary
+from motif_jax.replays.story import bars, describe, summary
 
 MESSAGES = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
 
@@ -39,37 +39,6 @@ def test_bars_show_the_most_of_every_part():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("width", [1, 3, 7, 8, 60])
-def test_every_frame_is_part_of_the_bar_that_shows_it(width):
-    for frame in range(8):
-        story = describe(made([""] * 8, reward=[0] * 7, intrinsic=[float(at == frame) for at in range(1, 8)]))
-        if frame:
-            assert bars(story.rewards, width)[bar_of(story, frame, width)] == ("█", 1)
-    assert 0 <= bar_of(story, 0, width) <= bar_of(story, 7, width) < width
-
-
-@pytest.mark.quick
-def test_names_that_are_missing_are_numbers():
-    replay = made(MESSAGES, reward=[0] * 4, action_names=["north", "far north"])
-    assert [action_name(replay, step) for step in (-1, 0, 1, 2, 4)] == ["", "north", "far north", "action 2", ""]
-
-
-@pytest.mark.quick
-def test_ends_are_told_in_words():
-    assert ending({"end": "death", "cause": "killed by a newt"}) == "killed by a newt"
-    assert ending({"end": "death", "cause": ""}) == "died"
-    assert ending({"end": "aborted", "cause": ""}) == "stopped by the time limit"
-    assert ending({"end": "task_successful"}) == "reached the goal"
-    assert ending({}) == "not over"
-
-
-@pytest.mark.quick
-def test_numbers_are_short():
-    values = (1.234, -0.01, 0.0, float("nan"), 12345.6, -0.0004, 0.5)
-    assert [number(value) for value in values] == ["+1.23", "-0.010", "0", "-", "+12,346", "-0.000", "+0.50"]
-
-
-@pytest.mark.quick
 def test_the_summary_lists_messages_by_frequency():
     story = describe(made(MESSAGES, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     lines = summary(story, 2).splitlines()
@@ -79,14 +48,6 @@ def test_the_summary_lists_messages_by_frequency():
     assert [line.split() for line in lines[4:]] == [
         ["2", "0", "(none)"], ["1", "+3.00", "You", "see", "here", "a", "gold", "piece."],
     ]  # fmt: skip
-
-
-def test_a_real_game_has_a_story():
-    replay = play()
-    story = describe(replay)
-    assert story.earned[-1] == pytest.approx(replay.reward.sum(), rel=1e-5)
-    assert sum(top.times for top in story.top) == replay.steps
-    assert "policy-7680, episode 17" in summary(story, 20)
 
 
 @pytest.mark.quick

@@ -39,14 +39,6 @@ def test_what_the_user_has_set_stays(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.quick
-def test_without_a_place_nothing_is_kept(tmp_path):
-    (tmp_path / "file").touch()
-    environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
-    keep_compiled_programs(environment)
-    assert list(environment) == ["XDG_CACHE_HOME"]
-
-
 def test_the_second_run_compiles_nothing(tmp_path):
     code = """
         import os
