@@ -247,16 +247,6 @@ def test_workers_go_when_their_parent_is_killed():
     wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers))
 
 
-def test_the_pool_in_this_process_runs_for_ever():
-    """More rollouts than a pipe holds bytes: nothing may be written that nobody reads."""
-    with make_pool(num_workers=0, games=1, player="random", rollout_length=1, groups=1) as pool:
-        count = 0
-        while count < 70_000:
-            for full in pool.poll()[1]:
-                pool.release(full)
-                count += 1
-
-
 def test_folders_of_killed_workers_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with make_pool("score", num_workers=1, games=2, player="random") as pool:
@@ -269,19 +259,6 @@ def test_folders_of_killed_workers_are_removed(tmp_path, monkeypatch):
     with make_pool(num_workers=1, games=2), make_pool(num_workers=1, games=2) as pool:
         assert len(list(tmp_path.iterdir())) == 2  # those of the living stay
         list(play(pool, RandomPolicy(23), 3))
-
-
-@pytest.mark.quick
-def test_slots_that_nobody_returns_stop_the_games():
-    """Back-pressure: with every slot out of the pool's hands, nothing more is played."""
-    with make_pool(num_workers=0, games=2, player="random") as pool:
-        held = []
-        for _ in range(50):
-            held += pool.poll()[1]
-        assert len(held) == pool.layout.num_slots
-        pool.release(held.pop())
-        more = [full for _ in range(5) for full in pool.poll()[1]]
-        assert len(more) == 1
 
 
 @pytest.mark.quick

@@ -55,22 +55,6 @@ def test_known_questions_are_answered_by_the_cache_and_the_others_by_the_judge_a
     assert cache.get(ONE) is None  # it has no verdict, and is asked again
 
 
-def test_ratings_answer_a_few_questions_together_each_once_and_ask_about_each_message_once():
-    annotator, taken, asked = Scripted(QuestionAnswer(0.5)), [], []
-    judge = Ratings(Asking(annotator, None, AskingCounts("test")), together=2)
-
-    def questions():
-        for question in (Question("a"), Question("a"), Question("", "b"), Question("a", "b"), PAUSE):
-            yield question
-            asked.append(([one.question for one in taken], annotator.asked))
-
-    judge.ask(questions(), taken.append)
-    a, b, both = Question("a"), Question("", "b"), Question("a", "b")
-    first = [Question(""), a, Question("b")]
-    assert asked == [([], []), ([], []), ([a, b], first), ([a, b], first), ([a, b, both], [])]
-    assert [one.answer.yes for one in taken] == [0.5] * 3
-
-
 def test_a_known_answer_does_not_wait_for_a_silent_judge():
     """The stream of an online reward never ends: answers may not be held back until the judge gives one."""
     cache, taken = AnswerCache(ABOUT, None), []

@@ -8,9 +8,8 @@ from conftest import get_config
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer
-from motif_jax.annotation.asking import AskingCounts
-from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend, open_judge
+from motif_jax.annotation.annotator import QuestionAnswer
+from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.making import Judges
@@ -108,18 +107,6 @@ def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
             annotate.check(annotate.STAGE.view(config_of(backend=name)))
 
 
-def test_metadata_is_not_overwritten_by_other_facts():
-    class Overwritten(Longer):
-        def metadata(self):
-            return {"captions": "of my own"}
-
-    with pytest.raises(UserError, match="metadata of .* cannot be named captions"):
-        Overwritten(config_of().annotate, NETHACK, 0).facts()
-    one, other = (type("Named", (Longer,), {"metadata": lambda self, name=name: {"model": name}}) for name in "ab")
-    about = [made(config_of().annotate, NETHACK, 0).about("") for made in (one, other)]
-    assert about[0] != about[1]  # also where the opened annotator has the same name, or none
-
-
 @pytest.mark.parametrize("mode", ["reason", "score"])
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name not in ("score", "return", "random")])
 def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode, tmp_path):
@@ -187,15 +174,6 @@ def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, fact
     assert found == common | {"goal": values.get("goal", "defaultgoal")} | facts
     if folder:
         assert folder_of(backend, tmp_path, model) == folder
-
-
-def test_rules_are_not_cached_and_models_are(tmp_path):
-    for backend, cached in (("lexicon", False), (OWN, True)):
-        asking = open_judge(backend_of(backend=backend), str(tmp_path), AskingCounts("test"))
-        asking.ask([Question("a", "bc")], lambda answered: None)
-        asking.close()
-        assert (asking.cache is not None) == cached
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 # ---- oracles

@@ -40,14 +40,6 @@ def test_what_is_added_is_known_now_and_to_later_jobs_except_what_has_no_verdict
     assert len(list(first.folder.glob("*.jsonl"))) == 1  # who adds nothing has no file
 
 
-def test_jobs_write_beside_each_other(tmp_path):
-    caches = [AnswerCache(ABOUT, tmp_path) for _ in SOME]
-    for cache, answered in zip(caches, SOME, strict=True):
-        write(cache, answered)
-    assert len(list(caches[0].folder.glob("*.jsonl"))) == len(SOME)
-    assert sorted(read_answers(caches[0].folder), key=str) == sorted(SOME, key=str)
-
-
 def test_a_torn_last_line_is_left_out_wherever_its_writer_was_killed(tmp_path):
     cache = AnswerCache(ABOUT, tmp_path)
     write(cache, *SOME)

@@ -215,17 +215,6 @@ def test_a_server_without_log_probabilities_cannot_score():
         server.close()
 
 
-@pytest.mark.parametrize("mode", ["reason", "score"])
-def test_one_bad_apple_among_the_first_stops_nothing(mode):
-    def fault(number, body):
-        time.sleep(0.02)
-        return "400" if QUESTIONS[0].first in str(body) and f'2": "{QUESTIONS[0].second}"' in str(body) else ""
-
-    with ChatServer(fault) as chat:
-        answers = ask(connect(chat, mode))
-    assert [question for question, answer in answers.items() if answer.yes is None] == QUESTIONS[:1]
-
-
 def test_a_server_that_never_speaks_is_given_up_in_time():
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default")
     with socket.socket() as silent:

@@ -26,15 +26,6 @@ ORDER = {
         {"You faint from lack of food.  You regain consciousness."},
         {"You die..."},
     ],
-    "combat": [
-        {"You kill the newt!"},
-        {"You hit the jackal."},
-        {"You miss the newt."},
-        {"The jackal bites!"},
-        {"", "It's a wall.", "Really attack the little dog? [yn] (n)"},
-        {"$ - 12 gold pieces.", "You descend the stairs."},
-        {"You die..."},
-    ],
     "gold": [
         {"$ - 12 gold pieces.", "$ - 1 gold piece."},
         {"You find a hidden door."},
@@ -42,15 +33,6 @@ ORDER = {
         {"", "You see here a dagger.", "You kill the newt!", "You hear someone counting money.", "It's a wall."},
         {"You descend the stairs."},
         {"Your purse feels lighter."},
-        {"You die..."},
-    ],
-    "stairs": [
-        {"You descend the stairs.", "You fall through a trap door!"},
-        {"There is a staircase down here."},
-        {"You find a hidden door."},
-        {"The door opens."},
-        {"", "You kill the newt!", "$ - 12 gold pieces.", "It's a wall."},
-        {"You climb up the stairs."},
         {"You die..."},
     ],
 }
@@ -66,11 +48,6 @@ def test_what_is_better(goal):
     for same in ORDER[goal]:
         for first, second in itertools.product(same, same):
             assert lexicon.answer(Question(first, second)).yes == 0.5, (first, second)
-
-
-def test_it_says_why():
-    said = Lexicon(NETHACK, "gold").answer(Question("$ - 3 gold pieces.", "You kill the newt!")).said
-    assert said == "1: picks up gold (+3); 2: nothing of note (+0)"
 
 
 def test_with_a_temperature_small_differences_are_small_preferences():

@@ -7,7 +7,6 @@ import pytest
 from conftest import get_config
 from own_models import write_own
 
-from motif_jax.annotation import backends
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
 from motif_jax.annotation.asking import Sampled
 from motif_jax.annotation.own_model import LEAST, OwnModel
@@ -20,7 +19,6 @@ from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.stages import annotate
 from motif_jax.structs import UserError
-from motif_jax.system.shared_lines import slug
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -74,14 +72,6 @@ def test_a_model_that_names_a_place_says_nothing_about_captions_and_that_is_told
     assert "100% of 200 pairs get the other caption in the reverse order" in capsys.readouterr().out
     list(judge.answers(asked))
     assert capsys.readouterr().out == ""  # once
-
-
-def test_without_probability_for_any_verdict_there_is_none(monkeypatch):
-    judge, _ = make_judge()
-    monkeypatch.setattr(judge, "_next", lambda rows: np.full((len(rows), 3), -20.0))
-    ((_, answer),) = judge.answers(PAIRS[:1])
-    assert answer.yes is None
-    assert "no verdict" in answer.said
 
 
 # ---- mode reason
@@ -162,17 +152,6 @@ def test_samples_differ_and_are_the_same_in_another_run_in_any_order():
     assert any(answer.yes not in (0, 0.5, 1) for answer in means[0].values())
 
 
-def test_a_prompt_with_patterns_for_its_verdict_is_answered_in_words_again(tmp_path):
-    file = tmp_path / "own.toml"
-    lines = ["reason = 'a {goal}'", "captions = '{first} or {second}'", "retry = 'b'", "answers.first = 'gold {1,9}b'",
-             "answers.second = 'gold {1,9}a'"]  # fmt: skip
-    file.write_text("\n".join(lines))
-    found = [dict(make_reasons(file=str(file))[0].answers(ASKED)) for _ in range(2)]
-    assert found[0] == found[1]
-    again = [answer.said.partition(AGAIN)[2] for answer in found[0].values() if AGAIN in answer.said]
-    assert len({*again}) > 1  # which are not of a list
-
-
 def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_is_opened():
     with pytest.raises(UserError, match=r"and its answer up to 24, but the model 'tiny' reads at most 99 .*max_tokens"):
         make_reasons(positions=99)
@@ -233,16 +212,3 @@ def test_the_format_of_conversations_can_be_named(tmp_path):
     for strange in ("jinja", ""):
         with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
             annotate.STAGE.view(config_of(chat_format=strange, **values))
-
-
-@pytest.mark.parametrize(("mode", "prompt", "small", "label"), [
-    ("rate", "auto", True, "model_msg_defaultgoal_rate"),
-    ("score", "auto", True, "model_msg_defaultgoal_auto_score"),
-])  # fmt: skip
-def test_small_models_get_examples_unless_a_prompt_is_named(tmp_path, monkeypatch, mode, prompt, small, label):
-    write_own("qwen3", tmp_path / "model")
-    monkeypatch.setattr(backends, "SMALL", 10**9 if small else 10)
-    section = annotate.STAGE.view(config_of(model=str(tmp_path / "model"), mode=mode, prompt=prompt)).annotate
-    shown = backends.Model(section, texts(), 0).template
-    assert bool(shown.ending) == (mode == "rate" or (small and prompt == "auto"))
-    assert backends.Model.label(section).removeprefix(slug(str(tmp_path)) + "_") == label

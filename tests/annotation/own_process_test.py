@@ -88,21 +88,6 @@ def test_at_a_pause_nobody_waits_for_answers(opened, tmp_path):
 
 
 @pytest.mark.quick
-def test_a_bounded_number_of_questions_is_drawn_before_answers_come(opened, tmp_path):
-    drawn = itertools.count(1)
-
-    def questions():
-        for number in drawn:
-            if number == IN_FLIGHT:
-                open_gate(tmp_path)
-            yield Question(f"caption {number}")
-
-    answers = opened().answers(questions())
-    next(answers)
-    assert next(drawn) == IN_FLIGHT + 1
-
-
-@pytest.mark.quick
 def test_a_process_that_is_killed_is_told_in_one_sentence(opened):
     judge = opened()
 

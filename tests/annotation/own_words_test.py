@@ -61,12 +61,6 @@ def test_replies_in_the_published_form_are_read_as_the_docs_say(tmp_path, reply,
 
 
 @pytest.mark.quick
-def test_of_matches_that_end_at_the_same_place_the_longer_counts(tmp_path):
-    prompt = make(write(tmp_path, True, yes="'helpful'", no="'not helpful'"), True)
-    assert [prompt.read(text) for text in ("This is helpful", "This is not helpful")] == [1.0, 0.0]
-
-
-@pytest.mark.quick
 def test_of_two_captions_the_first_match_counts(tmp_path):
     prompt = make(write(tmp_path, False, first="'LEFT'", second="'RIGHT'", neither="'EVEN'"), False)
     replies = {"LEFT": 0.0, "RIGHT, I say RIGHT, not LEFT": 1.0, "EVEN": 0.5, '("best_description": 1)': None}

@@ -35,14 +35,6 @@ def test_all_that_pairs_share_stands_before_them(mode, version):
     assert prompt.request in shared
 
 
-def test_versions_and_modes_differ_and_the_hash_tells():
-    prompts = [
-        make_prompt(NETHACK, mode, goal, version) for mode in ("reason", "score") for goal in GOALS for version in CHATS
-    ]
-    assert len({prompt.hash for prompt in prompts}) == len(prompts)
-    assert make_prompt(NETHACK, "score", "gold", "default") == make_prompt(NETHACK, "score", "gold", "default")
-
-
 @pytest.mark.parametrize("goal", [*GOALS, "befriend all animals"])
 def test_a_rating_goes_on_from_the_examples_of_its_goal(goal):
     prompt = make_prompt(NETHACK, "rate", goal, "rate", one=True)
@@ -55,23 +47,6 @@ def test_a_rating_goes_on_from_the_examples_of_its_goal(goal):
     gold = "Message: $ - 42 gold pieces.\nVerdict: "
     assert text.count(gold + "good") == (goal in ("defaultgoal", "zeroknowledge", "gold"))
     assert text.count(gold + "bad") == (goal in ("combat", "stairs"))
-
-
-RATE = "rate = '{goal}'\ncaptions = '{caption}'\nending = ':'\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (RATE + "good = 'y'", "lacks the field 'bad'"),
-        (RATE + "good = 'y'\nbad = 'n'\n[examples]\ngold = ['a']", "'examples.gold' in .* must be two lists"),
-    ],
-)
-def test_prompt_files_for_ratings_that_cannot_work_are_refused(tmp_path, text, sentence):
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
-    with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
-        make_prompt(NETHACK, "rate", "gold", "rate", str(file), one=True)
 
 
 def test_captions_are_taken_literally():
@@ -104,15 +79,3 @@ def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
         make_prompt(NETHACK, "reason", "gold", "default", str(file))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("reason", "golld", "default"), "unknown goal 'golld' .* did you mean 'gold'"),
-        (("reason", "gold", "fancy"), "unknown prompt 'fancy' .*: choose from auto, default, reworded"),
-    ],
-)
-def test_values_that_mean_nothing_are_refused(arguments, sentence):
-    with pytest.raises(UserError, match=sentence):
-        make_prompt(NETHACK, *arguments)

@@ -90,19 +90,6 @@ def test_a_game_without_texts_is_asked_about_in_general_words(mode, version):
         Lexicon(texts, "defaultgoal")
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("progress = 'x'", "'progress' in .* cannot name a goal"),
-        ("ball = 7", "the goal 'ball' in .* must be text, not 7"),
-    ],
-)
-def test_goals_of_a_game_that_cannot_work_are_refused(tmp_path, text, sentence):
-    (tmp_path / "goals.toml").write_text(text)
-    with pytest.raises(UserError, match=sentence + r".*\(--config.env.world\)"):
-        read_texts("a game", tmp_path)
-
-
 def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines():
     worth = NETHACK.rules().worth_to("gold")
     assert worth("$ - 3 gold pieces.\nYou descend the stairs.\nYou see here 2 gold pieces.") == (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +24,7 @@ from motif_jax.language.config import SMOLLM2, locate_model
 from motif_jax.language.loaded import load_language
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError
@@ -162,22 +161,3 @@ def test_a_server_gives_the_same_scores_as_the_engine_in_this_process(model, ser
     dataset, served = run(tmp_path, backend="server", model="small", custom_name="served", **values)
     # The server shows only the 20 likeliest tokens, so rare spellings of a verdict are missing.
     np.testing.assert_allclose(probabilities(dataset, served), expected, atol=5e-3)
-
-
-def test_what_a_model_cannot_do_is_one_sentence(model, tmp_path):
-    with pytest.raises(UserError, match=r"max_model_len"):
-        run(tmp_path, backend="vllm", model=str(model), vllm__max_model_len=256)
-    # One question that is longer than the context leaves its own pairs unknown, and nothing else.
-    (tmp_path / "long").mkdir()
-    write_dataset(tmp_path / "long/dataset", [("You die...", "Q#z" * 80), *random_pairs(20)])
-    config = make_config(tmp_path / "long", backend="vllm", model=str(model), vllm__max_model_len=360, mode="score")
-    annotate.run(annotate.STAGE.view(config), tmp_path / "long")
-    codes = PairDataset(tmp_path / "long/dataset").preference(annotate.label_name(config.annotate))
-    assert (codes == Preference.UNKNOWN).tolist() == [True] + [False] * 20
-
-    picky = shutil.copytree(model, tmp_path / "picky")
-    (picky / "chat_template.jinja").write_text(
-        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}x"
-    )
-    with pytest.raises(UserError, match=r"no system role.*--config.annotate.system_role=False"):
-        run(tmp_path, backend="vllm", model=str(picky))

@@ -56,16 +56,6 @@ def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
 
 
-def test_what_is_no_directory_of_checkpoints_is_one_sentence(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is a file, not a directory"):
-        Checkpoints(tmp_path / "file")
-    saved(tmp_path / "good").close()
-    (tmp_path / "good/5/_CHECKPOINT_METADATA").write_text("[]")
-    with pytest.raises(UserError, match="cannot be opened"):
-        Checkpoints(tmp_path / "good")
-
-
 def test_errors_of_orbaxs_tasks_that_nobody_awaited_are_not_printed(tmp_path, caplog):
     """`save` and `close` raise the first error of a full disk; those of the other arrays are the same."""
 

@@ -232,17 +232,6 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
         assert len(str(error.value).splitlines()) == 1
 
 
-def test_where_nothing_can_be_exported_a_sentence_says_so(tmp_path, workdir):
-    with pytest.raises(UserError, match=r"neither a policy nor a reward in .* to export \(--workdir\)"):
-        export.run(settings(), tmp_path)
-    (tmp_path / "file").write_text("")
-    for place, words in ((tmp_path, "has other files: name a new directory"), (tmp_path / "file", "is a file")):
-        with pytest.raises(UserError, match=rf"{words}.*\(--config.export.to\)"):
-            export.check(settings(to=str(place)))
-    with pytest.raises(UserError, match=r"licence may only have the characters .* \(--config.export.licence\)"):
-        export.check(settings(licence="a\nb"))
-
-
 def test_no_path_of_this_machine_is_told(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
     export.run(config, workdir)

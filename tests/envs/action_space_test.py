@@ -65,14 +65,6 @@ def test_other_spaces_are_refused(space, said):
     assert "(--config.env.world)" in str(error.value)
 
 
-def test_a_policy_with_actions_of_other_parts_cannot_play():
-    world = AimWorld(actions="choices")
-    facts = {"config": {"env": {"world": world.class_name}}, "model": {"num_actions": 5}}
-    assert world.plays(facts) == "has actions of other parts than the world 'own_control:AimWorld'"
-    facts["model"]["action_space"] = SPACES["choices"].record()
-    assert world.plays(facts) == ""
-
-
 @pytest.mark.parametrize(
     "record",
     [{}, {"low": [0.0, 0.0], "high": [1.0]}, {"sizes": [4, 2]}],

@@ -66,50 +66,6 @@ def test_our_manuals_teach_all_that_is_needed_and_no_more():
             assert " 1 step forward" not in lines[2].replace(" and 1 step forward", "")
 
 
-def test_exercises_ask_for_what_was_said_and_for_the_lesson_s_action(tmp_path, monkeypatch):
-    for name, count in (("WORDS", 20), ("PAIRS", 30), ("GOALS", 40)):
-        monkeypatch.setattr(exercises, name, count)
-    made = list(make_exercises(read_manual(manual(tmp_path, ONE)), window=1))
-    kinds = [kind_of(episode) for episode in made]
-    assert kinds[:90] == ["statements"] * 50 + ["goal"] * 40
-    assert kinds[90:].count("lesson") == 3 * exercises.LESSONS
-    assert len(made) == 90 + 36 + 5  # every eighth of 36 lessons is followed by an exercise
-    assert made == list(make_exercises(read_manual(manual(tmp_path, ONE)), window=1))  # the same every time
-    for kind, (told, *turns) in zip(kinds, [episode.turns for episode in made], strict=True):
-        view, count = f" {told.text} ", exercises.QUESTIONS
-        if kind != "statements":
-            (answer, *turns), view = turns, told.text.split("\n Observation 0:")[1]
-        if kind == "lesson":
-            count = exercises.LESSON_QUESTIONS
-            assert answer.text in CANONICAL[:2]
-        if kind == "goal":
-            count = exercises.GOAL_QUESTIONS
-            goal = told.text.split(" \n")[0]
-            assert [one for one in view.split(", ") if one.endswith(f" {answer.text}") and
-                    goal.endswith(f" the {one.split('You see a ')[1].removesuffix(f' {answer.text}')}")]  # fmt: skip
-            view = view.replace(", ", " , ")
-        assert [turn.is_action for turn in turns] == [False, True] * count
-        for beginning, rest in zip(turns[::2], turns[1::2], strict=True):
-            assert view.count(beginning.text) == 1  # so that the answer is clear
-            assert f"{beginning.text}{rest.text} " in view
-    monkeypatch.setattr(exercises, "LESSONS", 1)
-    several = list(make_exercises(read_manual(find_manual("mixed")), window=3))[90::4]
-    for told, _, *turns in [one.turns for one in several if kind_of(one) == "lesson"]:
-        for beginning in turns[::2]:
-            assert told.text.count(beginning.text) == 1  # in all observations, not the last alone
-            assert not beginning.text.strip().endswith(HELD_OUT)
-    pairs = {tuple(turn.text.split()) for episode in made[20:50] for turn in episode.turns[1:3:2]}
-    assert {len(pair) for pair in pairs} == {2}
-
-
-def kind_of(episode):
-    """The kind of an exercise: a lesson of a manual, a prompt of random words, or statements of random words."""
-    told = episode.turns[0].text
-    if told.endswith("Action 0: "):
-        return "lesson" if told.startswith("Possible action") else "goal"
-    return "lesson" if told.startswith("Possible action") else "statements"
-
-
 def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
     held = sorted({word for pair in HELD_OUT for word in pair.split()})
     few = [*held, *(f"word{number}" for number in range(40 - len(held)))]  # an exercise takes 40

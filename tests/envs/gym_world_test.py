@@ -163,23 +163,6 @@ def test_time_limits_are_cuts_and_the_end_of_the_game_is_none():
     assert (game.end, game.cause, game.info().success) == (EndStatus.ENDED, "the game ended", False)
 
 
-def test_a_screen_is_24_by_80_whatever_a_world_draws():
-    class Drawn(Walk):
-        def caption(self, observation, env):
-            return "long " * 60
-
-        def screen(self, env):
-            return [[("ab", 9), ("c" * 100, 12)], "plain \u2603", *["more"] * 40]
-
-    screen = play(Drawn(), []).screen()
-    assert (screen.chars.shape, screen.colors.shape, screen.cursor.shape) == ((24, 80), (24, 80), (2,))
-    assert screen.chars[3, :4].tobytes() == b"abcc"
-    assert screen.colors[3, :3].tolist() == [9, 9, 12]
-    assert screen.chars[4, :7].tobytes() == b"plain ?"
-    assert screen.chars[1, :5].tobytes() == b"long "
-    assert not play(Walk(), []).screen().chars[3].tobytes().strip()
-
-
 def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
     class Long(Walk):
         def caption(self, observation, env):

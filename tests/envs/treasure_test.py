@@ -11,12 +11,7 @@ from motif_jax.envs.texts import read_texts
 from motif_jax.envs.treasure.world import (
     ACTIONS,
     DOWN,
-    FLOOR,
     FOUND,
-    GOLD,
-    ROCK,
-    SIGHT,
-    STAIRS,
     STEPS,
     WALL,
     TreasureGame,
@@ -86,15 +81,6 @@ def test_the_40th_step_ends_the_game_and_a_lower_limit_cuts_it():
     assert play([SEARCH] * 50, max_episode_steps=40).end == EndStatus.ENDED
     at_last = play([SEARCH] * 36 + [WEST] * 4)  # the stairs in the last step
     assert (at_last.end, at_last.info().episode_return) == (EndStatus.TASK_SUCCESSFUL, 20.0)
-
-
-def test_the_view_shows_the_squares_around_the_hero():
-    game = new_game()
-    around = [ROCK] * 4 + [STAIRS] + [FLOOR] * 3 + [FLOOR] + [GOLD, FLOOR] * 4
-    assert game.seen["view"].tolist() == [around]
-    game.step(EAST)
-    assert game.seen["view"].tolist() == [[*around[1:SIGHT], FLOOR, FLOOR, *around[SIGHT + 2 :], GOLD]]
-    assert bytes(game.screen().chars[4]).strip() == b"|>....@.$" + b".$" * 22 + b"." * 19 + b"|"
 
 
 # ---- the world

@@ -7,7 +7,6 @@ from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import step_specs
-from motif_jax.structs import UserError
 
 
 def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
@@ -95,12 +94,3 @@ def test_reference_time_limit_is_a_true_end():
         advance(vector, [19], rows)
     assert rows["terminated"][0]
     assert not rows["truncated"][0]
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"max_episode_steps": 0}, r"at least 1, not 0 \(--config.env.max_episode_steps\)"),
-])  # fmt: skip
-def test_bad_settings_are_refused_in_one_sentence(settings, message):
-    with pytest.raises(UserError, match=message):
-        GameSettings(**settings).check()

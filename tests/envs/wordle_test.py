@@ -103,29 +103,6 @@ def test_games_are_those_of_a_slow_twin_that_knows_letters(words, games):
                 break
 
 
-def counted_by_crossing_out(guess, hidden):
-    """Green letters are crossed out of the hidden word, then each other letter takes one that is left."""
-    left, colours = [other for letter, other in zip(guess, hidden, strict=True) if letter != other], []
-    for letter, other in zip(guess, hidden, strict=True):
-        if letter == other:
-            colours.append("<g>")
-        elif letter in left:
-            left.remove(letter)
-            colours.append("<y>")
-        else:
-            colours.append("<b>")
-    return "".join(colours)
-
-
-def test_counted_colours_are_those_of_crossing_letters_out():
-    rng = random.Random(3)
-    words = tuple(dict.fromkeys("".join(rng.choices("abc", k=5)) for _ in range(60)))
-    vocabulary = Vocabulary(words, counted=True)
-    for text in words:
-        found = [PATTERNS[colours] for colours in vocabulary.colours(text)]
-        assert found == [counted_by_crossing_out(text, hidden) for hidden in words]
-
-
 @pytest.mark.parametrize("vocabulary", [REPEATS, Vocabulary(REPEATS.words, counted=True)])
 def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess(vocabulary):
     for hidden in range(len(vocabulary.words)):
@@ -201,15 +178,6 @@ def test_lists_that_cannot_be_played_are_refused_in_one_sentence(tmp_path, lines
     file.write_text("\n".join(lines))
     with pytest.raises(UserError, match=rf"{said}.*\(--config.env.options\)$"):
         load_vocabulary(str(file))
-
-
-@pytest.mark.parametrize(("options", "said"), [
-    ('{"words": "smal"}', "the word list 'smal' is not one of small, larger, and cannot be read as a file"),
-    ('{"word": "small"}', r"the world 'wordle' cannot be made with .*'word' \(--config.env.options\)"),
-])  # fmt: skip
-def test_options_that_cannot_work_are_refused(options, said):
-    with pytest.raises(UserError, match=said):
-        check_world({"world": "wordle", "options": options})
 
 
 # ---- players

@@ -1,35 +1,24 @@
-"""Anything may be written by users and answered by servers: it works, or it is refused in one sentence."""
+"""Anything may stand in flags, captions and arrays: it is read as it is, or refused in one sentence."""
 
-import json
-import os
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import PIPE
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
-from conftest import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nethack_texts import NETHACK
-from small_dataset import EVENTS
 
 from motif_jax.actors.players import parse_scripted
-from motif_jax.annotation.annotator import Incomplete, Question, QuestionAnswer, Sampling
 from motif_jax.annotation.backends import read_json
-from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.captions import decode, encode
 from motif_jax.envs.worlds import make_world
 from motif_jax.policies.choice import parse_mixture, parse_one
 from motif_jax.rewards.labels import parse_annotators
 from motif_jax.structs import UserError
-from motif_jax.system import http
 from motif_jax.system.arrays import read_array
 from motif_jax.system.http import check_address, retry_after_s
 
@@ -42,11 +31,6 @@ WORDS = st.sampled_from([
     "\n", "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 5000,
 ])  # fmt: skip
 GRAMMAR = st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=8).map("".join))
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=10,
-)
 
 
 def refused(attempt: Callable[[], object]) -> bool:
@@ -56,9 +40,6 @@ def refused(attempt: Callable[[], object]) -> bool:
     except UserError as error:
         return len(str(error).splitlines()) == 1
     return False
-
-
-# ---- what users write
 
 
 def scripted(text):
@@ -75,99 +56,6 @@ def test_who_plays_is_understood_or_refused(text):
     assert 0 <= retry_after_s(text) <= 600
     if not refused(lambda: scripted(text)):
         assert sum(scripted(text).values()) == pytest.approx(1)
-
-
-NAMES = ["seed", "stages", "env.task", "env.max_episode_steps", "env.reference_sober", "collect.num_pairs", "collect",
-         "collect.collector", "collect.keep_empty", "annotate.goal", "annotate.vllm.extra", "reward.learning_rate",
-         "policy.network", "nothing.here", "collect.num_pairs.more", ""]  # fmt: skip
-VALUES = st.one_of(
-    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12), WORDS,
-    st.sampled_from(["True", "1", "-1", "1.5", "1e400", "()", "('collect',)", "None", "[", "{", "9" * 400, "0x10"]),
-).filter(lambda text: "\0" not in text)  # fmt: skip
-FLAGS = st.one_of(
-    st.tuples(st.sampled_from(NAMES), VALUES).map(lambda pair: "--config.{}={}".format(*pair)),
-    st.sampled_from(NAMES).map("--config.{}".format),
-    st.tuples(st.sampled_from(["--workdir", "--stage", "--config", "--confg", "-x", "--"]), VALUES).map("=".join),
-    VALUES,
-)
-
-
-@pytest.fixture(scope="module")
-def parser():
-    """What becomes of a command line: exit status, and what is told."""
-    program = [sys.executable, str(ROOT / "tests/hardening/command_lines.py")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(program, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, text=True) as process:
-
-        def parse(arguments):
-            process.stdin.write(json.dumps(arguments) + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
-
-        yield parse
-        process.stdin.close()
-
-
-@settings(SETTINGS, max_examples=150)
-@given(st.sampled_from(["configs/motif.py", "configs/quickstart.py:toy", "configs/motif.py:{}"]), VALUES,
-       st.lists(FLAGS, max_size=3))  # fmt: skip
-def test_any_command_line_works_or_is_refused_in_one_sentence(parser, file, argument, more):
-    arguments = ["motif_jax", f"--config={file.format(argument)}", "--workdir=/tmp/nowhere", *more]
-    status, told = parser(arguments)
-    assert status in (0, 2), told
-    assert status == 0 or told.count("\n") == 1, told
-
-
-# ---- what servers say
-
-
-QUESTIONS = [Question(f"{event} #{number}", EVENTS[0]) for number in range(4) for event in EVENTS]
-PLACES = [["choices"], ["choices", 0], ["choices", 0, "message"], ["choices", 0, "message", "content"], ["usage"],
-          ["usage", "prompt_tokens"], ["usage", "prompt_tokens_details"], ["choices", 0, "logprobs"],
-          ["choices", 0, "logprobs", "content"], ["choices", 0, "logprobs", "content", 0],
-          ["choices", 0, "logprobs", "content", 0, "top_logprobs"],
-          ["choices", 0, "logprobs", "content", 0, "top_logprobs", 0, "logprob"]]  # fmt: skip
-
-
-@pytest.mark.parametrize("mode", ["reason", "score"])
-@settings(SETTINGS, max_examples=6)
-@given(faults=st.lists(st.tuples(st.sampled_from(PLACES), JSON), min_size=20, max_size=20))
-def test_any_reply_of_a_server_is_an_answer_or_none(mode, faults, monkeypatch):
-    for pause in ("FIRST_PAUSE_S", "MAX_PAUSE_S"):
-        monkeypatch.setattr(http, pause, 0.001)
-
-    def twisted(body: dict) -> dict:
-        reply = honest(body)
-        place, value = faults[len(body["messages"][-1]["content"]) % len(faults)]
-        inner = reply
-        for key in place[:-1]:
-            inner = inner[key] if (isinstance(inner, dict) and key in inner) or isinstance(inner, list) else {}
-        if isinstance(inner, dict | list):
-            inner[place[-1]] = value
-        return reply
-
-    with ChatServer() as chat:
-        honest, chat.complete = chat.complete, twisted
-        sampling = Sampling(0.1, 0.95, 50, 200) if mode == "reason" else None
-        server = ChatClient(
-            chat.url, "", make_prompt(NETHACK, mode, "gold", "default"), sampling, in_flight=8, patience_s=0.3
-        )
-        answers: dict[Question, QuestionAnswer] = {}
-        told = ""
-        try:
-            answers.update(server.answers(QUESTIONS))
-        except Incomplete as stopped:  # more of it was garbage than a job goes on with
-            told = str(stopped)
-        finally:
-            server.close()
-    assert len(told.splitlines()) <= 1
-    for answer in answers.values():
-        answer.said.encode()
-        assert answer.yes is None or 0 <= answer.yes <= 1
-        assert all(isinstance(number, int) and number >= 0 for number in answer[3:])
-
-
-# ---- captions
 
 
 @SETTINGS

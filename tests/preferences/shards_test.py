@@ -114,15 +114,6 @@ def test_other_settings_and_other_datasets_are_refused(tmp_path):
     assert not list(tmp_path.glob("shard-*-of-00002*"))
 
 
-def test_settings_bind_from_the_moment_a_job_starts_until_it_leaves_nothing(tmp_path):
-    with Shard(tmp_path, Part(0, 2), 4, FACTS | {"num_shards": 2}):
-        with pytest.raises(UserError, match="has backend = 'test', not 'other'"):
-            Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"})
-        with pytest.raises(UserError, match="shard 0 of 2 of annotation .* is being written"):
-            Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True)
-    Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"}).close()  # nothing was labelled
-
-
 # ---- merging
 
 
@@ -196,7 +187,7 @@ def test_a_merge_while_another_job_commits_reads_whole_shards(tmp_path):
     process.start()
     try:
         ready.wait()
-        for _ in range(100):
+        for _ in range(30):
             assert merge(dataset, "mine", 2, of_pair, FACTS, partial=False).written
     finally:
         done.set()

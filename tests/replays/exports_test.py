@@ -96,14 +96,6 @@ def test_a_film_that_fails_leaves_nothing_and_says_why(tmp_path, monkeypatch):
     assert list((tmp_path / "films").iterdir()) == []
 
 
-@pytest.mark.quick
-def test_without_ffmpeg_the_message_names_both_ways_and_a_gif(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"ffmpeg on the PATH, or `pip install imageio-ffmpeg`; a \.gif .*--the.flag"):
-        find_ffmpeg("--the.flag")
-
-
 @pytest.mark.parametrize("write", [write_cast, write_gif])
 def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
     (tmp_path / "a").write_text("before")

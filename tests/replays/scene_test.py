@@ -40,16 +40,6 @@ def test_below_the_game_stands_what_a_moment_is_worth(story):
 
 
 @pytest.mark.quick
-def test_a_wide_sheet_has_it_beside_the_game(story):
-    lines = text(story, View(2), BESIDE[1] + 1, BESIDE[0])
-    facts = "\n".join(line[COLUMNS + 3 :].rstrip() for line in lines[:ROWS])
-    for said in ("policy-7680, episode 17", "killed by a jackal (best)", "far ne → kick", "+20.00   sum +19.99",
-                  "+0.50 seen 2x → +0.25", "sum +0.75", "You see here a gold piece.", "last rewards"):  # fmt: skip
-        assert said in facts
-    assert facts.index("     2    +0.25") < facts.index("     1    +0.50")
-
-
-@pytest.mark.quick
 def test_the_probabilities_of_all_actions_are_shown_where_they_are_known(story):
     odds = np.array([[0.5, 0.25, 0.25], [0.58, 0.42, 0.0], [0.0, 0.0, 1.0]], np.float32)
     known = describe(story.replay._replace(odds=odds))

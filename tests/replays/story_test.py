@@ -1,10 +1,9 @@
 """What is said about an episode, with sums worked out by hand."""
 
-import numpy as np
 import pytest
 from real_replay import made
 
-from motif_jax.replays.story import bars, describe, summary
+from motif_jax.replays.story import describe, summary
 
 MESSAGES = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
 
@@ -16,26 +15,6 @@ def test_sums_are_those_of_all_steps_so_far():
     assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
     assert story.learnt
     assert story.rewarded.tolist() == [2, 4]
-
-
-@pytest.mark.quick
-def test_without_a_learnt_reward_the_bars_show_the_games():
-    story = describe(made(MESSAGES, reward=[-0.01, 2, 0, -7]))
-    assert not story.learnt
-    assert story.rewarded.tolist() == [2, 4]  # the penalty is less than a hundredth of 7
-    assert story.rewards.tolist() == [0, 0, 2, 0, -7]
-    penalties = describe(made(MESSAGES, reward=[-0.01, 0, -0.01, 0]))
-    assert penalties.rewarded.tolist() == []  # penalties alone are not highlighted
-
-
-@pytest.mark.quick
-def test_bars_show_the_most_of_every_part():
-    rewards = np.array([0, 1, 0, 0, -4, 2, 0, 0.0625])
-    # sqrt(1 / 4) of 8 is 4, sqrt(1 / 64) is 1
-    assert bars(rewards, 4) == [("▄", 1), ("▁", 0), ("█", -4), ("▁", 0.0625)]
-    assert bars(rewards, 8)[4:6] == [("█", -4), ("▆", 2)]  # sqrt(2 / 4) of 8 is 5.7
-    assert [bar for bar, _ in bars(rewards, 16)[:4]] == ["▁", "▁", "▄", "▄"]  # wider than the episode is long
-    assert bars(np.zeros(3), 2) == [("▁", 0), ("▁", 0)]
 
 
 @pytest.mark.quick

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.rewards.against_worth import best_worth, compare_with_worth, correlation, ranks
+from motif_jax.rewards.against_worth import compare_with_worth, correlation, ranks
 
 pytestmark = pytest.mark.quick
 HELD_OUT = np.array([False, False, True, True, True, True])
@@ -42,11 +42,6 @@ def test_without_a_scale_there_are_only_correlations(values, neutral, counts):
     assert np.isnan(found["inflation"])
     assert found["levels"] == []
     assert abs(found["linear"]) == pytest.approx(1.0)
-
-
-def test_the_best_worth_is_positive_and_was_shown_often():
-    assert best_worth(np.array([1.0, 2.0, 2.0, 9.0]), np.array([99, 10, 10, 19])) == 2.0
-    assert best_worth(np.array([-1.0, 0.0]), np.array([99, 99])) is None
 
 
 def test_ranks_are_those_of_counting():

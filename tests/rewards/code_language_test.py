@@ -14,7 +14,7 @@ from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.parsing import parse
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.source import read_program
-from motif_jax.rewards.code.tokens import Place, ProgramError
+from motif_jax.rewards.code.tokens import ProgramError
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -48,11 +48,6 @@ def written(node):
 ])  # fmt: skip
 def test_operators_bind_as_in_python(text, tree):
     assert written(parse(text)) == tree
-
-
-def test_places_are_counted_from_one():
-    tree = parse("# first line\n\n  a +\r\n\tbee")
-    assert [tree.place, *(one.place for one in tree.args)] == [Place(3, 5), Place(3, 3), Place(4, 2)]
 
 
 def test_a_chain_is_one_level_and_everything_else_counts():
@@ -192,14 +187,6 @@ def test_what_a_world_declares_is_checked(attributes, said):
     assert "--config.env.world" in str(caught.value)
 
 
-def test_without_attributes_still_compares_what_the_policy_reads():
-    bare = SimpleNamespace(name="bare", specs=SMALL_WORLD.specs, reads=("view", "message", "level"))
-    readable = find_readable(bare)
-    assert readable.still == ("view", "level")
-    assert not readable.viewpoints
-    assert readable.entries["hurt"] == readable.entries["event_hurt"]
-
-
 @pytest.mark.parametrize("record", [
     None, {}, {"entries": {"a": ["number", "moment", "stats", [4], [4], ""]}, "viewpoints": {}, "still": []},
     {"entries": {"a": ["number"]}, "viewpoints": {}, "still": []},
@@ -211,8 +198,12 @@ def test_names_of_a_damaged_checkpoint_are_refused(record):
         readable_from(record)
 
 
-@pytest.mark.parametrize(("name", "game"), [("gold", "nethack"), ("stairs", "treasure"), ("pickup", "babyai")])
-def test_the_examples_fit_their_worlds(name, game):
+@pytest.mark.parametrize(("name", "game"), [
+    ("gold", "nethack"), ("stairs", "treasure"), ("pickup", "babyai"),
+    ("doorkey", "examples.minigrid.door_key:DoorKey"),
+])  # fmt: skip
+def test_the_examples_fit_their_worlds(name, game, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
     config = get_config(argument="toy")
     config.env.world = game
     read_program(str(ROOT / f"examples/rewards/{name}.reward"), make_world(config.env.to_dict()))

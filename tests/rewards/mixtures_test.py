@@ -28,12 +28,6 @@ def test_options_are_mixtures_of_sources_readings_and_the_game():
     assert plan.controller == 4
 
 
-def test_copies_of_an_option_are_numbered_and_a_fixed_length_is_the_only_one():
-    plan = parse_plan("gold,gold:2,gold", "game", "7", TREASURE)
-    assert plan.names == ("gold", "gold2", "gold3")
-    assert plan.lengths == (7,)
-
-
 @pytest.mark.parametrize(("options", "controller", "length", "sentence"), [
     ("gold", "game", "auto", "a controller chooses among at least two options, not 1: 'gold'"),
     ("gold,stares", "game", "auto", "unknown reward 'stares' (--config.policy.options): did you mean 'stairs'?"),
@@ -52,33 +46,6 @@ def test_bad_options_are_refused(options, controller, length, sentence):
         parse_plan(options, controller, length, TREASURE)
     assert sentence in str(refused.value)
     assert "--config.policy" in str(refused.value)
-
-
-@pytest.mark.parametrize(("name", "value", "sentence"), [
-    ("algorithm", "ppo", "options are learnt by appo and impala, not by 'ppo'"),
-    ("sources", "event_gould:1", None),
-    ("options", "gold,nothing.here:Mine", "No module named 'nothing'"),
-])  # fmt: skip
-def test_other_values_must_fit_options(name, value, sentence):
-    config = get_config("options.py", "treasure")
-    config.policy[name] = value
-    if sentence is None:  # the list of sources has no effect beside options
-        train_policy.check(config)
-        return
-    with pytest.raises(UserError) as refused:
-        train_policy.check(config)
-    assert sentence in str(refused.value)
-
-
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"controller_chooses": "mixtures", "options": "", "controller": ""}, "mixtures need options to mix"),
-])  # fmt: skip
-def test_values_of_mixtures_are_checked_before_training(values, sentence):
-    config = get_config("options.py", "treasure")
-    config.policy.update({"intrinsic_coefficient": 0.0} | values)
-    with pytest.raises(UserError) as refused:
-        train_policy.check(config)
-    assert sentence in str(refused.value)
 
 
 def test_a_reading_can_reward_a_policy_without_options():

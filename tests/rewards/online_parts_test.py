@@ -1,9 +1,5 @@
 """Parts of online rewards: the store, snapshots, what hosts tell each other, words, an earlier reward's opinion."""
 
-import itertools
-import re
-import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,15 +7,13 @@ import pytest
 from conftest import get_config
 from nethack_texts import NETHACK
 
-from motif_jax.annotation import asking
-from motif_jax.annotation.annotator import Question, QuestionAnswer
+from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.contrib.words import WordsSource, read_vectors
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online import exchange, making
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
@@ -81,18 +75,6 @@ def make(tmp_path, **values):
 # ---- the store
 
 
-@pytest.mark.quick
-def test_captions_are_counted_and_numbered_once():
-    store = Store(pairs=False, capacity=100)
-    assert store.see(seen(new=TEXTS[:3], times=(1, 2, 3)), 10).tolist() == [0, 1, 2]
-    # The next batch was looked up before that: it calls two captions new that the store has by now.
-    assert store.see(seen([0], [5], [TEXTS[1], TEXTS[3]], (1, 7)), 20).tolist() == [0, 1, 3]
-    assert store.of_captions["count"].tolist() == [6, 3, 3, 7]
-    assert store.of_captions["last_step"].tolist() == [20, 20, 10, 20]
-    assert [store.text(row) for row in range(4)] == TEXTS[:4]
-    assert store.questions["first"].tolist() == [0, 1, 2, 3]
-
-
 @pytest.mark.differs(
     "oni",
     there='an answer that cannot be parsed counts as "not helpful", or as a tie, for ever',
@@ -122,48 +104,6 @@ def test_an_unreadable_answer_is_no_label_and_is_given_up_in_the_end():
     assert store.of_captions["count"].tolist() == [1, 1, 1]
 
 
-def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys):
-    """100 messages are shown twice: 200 answers, none with a verdict."""
-    now, shown = [0.0], [f"A bat flutters past you #{number}." for number in range(100)]
-    monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "FOO\nor BAR?"))
-    source = make(tmp_path, attempts=5)
-    assert source.failure() == ""
-    show(source, *shown)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(
-        r"train_policy: (\d+) of \1 answers lack a readable verdict.* 'FOO\\nor BAR\?' \(--config.*", line
-    )
-    show(source, *shown)
-    assert capsys.readouterr().out == ""  # within a minute
-    now[0] += 60.0
-    show(source, *shown)
-    assert "lack a readable verdict" in capsys.readouterr().out
-    figures = source.figures()
-    assert figures["online_answers"] >= 200
-    assert figures["online_answers_read"] == figures["online_labels"] == 0
-    assert "lack a readable verdict, the last one was 'FOO" in source.failure()
-    resumed = OnlineSource.rebuild(source.arrays(), source.facts())
-    assert "lack a readable verdict (--config" in resumed.failure()
-
-    monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(1.0, "yes"))
-    shown[:] = [f"A rat bites you #{number}." for number in range(300)]
-    show(source, *shown)
-    now[0] += 60.0
-    show(source, *shown)
-    assert (source.failure(), capsys.readouterr().out) == ("", "")
-
-
-@pytest.mark.quick
-def test_a_full_store_takes_no_more_and_says_so():
-    store = Store(pairs=False, capacity=4)
-    assert store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1).tolist() == [0, 1, 2]
-    assert not store.is_full
-    assert store.see(seen([0], [1], TEXTS[3:6], (1, 1, 1)), 2).tolist() == [0, 3]
-    assert store.is_full
-    assert len(store.captions) == len(store.questions) == len(store.of_captions) == 4
-
-
 @pytest.mark.differs(
     "oni", there="pairs of two equal messages are asked", here="pairs of two equal messages are not asked"
 )
@@ -180,36 +120,6 @@ def test_a_pair_is_asked_once():
 
 
 # ---- threads
-
-
-def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
-    """While one thread learns that everything is helpful or not, another sees all of it or nothing."""
-    source = make(tmp_path)
-    texts = [f"You kill the newt number {number}!" for number in range(50)]
-    show(source, *texts)
-    stop, mixed, sums = threading.Event(), [], set()
-
-    def reward():
-        while not stop.is_set():
-            found = source.rewards(batch_of(*texts))
-            sums.add(float(found.sum()))
-            if found.min() != found.max():
-                mixed.append(found)
-
-    thread = threading.Thread(target=reward)
-    thread.start()
-    for number in itertools.count():
-        if number > 100 and (len(sums) == 2 or not thread.is_alive()):
-            break
-        time.sleep(0.001)
-        label = float(number % 2)
-        source.store.questions["label"][:] = label  # at once for the learner's thread, which alone may do this
-        source.kind.learn(source.store, 1, HostMoments())
-        source._swap()
-    stop.set()
-    thread.join()
-    assert not mixed
-    assert sums == {0.0, 50.0}
 
 
 # ---- hosts

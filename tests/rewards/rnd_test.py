@@ -188,12 +188,6 @@ def test_the_bonus_falls_where_the_agent_has_been_and_ends_are_worth_nothing():
     assert source.figures()["rnd_updates"] == 101
 
 
-def test_networks_of_another_size_are_refused():
-    one = make_source(hidden=8)
-    with pytest.raises(UserError, match=r"of the reward source 'rnd' in the checkpoint differ: .*--config.policy.rnd"):
-        make_source().restore(one.arrays(), one.facts())
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_changes_nothing():
     source, rng = make_source(learning_rate=1.0), np.random.default_rng(6)
     source.advance(batch_of(observations(rng)), None)

@@ -56,11 +56,6 @@ def test_agreement_counts_only_pairs_with_a_preference():
     assert np.isnan(compare(rewards[3:], np.array([0.5]))["accuracy"])
 
 
-def test_equal_rewards_prefer_neither():
-    found = compare(np.zeros((4, 2)), np.array([1.0, 0.0, 0.0, 0.0]))  # three of four preferences are for the first
-    assert found["accuracy"] == 0.5
-
-
 def test_the_interval_of_a_share_is_wilsons():
     # 24 of 31: (24 + 1.92) / (31 + 3.84) = 0.744 +- 1.96 / (1 + 3.84 / 31) * sqrt(0.1749 / 31 + 3.84 / 3844) = 0.142
     assert share_interval(24 / 31, 31) == pytest.approx((0.602, 0.886), abs=1e-3)

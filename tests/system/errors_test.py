@@ -15,7 +15,6 @@ from conftest import ROOT, get_config
 from small_dataset import random_pairs, write_dataset
 from talks import random_store
 
-from motif_jax.actors.handoff import Handoff
 from motif_jax.actors.pool import ActorPool
 from motif_jax.experiment import flatten
 from motif_jax.stages import NAMES, find_stage
@@ -170,25 +169,6 @@ def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
                 pool.poll(0.2)
 
     with pytest.raises(UserError, match="^collect cannot go on: No space left on device for '/some/file'$"):
-        play()
-
-
-@pytest.mark.quick
-def test_refusals_in_the_hand_off_are_told_alike(tmp_path):
-    def place(arrays):
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    def play():
-        options = {"num_workers": 0, "games_per_worker": 1, "rollout_length": 4, "player": "random"}
-        with explained(tmp_path, "x", "", "--config.x.memory"), \
-                ActorPool({"task": "toy"}, ("message",), **options) as pool, \
-                Handoff(pool, 1, place=place) as handoff:  # fmt: skip
-            while True:
-                for full in pool.poll()[1]:
-                    handoff.offer(full)
-                handoff.get(0.05)
-
-    with pytest.raises(UserError, match=r"^x cannot go on: Cannot allocate memory \(--config.x.memory\)$"):
         play()
 
 

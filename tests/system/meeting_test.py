@@ -105,11 +105,6 @@ def test_variables_that_srun_has_not_set_are_named(name):
         find_meeting(section(coordinator="slurm"), environment)
 
 
-def test_a_process_of_another_number_is_refused():
-    with pytest.raises(UserError, match="process_id 2 must be below num_processes 2 .*process_id"):
-        find_meeting(section(coordinator="here:80", num_processes=2, process_id=2), {})
-
-
 @pytest.mark.parametrize("stage", [train_policy, train_language, train_values])
 def test_every_stage_of_several_hosts_asks_where_they_meet(stage, monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "two")

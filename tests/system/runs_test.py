@@ -81,17 +81,6 @@ def test_each_seed_has_a_workdir_and_the_same_command_skips_what_is_done(launch,
     assert all("skipped" in (folder / "log.txt").read_text() for folder in folders)
 
 
-def test_a_sweep_of_what_does_not_exist_is_refused_before_anything_runs(launch, tmp_path):
-    for sweep, message in (
-        ("collect.num_pair=3,4", "did you mean --config.collect.num_pairs?"),
-        ("collect.num_pairs=3,0", "must be at least 1, not 0"),
-    ):
-        done = launch(*TOY, f"--workdir={tmp_path / 'W'}", f"--sweep={sweep}")
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert not (tmp_path / "W").exists()
-
-
 def test_a_failed_run_is_named_and_the_others_are_run(launch, tmp_path):
     (tmp_path / "seed-0").mkdir()
     (tmp_path / "seed-0" / "dataset").write_text("")
