@@ -247,20 +247,6 @@ def test_workers_go_when_their_parent_is_killed():
     wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers))
 
 
-def test_folders_of_killed_workers_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with make_pool("score", num_workers=1, games=2, player="random") as pool:
-        for _ in range(2):
-            list(play(pool, None, 3))
-            os.kill(pool.processes[0], signal.SIGKILL)
-        list(play(pool, None, 3))
-        assert len(list(tmp_path.iterdir())) == 1
-    assert not list(tmp_path.iterdir())
-    with make_pool(num_workers=1, games=2), make_pool(num_workers=1, games=2) as pool:
-        assert len(list(tmp_path.iterdir())) == 2  # those of the living stay
-        list(play(pool, RandomPolicy(23), 3))
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize(("options", "message"), [
     ({"num_workers": 10_000}, r"10000 workers are too many.*--config.collect.num_workers"),

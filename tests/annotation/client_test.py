@@ -207,14 +207,6 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
         assert (chat.asked[0]["messages"][-1] == {"role": "assistant", "content": "("}) == prefill
 
 
-def test_a_server_without_log_probabilities_cannot_score():
-    with ChatServer() as chat:
-        server = connect(chat, "score", extra={"logprobs": None})
-        with pytest.raises(Incomplete, match="no log-probabilities, which --config.annotate.mode=score needs"):
-            list(server.answers(QUESTIONS))
-        server.close()
-
-
 def test_a_server_that_never_speaks_is_given_up_in_time():
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default")
     with socket.socket() as silent:

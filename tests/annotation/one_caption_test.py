@@ -8,7 +8,7 @@ from chat_server import ChatServer
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation.annotator import PAUSE, Question, Sampling, batches_between_pauses
+from motif_jax.annotation.annotator import PAUSE, Question, Sampling
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import read_label, read_verdict, to_answer
@@ -64,12 +64,6 @@ def test_the_probability_of_helpful_leaves_the_other_digit_out():
     answer = to_answer({"1": 0.3, "2": 0.5, "0": 0.1}, 1, 0, 1, one=True)
     assert (answer.yes, answer.mass) == (pytest.approx(0.75), pytest.approx(0.4))
     assert to_answer({"1": 0.0, "2": 0.9, "0": 0.0}, 1, 0, 1, one=True).yes is None
-
-
-@pytest.mark.quick
-def test_batches_are_given_out_at_pauses():
-    stream = [*QUESTIONS[:3], PAUSE, PAUSE, QUESTIONS[3], PAUSE]
-    assert list(batches_between_pauses(stream, 2)) == [QUESTIONS[:2], QUESTIONS[2:3], QUESTIONS[3:4]]
 
 
 def test_a_server_gives_out_answers_while_the_stream_pauses():

@@ -174,31 +174,6 @@ def config_of(**values):
     return config
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"mode": "reason"}, "it is a text to continue, in which no analysis is written .*mode=rate or score"),
-    ({"model": ""}, "name a directory, a GGUF file, or smollm2"),
-    ({"model": "/nothing"}, "there is no directory '/nothing'"),
-])  # fmt: skip
-def test_what_cannot_work_is_refused_before_anything_is_loaded(values, said):
-    with pytest.raises(UserError, match=said):
-        annotate.check(annotate.STAGE.view(config_of(**{"model": "smollm2"} | values)))
-
-
-@pytest.mark.parametrize(
-    ("name", "prompt", "said"),
-    [
-        ("qwen3", "default", "has no known format of conversations: name one .--config.annotate.chat_format=chatml, "),
-        ("t5", "examples", "is an encoder-decoder"),
-    ],
-)
-def test_a_model_that_cannot_be_asked_so_is_refused(tmp_path, name, prompt, said):
-    from motif_jax.stages.annotate.setup import make_backend
-
-    write_own(name, tmp_path)
-    with pytest.raises(UserError, match=said):
-        make_backend(annotate.STAGE.view(config_of(model=str(tmp_path), prompt=prompt))).open()
-
-
 def test_the_format_of_conversations_can_be_named(tmp_path):
     from motif_jax.stages.annotate.setup import make_backend
 

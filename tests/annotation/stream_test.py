@@ -158,16 +158,6 @@ def test_an_answer_that_cannot_be_read_is_asked_again_as_another_attempt(tmp_pat
     assert (first.answer.yes, second.answer.yes) == (None, 1.0)
 
 
-def test_an_error_of_the_program_arrives_at_the_caller():
-    judge = begin(opening(Gated(lambda question: ZeroDivisionError("of ours"), open_gate=True)))
-    try:
-        judge.plan(ITEMS, NO_LIMIT)
-        with pytest.raises(ZeroDivisionError, match="of ours"):
-            collect(judge, 1)
-    finally:
-        judge.close()
-
-
 def connect(chat, **options):
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     options = {"in_flight": 4, "timeout_s": LONG_S, "patience_s": 0.5, "start_s": 1.0} | options

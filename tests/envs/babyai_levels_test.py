@@ -1,7 +1,6 @@
 """BabyAI-Text's levels: their missions, rooms, families by seed, and the bot in them."""
 
 import collections
-import random
 import re
 
 import pytest
@@ -10,7 +9,6 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 
 from babyai_games import MIXED, begin, make, play_by_bot
 
-from motif_jax.envs.babyai.bot import BotPlayer, Planner
 from motif_jax.envs.babyai.levels import DOOR_COLOURS, LEVELS, LocalLevel, all_reached, makers_of
 from motif_jax.envs.babyai.words import HELD_OUT
 from motif_jax.envs.gym_games import quiet
@@ -139,19 +137,3 @@ def test_the_bot_accomplishes_its_missions(level):
         assert info.episode_return == pytest.approx(1 - 0.9 * info.steps / game.env.max_steps)
         assert game.message.endswith(b"You have done what you were asked to do.")
     game.close()
-
-
-def test_a_bot_that_gives_up_plays_on_at_random():
-    game = make("KeyInBox").game()
-    player = BotPlayer()
-    player.begin(random.Random(0))
-    begin(game, 0)
-    planner = Planner(game.env)
-    assert planner.action() is not None
-    for _ in range(40):
-        assert player.choose(game) in range(6)
-        game.step(player.choose(game))
-        if game.end:
-            break
-    begin(game, 0, SeedStream.EVALUATE)
-    assert game.info().figures[1] == 0

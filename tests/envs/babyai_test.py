@@ -141,17 +141,6 @@ def test_further_actions_do_nothing():
 # ---- bad input
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"level": "GoToLocl"}, r"^unknown level 'GoToLocl' \(--config.env.babyai.level\): did you mean 'GoToLocal'\?$"),
-    ({"level": "Zork"}, "unknown level 'Zork' .*: choose from MixedTrainLocal, .*, or MiniGrid's own$"),
-    ({"prompt_bytes": 100}, r"a prompt of \d+ bytes does not fit into 100 \(--config.env.babyai.prompt_bytes"),
-])  # fmt: skip
-def test_what_cannot_be_played_is_refused_at_once_in_one_sentence(values, said):
-    with pytest.raises(UserError, match=said) as caught:
-        check_world({"world": "babyai", "babyai": values})
-    assert "\n" not in str(caught.value)
-
-
 def test_a_variable_of_minigrids_that_changes_the_game_is_refused(monkeypatch):
     monkeypatch.setenv("BABYAI_DONE_ACTIONS", "1")
     with pytest.raises(UserError, match="BABYAI_DONE_ACTIONS is set: unset it"):

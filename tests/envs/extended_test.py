@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from nle import nethack
 
-from motif_jax.actors.players import make_scripted
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.figures import EXTENDED_FIGURES
@@ -17,7 +16,6 @@ from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")
@@ -303,19 +301,6 @@ def test_questions_about_drinking_are_for_the_player_of_the_extended_actions():
         reset(game)
         game.step(KICK)
         assert game.opened_question == (game is extended)
-
-
-def test_a_monk_becomes_skilled_in_martial_arts():
-    """Play in which the game itself says so, found by search."""
-    game, player = make_game(), make_scripted("explorer", make_world({}), 1)
-    seed = game_seed(5, SeedStream.COLLECT, 27)
-    player.begin(0, seed)
-    game.reset(seed, 27)
-    for _ in range(2177):
-        game.step(player.choose(0, game))
-    assert game.message == b"You are now more skilled in martial arts."
-    assert not game._confident
-    assert game._kills > 10
 
 
 @pytest.mark.quick

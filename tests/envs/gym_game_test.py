@@ -71,3 +71,18 @@ def test_render_shows_the_terminal(capsys):
     env.step(19)
     assert "\033[0;1;37" in capsys.readouterr().out
     env.close()
+
+
+def test_stable_baselines_trains_on_them():
+    stable_baselines3 = pytest.importorskip("stable_baselines3", reason="bash launch/test.sh installs it")
+    import torch
+
+    torch.set_num_threads(1)  # threads that wait for each other on a busy machine take ten times as long
+    env = gymnasium.make("motif_jax/NetHackScore-v1")
+    agent = stable_baselines3.PPO("MultiInputPolicy", env, n_steps=128, batch_size=64, n_epochs=1, seed=1, device="cpu")
+    extractors = agent.policy.features_extractor.extractors
+    assert extractors.keys() == env.observation_space.keys()
+    assert all(isinstance(one, torch.nn.Flatten) for one in extractors.values())  # nothing is taken for a picture
+    agent.learn(384)
+    assert agent.num_timesteps == 384
+    env.close()

@@ -59,20 +59,6 @@ def test_a_picture_is_small_packed_and_empty_while_nothing_changes():
     assert game.picture() == first  # an episode begins with a whole picture
 
 
-def test_a_world_that_draws_its_own_screen_is_shown_by_that_unless_it_says_otherwise():
-    own = {"screen": lambda self, env: ["my own"]}
-    assert game_of(**own).picture() == b""
-    assert game_of(**own, picture="rgb_array").picture()
-    assert game_of(picture="").picture() == b""
-    game = game_of(picture="ansi", drawn="a\033[41mb\033[0m\n c")
-    assert game.picture() == b""
-    screen = game.screen()
-    assert screen.chars[3].tobytes().strip() == b"ab"
-    assert screen.colors[3, screen.chars[3].tobytes().index(b"b")] == 1 + 16
-    with pytest.raises(UserError, match="'picture' of the world .* must be one of 'rgb_array', 'ansi' and '', not 'x'"):
-        game_of(picture="x")
-
-
 def test_an_environment_that_cannot_draw_says_why_on_its_screen():
     game = game_of(drawn=gymnasium.error.DependencyNotInstalled("pygame is not installed"))
     assert game.picture() == b""

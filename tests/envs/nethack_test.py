@@ -243,18 +243,6 @@ def test_step_penalty_modes_are_those_of_nle(mode):
     reference.close()
 
 
-@pytest.mark.quick
-def test_the_time_limit_cuts_the_episode_and_leaves_its_last_frame():
-    game = make_game(max_episode_steps=5)
-    game.reset(SEED)
-    moments = list(play(game, 100))
-    assert len(moments) == 5
-    assert game.end == EndStatus.ABORTED
-    assert game.info().end_status == -1
-    assert bytes(game.last_frame["tty_chars"]) == bytes(game.buffers["tty_chars"])
-    assert game.info().named(FIGURES)["turns"] == game.buffers["blstats"][20]
-
-
 def test_death_keeps_its_message_and_its_frame():
     """Pages turned after death show an empty message and a bottom line of zeros; the event is what was said last."""
     game = make_game()

@@ -157,27 +157,6 @@ class Falling(Corridor):
     name, walk = "falling", Falls
 
 
-class Mute(Walk):
-    def say(self, text):
-        self.message, self.message_count = text, 1  # text, and not bytes
-
-
-class Muted(Corridor):
-    name, walk = "mute", Mute
-
-    def seen(self, game):
-        return {"place": [0, 0], "message_count": 1, "message": 0}
-
-
-class Blind(Walk):
-    def screen(self):
-        raise ValueError("nothing can be seen")
-
-
-class Dark(Corridor):
-    name, walk = "dark", Blind
-
-
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
 
 

@@ -18,10 +18,9 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay, read_tracks, write_tracks
 from motif_jax.names import WORLDS
-from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.replays.story import action_name
-from motif_jax.stages import collect, evaluate, train_policy
+from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
 from motif_jax.stages.evaluate.packing import pack
@@ -249,21 +248,3 @@ def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
         replay = load_replay(file, "flag")
         assert replay.steps == rows[replay.about["episode"]]["steps"]
         assert evaluate_replays.file_of(folder, replay.about["episode"]) == file
-
-
-def test_networks_that_choose_among_actions_are_refused_before_anything_starts():
-    config = settings("wordle")
-    config.policy.network = "small"
-    with pytest.raises(UserError, match="the world 'wordle' is played by writing, but the network 'small' chooses"):
-        train_policy.check(config)
-
-
-def test_pairs_of_captions_are_collected_of_games_that_are_played_by_writing(tmp_path):
-    """The other use of a world: Motif's dataset, whose captions a language model compares."""
-    config = settings("wordle")
-    config.collect.collector, config.collect.num_workers, config.collect.num_pairs = OF["wordle"], 0, 40
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), tmp_path)
-    table, ids = PairDataset(tmp_path / "dataset").captions()
-    assert ids.shape[0] == 40
-    assert any("words fit" in table.text(number) for number in ids.ravel().tolist())

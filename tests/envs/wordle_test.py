@@ -139,17 +139,6 @@ def test_what_is_not_five_letters_costs_a_try_and_gets_no_answer():
     assert not game.seen["heard"].any()
 
 
-def test_captions_tell_guess_colours_and_how_much_is_open():
-    game = make_world({"world": "wordle"}).game()
-    play(game, "zzzzz")
-    left = game.position.fitting.bit_count()
-    assert game.message == f"zzzzz is black black black black black: {left} words fit".encode()
-    game.step("no")
-    assert game.message == f'"no" is not five letters: {left} words fit'.encode()
-    game.step("no")
-    assert game.message_count == 2
-
-
 # ---- lists of words
 
 

@@ -19,7 +19,7 @@ from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, check_world, make_world
-from motif_jax.episodes.playback import EpisodeEvents, Track, figures_of, make_replay
+from motif_jax.episodes.playback import EpisodeEvents, figures_of
 from motif_jax.names import WORLDS
 from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
@@ -175,15 +175,6 @@ def test_a_crash_of_the_users_code_comes_with_its_traceback(name, said, where):
     error = refused({"world": name, "max_episode_steps": 30}, sentence, UserCodeError)
     assert where in error.traceback
     assert said in error.traceback
-
-
-def test_a_crash_in_a_picture_or_a_caption_of_no_bytes_is_told_as_well():
-    nothing = np.full(2, np.nan, np.float32)
-    track, row = Track(np.ones(2, np.int32), *[nothing] * 4), {"episode": 0, "end_status": "aborted", "cause": ""}
-    with pytest.raises(UserCodeError, match="'own_worlds:Dark' failed with ValueError: nothing can be seen"):
-        make_replay({"world": "own_worlds:Dark", "max_episode_steps": 2}, 0, row, track, {})
-    with pytest.raises(UserError, match=r"must be at most 256 bytes, not 'You stand.* \(--config.env.world\)"):
-        make_replay({"world": "own_worlds:Muted", "max_episode_steps": 2}, 0, row, track, {})
 
 
 def test_no_figure_of_a_world_can_have_the_name_of_another_value():

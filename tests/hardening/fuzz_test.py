@@ -2,60 +2,19 @@
 
 import random
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nethack_texts import NETHACK
 
-from motif_jax.actors.players import parse_scripted
-from motif_jax.annotation.backends import read_json
-from motif_jax.annotation.prompts import make_prompt
 from motif_jax.captions import decode, encode
-from motif_jax.envs.worlds import make_world
-from motif_jax.policies.choice import parse_mixture, parse_one
-from motif_jax.rewards.labels import parse_annotators
-from motif_jax.structs import UserError
 from motif_jax.system.arrays import read_array
-from motif_jax.system.http import check_address, retry_after_s
 
 SETTINGS = settings(
     derandomize=True, deadline=None, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
-WORDS = st.sampled_from([
-    "explorer", "random", "runs/a", ":", "@", ",", "all", "last", "0.3", "1e999", "nan", "-1", "7", "/", " ", "é", "\0",
-    "\n", "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 5000,
-])  # fmt: skip
-GRAMMAR = st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=8).map("".join))
-
-
-def refused(attempt: Callable[[], object]) -> bool:
-    """Whether it was refused, which must be in one sentence."""
-    try:
-        attempt()
-    except UserError as error:
-        return len(str(error).splitlines()) == 1
-    return False
-
-
-def scripted(text):
-    return parse_scripted(text, make_world({}))
-
-
-@SETTINGS
-@given(GRAMMAR)
-def test_who_plays_is_understood_or_refused(text):
-    for parse in (scripted, lambda text: parse_mixture(text, "--flag"), lambda text: parse_one(text, "--flag"),
-                  parse_annotators, lambda text: read_json(text, "x"), lambda text: check_address(text, "x"),
-                  lambda text: make_prompt(NETHACK, "reason", text or "gold", "default")):  # fmt: skip
-        refused(lambda parse=parse: parse(text))
-    assert 0 <= retry_after_s(text) <= 600
-    if not refused(lambda: scripted(text)):
-        assert sum(scripted(text).values()) == pytest.approx(1)
 
 
 @SETTINGS

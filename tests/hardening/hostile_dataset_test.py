@@ -3,8 +3,6 @@
 Whatever is not needed is left out, with a line; whatever is needed is refused in one sentence.
 """
 
-import contextlib
-import ctypes
 import os
 import shutil
 
@@ -147,15 +145,6 @@ def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, na
         adopt(source, tmp_path / "other")
 
 
-def test_many_files_that_are_not_read_make_one_short_line(source, tmp_path, capsys):
-    for number in range(3000):
-        (source / "info" / f"{number:05}{200 * 'x'}.npy").touch()
-    adopt(source, tmp_path / "run")
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "not read" in line)
-    assert line.endswith("and 2,995 more")
-    assert len(line) < 1000
-
-
 def test_links_within_a_dataset_and_to_the_dataset_are_followed(source, tmp_path):
     (source / "arrays").mkdir()
     for name in ("data/message.npy", "info/score.npy", f"preference/{LLAMA}.npy"):
@@ -205,29 +194,3 @@ def test_an_attack_takes_no_memory(source, outside, tmp_path):
     put("head of four gigabytes", source / "data/message.npy", outside)
     with little_memory(1), pytest.raises(UserError, match="its head is too long|a hole"):
         adopt(source, tmp_path / "run")
-
-
-@contextlib.contextmanager
-def permissions_that_hold():
-    """Root may read what its modes forbid; within this, it may not (Linux capabilities 1 and 2)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    version, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable
-    assert libc.capget(version, sets) == 0
-    before = sets[0]
-    sets[0] = before & ~0b110
-    assert libc.capset(version, sets) == 0
-    try:
-        yield
-    finally:
-        sets[0] = before
-        assert libc.capset(version, sets) == 0
-
-
-def test_what_may_not_be_read_is_refused_or_left_out(source, tmp_path, capsys):
-    (source / "info/path.npy").touch(0o000)
-    with permissions_that_hold():
-        adopt(source, tmp_path / "run")
-        assert "info/path.npy" in capsys.readouterr().out
-        (source / "data/message.npy").chmod(0o000)
-        with pytest.raises(UserError, match="cannot read .*message.npy.*Permission denied"):
-            adopt(source, tmp_path / "other")

@@ -1,7 +1,5 @@
 """From episodes to pairs, interrupted at will."""
 
-import shutil
-
 import numpy as np
 import pytest
 from conftest import get_config
@@ -11,7 +9,7 @@ from motif_jax.preferences.pairs import FinishedEpisode, cut, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
-from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EpisodeInfo
 
 pytestmark = pytest.mark.quick
 SPECS = {
@@ -119,11 +117,3 @@ def test_an_episode_given_up_is_noted(tmp_path):
     assert writer.progress["next_episode"] == 5
     assert writer.moments == 12 + 0 + 16 + 45  # episodes of 25, 1, 33 and 90 steps, two steps each
     assert set(PairDataset(writer.partial).info["episode"].ravel().tolist()) == {0, 3, 4}
-
-
-def test_a_full_disk_is_noticed_before_anything_is_played(tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * 2**20))
-    with pytest.raises(UserError, match=r"100,000 pairs need .* MiB, but .* has 10 MiB left \(--config.collect.num"):
-        PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 100_000})
-    assert not list(tmp_path.iterdir())

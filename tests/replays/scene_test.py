@@ -5,9 +5,10 @@ import pytest
 from real_replay import NEEDED, made, play
 
 from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.controls import arrive, press
 from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.scene import BESIDE, HELP, MESSAGES, View, compose
-from motif_jax.replays.story import Story, describe
+from motif_jax.replays.story import Story, describe, summary
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
 
@@ -75,3 +76,92 @@ def test_what_somebody_elses_file_says_is_only_text():
             sheet: Canvas = compose(describe(replay), view, *size, keys=True)
             codes = set(sheet.chars.ravel().tolist())
             assert not codes & {*range(32), *range(127, 160)}
+
+
+# ---- what is said about an episode
+
+
+SAID = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
+
+
+@pytest.mark.quick
+def test_sums_are_those_of_all_steps_so_far():
+    story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    assert story.earned.tolist() == [0, -1, 1, 1, 8]
+    assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
+    assert story.learnt
+    assert story.rewarded.tolist() == [2, 4]
+
+
+@pytest.mark.quick
+def test_the_summary_lists_messages_by_frequency():
+    story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    lines = summary(story, 2).splitlines()
+    assert lines[0] == "policy-7680, episode 17: killed by a jackal after 4 steps"
+    assert lines[1] == "return of the game +8.00, learnt +3.50, score 12, max depth 1"
+    assert lines[3].split() == ["times", "reward", "message"]
+    assert [line.split() for line in lines[4:]] == [
+        ["2", "0", "(none)"], ["1", "+3.00", "You", "see", "here", "a", "gold", "piece."],
+    ]  # fmt: skip
+
+
+@pytest.mark.quick
+def test_nothing_that_is_told_moves_the_cursor():
+    replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0])
+    replay.about["player"] = "\x1b]0;title\x07"
+    told = summary(describe(replay), 10)
+    assert "red" in told
+    assert all(character.isprintable() or character == "\n" for character in told)
+
+
+# ---- keys: each does what the help says
+
+
+LIST_ROWS = 7  # of the list: three messages
+STORY = describe(made([f"message {number}" for number in range(11)], [0] * 10, [0, 0, 5, 0, 0, 3, 0, 0, 0, 0]))
+
+
+def after(view: View, *keys: str) -> View:
+    for key in keys:
+        found = press(view, key, STORY, LIST_ROWS)
+        assert found is not None
+        view = found
+    return view
+
+
+@pytest.mark.quick
+def test_steps_forward_and_back_stop_at_the_ends():
+    assert after(View(4), "right").frame == after(View(4), "l").frame == 5
+    assert after(View(4), "left").frame == after(View(4), "h").frame == 3
+    assert after(View(0), "left", "left").frame == 0
+    assert after(View(9), "right", "right").frame == 10
+    assert after(View(4), "end").frame == after(View(4), "G").frame == 10
+    assert after(View(4), "home").frame == after(View(4), "g").frame == 0
+    assert not after(View(4, playing=True), "right").playing
+
+
+@pytest.mark.quick
+def test_from_one_paid_step_to_the_next():
+    assert after(View(0), "n").frame == 3  # the third step leads to frame 3
+    assert after(View(0), "n", "n").frame == 6
+    assert after(View(0), "n", "n", "n").frame == 6
+    assert after(View(10), "p").frame == 6
+    assert after(View(6), "p", "p", "p").frame == 3
+
+
+@pytest.mark.quick
+def test_lists_open_scroll_and_close():
+    view = after(View(4, playing=True), "t")
+    assert (view.over, view.playing) == (MESSAGES, False)
+    for keys, first in {"down": 1, "down up up": 0, "page_down": 3, "end": 7, "end home": 0}.items():
+        assert after(view, *(key.replace("_", " ") for key in keys.split())).scroll == first
+    assert after(view, "down").frame == 4
+    assert after(view, "t").over == after(view, "escape").over == ""
+    assert after(view, "?").over == HELP
+    assert after(view, "?", "?").over == ""
+
+
+@pytest.mark.quick
+def test_playing_ends_with_the_messages():
+    assert arrive(View(4, True), 9, STORY) == View(9, True)
+    assert arrive(View(4, True), 25, STORY) == View(10, False, over=MESSAGES)

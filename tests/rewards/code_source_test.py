@@ -140,17 +140,3 @@ def test_programs_are_parts_of_options_and_mixtures(trained, tmp_path):
     run(tmp_path / "options", 128, sources="", **options, controller_chooses="mixtures")
     (row,) = read_lines(tmp_path / "options/policy/metrics.jsonl")
     assert {"reward/code_way_mean", "reward/code_still_mean"} <= row.keys()
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("text", "said"), [
-    ("gained(glod)", r"'.*bad.reward', line 1, column 8: unknown name 'glod': did you mean 'gold'\? \(--config.policy"),
-])  # fmt: skip
-def test_errors_come_before_anything_is_started(tmp_path, text, said):
-    (tmp_path / "bad.reward").write_text(text)
-    for values in (
-        {"sources": f"code:{tmp_path / 'bad.reward'}"},
-        {"sources": "", "options": f"a=code:{tmp_path / 'bad.reward'},gold", "controller": "game"},
-    ):
-        with pytest.raises(UserError, match=said):
-            train_policy.check(settings(**values))

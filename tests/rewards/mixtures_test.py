@@ -5,7 +5,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named, parse_coefficients
+from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
 from motif_jax.rewards.options import LENGTHS, find_plan, mixed, parse_plan
 from motif_jax.stages import train_policy
 from motif_jax.structs import UserError
@@ -97,16 +97,3 @@ def test_bad_mixtures_are_refused(text, sentence):
     with pytest.raises(UserError) as refused:
         find_behaviour(text, plan.record())
     assert sentence in str(refused.value)
-
-
-@pytest.mark.parametrize(("options", "levels", "sentence"), [
-    ("gold,stairs", "0,1,1.0", "mixtures need at least two coefficients, all different: '0,1,1.0'"),
-    ("gold,stairs", "1,1.0001", "two mixtures have the same name, option 1=0.5+option 2=0.5: choose coefficients that"),
-    ("gold,stairs,game", "0,1,2,3,4,5,6,7,8,9,10", "11 coefficients for each of 3 options are 1,331 mixtures, more"),
-    ("gold+stairs,game", "0,1", "options that are mixed need names of letters, digits and underscores, as in NAME="),
-])  # fmt: skip
-def test_bad_coefficients_are_refused(options, levels, sentence):
-    with pytest.raises(UserError) as refused:
-        mixed(parse_plan(options, "game", "auto", TREASURE), parse_coefficients(levels), sum_to_one=True)
-    assert sentence in str(refused.value)
-    assert "--config.policy" in str(refused.value)

@@ -10,7 +10,7 @@ from nethack_texts import NETHACK
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
-from motif_jax.contrib.words import WordsSource, read_vectors
+from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
@@ -224,17 +224,6 @@ def test_words_pay_for_being_close_to_the_goal(tmp_path, vectors):
     later = make_words(tmp_path, vectors, floor=0.1)
     later.restore(source.arrays(), source.facts())
     assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("text", "said"), [
-    ("", "there are no word vectors"),
-    ("newt 1 0\ngold 1\n", "line 2 of .* is not a word with its numbers"),
-])  # fmt: skip
-def test_a_file_that_holds_no_vectors_is_refused(tmp_path, text, said):
-    (tmp_path / "bad.vec").write_text(text)
-    with pytest.raises(UserError, match=rf"{said}.*--config.policy.online.vectors"):
-        read_vectors(tmp_path / "bad.vec")
 
 
 def test_other_vectors_than_training_began_with_are_refused(tmp_path, vectors):

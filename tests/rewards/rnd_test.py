@@ -170,24 +170,6 @@ def batch_of(arrays):
     return SimpleNamespace(arrays=SimpleNamespace(rollouts=placed))
 
 
-def test_the_bonus_falls_where_the_agent_has_been_and_ends_are_worth_nothing():
-    source, rng = make_source(), np.random.default_rng(4)
-    here, elsewhere = observations(rng, kinds=3), observations(rng, kinds=3)
-    assert not source.rewards(rollouts(here)).any()  # nothing to normalise with yet
-    source.advance(batch_of(here), None)
-    at_first = source.rewards(rollouts(here)).mean()
-    for _ in range(100):
-        source.advance(batch_of(here), None)
-    ended = np.zeros((T, B), bool)
-    ended[2, 3] = True
-    known, new = source.rewards(rollouts(here, ended)), source.rewards(rollouts(elsewhere))
-    assert known[2, 3] == 0
-    assert (known > 0).sum() == T * B - 1
-    assert known.mean() < 0.2 * at_first
-    assert known.mean() < 0.2 * new.mean()
-    assert source.figures()["rnd_updates"] == 101
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_changes_nothing():
     source, rng = make_source(learning_rate=1.0), np.random.default_rng(6)
     source.advance(batch_of(observations(rng)), None)

@@ -1,6 +1,7 @@
 """Before JAX is loaded: the devices that it makes of a CPU, and the programs that it keeps between runs."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from conftest import ROOT
 
 from motif_jax.system.jax_start import keep_compiled_programs
+from motif_jax.system.machine import commit
 
 COUNT = "from motif_jax.system.jax_start import divide_cpu; divide_cpu(3); import jax; print(jax.device_count())"
 
@@ -57,3 +59,27 @@ def test_the_second_run_compiles_nothing(tmp_path):
         kept.append({file.name: file.stat().st_mtime_ns for file in tmp_path.rglob("*-cache")})
     assert kept[0]
     assert kept[0] == kept[1]
+
+
+# ---- the commit
+
+
+@pytest.mark.quick
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_the_commit_is_that_of_the_checkout_alone(tmp_path):
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=x", "-c", "user.email=x@x")
+        return subprocess.run(["git", "-C", tmp_path, *who, *arguments], check=True, stdout=-1, text=True).stdout
+
+    assert commit(tmp_path) == ""
+    git("init", "--quiet")
+    (tmp_path / "code.py").write_text("1")
+    git("add", "code.py")
+    git("commit", "--quiet", "--message=x")
+    known = git("rev-parse", "HEAD")[:12]
+    (tmp_path / "results").write_text("are no change of the code")
+    assert commit(tmp_path) == known
+    (tmp_path / "code.py").write_text("2")
+    assert commit(tmp_path) == f"{known}-dirty"
+    (tmp_path / "installed").mkdir()  # within somebody's checkout, as an environment often is
+    assert commit(tmp_path / "installed") == ""

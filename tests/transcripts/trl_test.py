@@ -94,28 +94,6 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
 
 
 @pytest.mark.quick
-def test_a_long_conversation_is_not_written_as_turns_beyond_the_bound(tmp_path):
-    """A pair of messages has 131 + 136 = 267 bytes: 267 * 2,000 * 2,001 / 2 = 509.6 MiB."""
-    long = Episode((Turn("x" * 100), Turn("y" * 100, 0.0)) * 2000, terminal=True)
-    writer = TranscriptWriter()
-    writer.add(EPISODES[0])
-    writer.add(long)
-    writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
-    config, workdir = get_config(), tmp_path / "run"
-    config.export.transcripts, config.export.turns_mib = "turns", 10
-    with pytest.raises(UserError) as caught:
-        export.run(config, workdir)
-    assert str(caught.value) == (
-        "episode 1 has 2,000 turns of the agent, whose lines would have 509 MiB, and at most 10 are allowed "
-        "(--config.export.turns_mib, or --config.export.transcripts=messages)"
-    )
-    assert not list((workdir / "trl").glob("*"))
-    config.export.transcripts = "messages"
-    export.run(config, workdir)
-    assert (workdir / "trl/messages.jsonl").stat().st_size < 2**20
-
-
-@pytest.mark.quick
 def test_texts_and_implicit_prompts_are_read(tmp_path):
     file = lines(
         tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
