@@ -170,18 +170,6 @@ def replace(pool, hanging: int, policy) -> None:
     handle.hang_timeout_s = LONG_S
 
 
-def test_a_stopped_worker_is_replaced():
-    with make_pool(num_workers=2, games=4) as pool:
-        while not any(full.worker == 1 for full, _, _ in play(pool, RandomPolicy(23), 1)):
-            pass  # while it starts it is given more time
-        survivor, stopped = pool.processes
-        os.kill(stopped, signal.SIGSTOP)
-        replace(pool, stopped, RandomPolicy(23))
-        list(play(pool, RandomPolicy(23), 20))
-        assert pool.restarts == 1
-        assert pool.processes[0] == survivor
-
-
 @pytest.mark.quick
 def test_only_silence_that_the_pool_has_seen_counts():
     """Driven by hand: a worker that does nothing while the pool was stopped itself does not hang."""

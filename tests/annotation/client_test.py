@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import socket
 import threading
 import time
 
@@ -205,16 +204,6 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
             assert answer.yes == pytest.approx(expected[LEXICON.answer(question).yes])
             assert answer.mass == pytest.approx(0.96)
         assert (chat.asked[0]["messages"][-1] == {"role": "assistant", "content": "("}) == prefill
-
-
-def test_a_server_that_never_speaks_is_given_up_in_time():
-    prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default")
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(5)
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        with pytest.raises(UserError, match="does not answer: no reply in time"):
-            ChatClient(url, "", prompt, SAMPLING, start_s=0.5, timeout_s=LONG_S)
 
 
 def test_what_is_wrong_from_the_start_is_said_at_the_start():

@@ -5,13 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
-from conftest import LONG_S, get_config, wait_for
+from conftest import get_config, wait_for
 from gated_judge import answer_to
 
-from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import open_judge
@@ -167,18 +165,6 @@ def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
         }
     finally:
         judge.close()
-
-
-@pytest.mark.quick
-def test_closing_ends_it_while_it_works(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "CLOSING_S", LONG_S)  # so that closing would hang if it waited
-    judge = judges_of(tmp_path).open("defaultgoal", 0, at_once=True)
-    process = judge._asking.annotator._process
-    judge.plan(questions_of("retrieval"), NO_LIMIT)
-    wait_for((tmp_path / "busy").exists)
-    judge.close()
-    assert process.returncode == -signal.SIGKILL
-    assert all(thread.name != "judge" for thread in threading.enumerate())
 
 
 @pytest.fixture(scope="module")

@@ -69,18 +69,6 @@ def test_of_two_captions_the_first_match_counts(tmp_path):
     assert (forced.read("RIGHT"), forced.read("EVEN")) == (1.0, None)
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("one", [True, False])
-def test_without_answers_a_prompt_is_what_it_was(tmp_path, one):
-    names = list(OWN_WORDS[one])
-    plain = make(write(tmp_path, one), one)
-    own = make(write(tmp_path, one, **{name: f"'{name.upper()}'" for name in names}), one)
-    assert own.hash != plain.hash
-    assert plain.hash == {True: "ce237c6a3c37c798", False: "6a4a7a25d88adcac"}[one]  # as version 0.1.0 computed it
-    assert own.verdicts == [name.upper() for name in names]
-    assert make(write(tmp_path, one, **{name: f"'{name}'" for name in names}), one, "score").answers == {}
-
-
 BAD = {
     "'['": "not a regular expression",
     "''": "matches an empty text",

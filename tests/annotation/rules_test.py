@@ -8,7 +8,7 @@ from nethack_texts import FOLDER, GOALS, NETHACK
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
-from motif_jax.envs.rules import NO_RULES, preference, read_rules
+from motif_jax.envs.rules import NO_RULES, read_rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 
@@ -99,17 +99,6 @@ def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines()
         ("picks up gold", "goes down", "sees gold"),
     )
     assert worth("") == worth("You kill the newt!") == (0.0, ())  # beating a monster is worth 0 to this goal
-
-
-def test_a_difference_of_worth_gives_a_probability_by_the_temperature():
-    assert preference(1.0, 1.0) == pytest.approx(0.7310586)  # 1 / (1 + exp(-1))
-    assert preference(-1.0, 1.0) == pytest.approx(0.2689414)
-    assert preference(3.0, 1.5) == pytest.approx(0.8807971)  # 1 / (1 + exp(-2))
-    assert [preference(difference, None) for difference in (-0.25, 0.0, 7.0)] == [0.0, 0.5, 1.0]
-    assert preference(0.0, 3.0) == 0.5
-    # No temperature makes a preference a tie, or overflows.
-    assert preference(0.25, 1e30) == pytest.approx(0.5 + 1e-5)
-    assert preference(-1e9, 1e-300) == 0.0
 
 
 # ---- the rules that stand in for a language model

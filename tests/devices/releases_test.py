@@ -20,7 +20,6 @@ from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, export, train_policy, visualize
-from motif_jax.stages.evaluate.contenders import find_contender
 from motif_jax.stages.evaluate.summary import read_rows
 from motif_jax.structs import UserError
 
@@ -110,16 +109,6 @@ def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
         motif_jax.load_policy(directory)
     with pytest.raises(UserError, match=r"has no policy \(--flag\)"):
         list_steps(str(directory), "--flag")
-
-
-def test_a_release_is_replaced_by_the_next(workdir, original, release):
-    shutil.copytree(policies().weak, release.parent / "weak")
-    stamp = [find_contender(workdir, str(release), evaluate.make_world({}), False, "--flag")]
-    before = evaluate.stamp(settings(), workdir, stamp[0])
-    export.run(settings(to=str(release)), release.parent / "weak")
-    assert {file.name for file in release.iterdir()} == {"README.md", "config.json", "policy.safetensors"}
-    assert motif_jax.load_policy(release).reward is None
-    assert evaluate.stamp(settings(), workdir, stamp[0]) != before
 
 
 def test_the_card_says_what_it_is(original):

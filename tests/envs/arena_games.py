@@ -11,22 +11,3 @@ class Guess(ArenaWorld):
 class Hanoi(ArenaWorld):
     id = "TowerOfHanoi-v0"
     moves = tuple(f"[{one} {other}]" for one in "ABC" for other in "ABC" if one != other)
-
-
-class ForTwo(ArenaWorld):
-    id = "TicTacToe-v0"
-    moves = ("[4]",)
-
-
-class Keyed(ArenaWorld):
-    id = "TwentyQuestions-v0"
-    moves = ("[yes]",)
-
-
-class NoMoves(ArenaWorld):
-    id = "GuessTheNumber-v0"
-
-
-class Misspelt(ArenaWorld):
-    id = "GuesTheNumber-v0"
-    moves = ("[1]",)

@@ -9,7 +9,7 @@ import pytest
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus
 
 textarena = pytest.importorskip("textarena", reason="needs TextArena: pip install textarena")
 GAMES = 10_000
@@ -72,26 +72,6 @@ def test_the_same_reward_and_texts_as_textarena_alone():
         assert game.heard.endswith(told[0]["reason"])
         wins += rewards[0] == 1
     assert 0 < wins < 20
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "said"),
-    [
-        ("NoMoves", UserError, "needs `moves`, a list of texts"),
-        ("Misspelt", UserError, "TextArena has no game 'GuesTheNumber-v0': did you mean 'GuessTheNumber-v0'"),
-        ("ForTwo", UserError, "'TicTacToe-v0' cannot be played here by one player: .*number of players has to be 2"),
-        (
-            "Keyed",
-            UserError,
-            "'TwentyQuestions-v0' cannot be played here by one player: .*OpenRouter API key not found",
-        ),
-    ],
-)
-def test_what_cannot_be_played_is_refused_before_the_first_stage(name, error, said, monkeypatch):
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    with pytest.raises(error, match=f"{said}.*--config.env.world") as caught:
-        world_of(name)
-    assert caught.type is error
 
 
 def test_training_and_evaluation_have_other_games():

@@ -7,13 +7,12 @@ import pytest
 
 from motif_jax.envs.babyai.describe import DONE, VIEW, caption, describe
 from motif_jax.envs.babyai.level_settings import BabyAISettings
-from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
+from motif_jax.envs.babyai.prompt import Prompt
 from motif_jax.envs.babyai.words import (
     ACTION_SETS,
     CANONICAL,
     ENGLISH,
     FRENCH,
-    PUBLISHED_FRENCH,
     REWORDINGS,
     make_rewrite,
     parse_actions,
@@ -100,16 +99,6 @@ def test_things_and_doors_hide_walls_from_the_sentences_unless_walls_are_told_fa
     assert not any("wall" in text and "forward" in text for text in describe(door, faithful_walls=True))
 
 
-def test_cells_that_are_not_seen_hide_no_wall():
-    cells = view({(0, 3): (WALL, GREY)})
-    cells[3, 5, 0] = 0
-    assert describe(cells) == ["You see a wall 3 steps forward"]
-
-
-def test_published_french_names_what_is_carried_in_english():
-    assert describe(view({(0, 0): (BALL, GREEN)}), PUBLISHED_FRENCH) == ["Tu portes une ball green"]
-
-
 # ---- prompts
 
 
@@ -141,22 +130,6 @@ def test_a_prompt_has_the_last_observations_and_the_actions_between_them(window)
         assert [number for number in range(1, 6) if f"act {number}" in text] == kept[1:]
         assert text.endswith(f" \n Observation {window - 1}: seen 5, \n Action {window - 1}: ")
         assert "Observation 0: " in text  # numbers begin anew
-
-
-def test_no_letter_of_french_is_lost():
-    prompt = Prompt(FRENCH, ACTION_SETS["french"], 1, make_rewrite({}))
-    prompt.begin("aller à la boîte", lambda: describe(view({(1, 0): (BOX, GREEN)}), FRENCH))
-    text = prompt.text()
-    assert text == (
-        "Actions possibles pour l'agent: tourner à gauche, tourner à droite, aller tout droit, attraper, lâcher, "
-        "basculer \n But de l'agent: aller à la boîte \n Observation 0: Tu vois une boîte verte 1 pas à droite, "
-        "\n Action 0: "
-    )
-    data = PromptBytes(0, 1)
-    assert data.spec.kind == "text"
-    encoded = data.encode(text)
-    assert (encoded.shape, encoded.dtype) == (data.spec.shape, np.uint8)
-    assert encoded.tobytes().rstrip(b"\0").decode() == text
 
 
 # ---- missions in French

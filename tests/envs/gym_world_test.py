@@ -10,7 +10,7 @@ from motif_jax.envs.gym_games import GymWorldGame
 from motif_jax.envs.gym_world import GymWorld
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, step_specs
-from motif_jax.structs import ArraySpec, EndStatus, UserError
+from motif_jax.structs import ArraySpec, EndStatus
 
 pytestmark = pytest.mark.quick
 EVERYTHING = spaces.Dict({
@@ -95,13 +95,6 @@ def test_specs_follow_from_the_spaces():
     assert set(Walk().reads) == {*plain, "message"}
 
 
-def test_an_observation_without_a_name_gets_one():
-    world = Walk()
-    world.make = lambda: gymnasium.make("CartPole-v1")
-    assert world.specs["observation"] == ArraySpec((4,), "float32", "vector")
-    assert world.action_names == ("action 0", "action 1")
-
-
 def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
     world = Walk()
     names = ("position", "facing", "note", "message", "message_count")
@@ -171,18 +164,6 @@ def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
     game = play(Long(), [])
     assert len(game.message) == 256
     assert game.message.startswith(b"snow ? x")
-
-
-def test_an_environment_that_does_not_exist_is_refused_with_the_nearest_that_does():
-    class Cart(Walk):
-        id = "CartPole-v11"
-        make = GymWorld.make
-
-    with pytest.raises(UserError, match=r"knows no environment 'CartPole-v11' .*: did you mean 'CartPole-v1'"):
-        Cart().check()
-    Cart.id = ""
-    with pytest.raises(UserError, match=r"names no environment, as id = ... \(--config.env.world\)"):
-        Cart().check()
 
 
 def test_a_game_that_fails_leaves_the_others_as_they_are():

@@ -14,7 +14,7 @@ from nle import nethack
 
 from motif_jax.actors.players import make_scripted
 from motif_jax.envs.nethack import engine
-from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES, progression
+from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES
 from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y
 from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
@@ -296,16 +296,6 @@ def test_memory_is_flat_over_two_thousand_resets():
 
 
 # ---- BALROG's progression of an episode: the best of all its moments, by a table
-
-
-@pytest.mark.quick
-def test_the_better_of_both_levels_counts():
-    """The authors' own example: about 30 % at dungeon level 15, 33 % at experience level 12, together 33 %."""
-    assert int(BY_DEPTH[14]) == 30
-    assert int(progression(15, 12, False)) == 33
-    assert progression(15, 1, False) == BY_DEPTH[14]
-    assert progression(1, 1, True) == 100
-    assert progression(-5, 1, False) == progression(99, 1, False) == 0  # the planes, and what does not exist
 
 
 @pytest.mark.quick

@@ -7,23 +7,20 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
-from motif_jax.actors.players import make_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.recorded import play_branches, play_episodes
+from motif_jax.actors.recorded import play_episodes
 from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import Answer
 from motif_jax.envs.world import is_text, to_row, to_text
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces
-from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay, read_tracks, write_tracks
+from motif_jax.episodes.playback import Track, figures_of, make_replay
 from motif_jax.names import WORLDS
-from motif_jax.replays.replay import load_replay, save_replay
-from motif_jax.replays.story import action_name
+from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
-from motif_jax.stages.evaluate.packing import pack
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
 pytestmark = pytest.mark.quick
@@ -105,57 +102,6 @@ def test_scripted_players_of_every_world_play_whole_games(name):
             json.dumps(episode)  # plain values
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_branches_share_their_beginning_and_end_by_themselves(name):
-    world = make_world({"world": name})
-    episodes = list(play_branches(world, "random", "random", range(3), per_moment=2, seed=0))
-    for episode in episodes:
-        expert = next(e for e in episodes if e.info["episode"] == episode.info["episode"])
-        shared = episode.info["shared"]
-        assert episode.turns[:shared] == expert.turns[:shared]
-        assert episode.terminal
-    with pytest.raises(UserError, match="an episode has at most 1,023 branches"):
-        list(play_branches(world, "random", "random", [0], per_moment=2000, seed=0))
-
-
-def track_of(name: str, player: str, episode: int) -> tuple[Track, dict]:
-    world = make_world({"world": name})
-    game, players = world.game(), make_scripted(player, world, 1)
-    seed = game_seed(4, SeedStream.EVALUATE, episode)
-    players.begin(0, seed)
-    game.reset(seed, episode)
-    actions = []
-    while not game.end:
-        actions.append(to_row(players.choose(0, game), world.written))
-        game.step(actions[-1])
-    nothing = np.full(len(actions), np.nan, np.float32)
-    row = figures_of(game.info(), world.figures) | {"cause": game.cause, "did": {}}
-    with EventCounter({"world": name}, 4, lambda message: ["heard"]) as counter:
-        events = counter.describe(game.info(), np.array(actions))
-        assert events == (game.cause, {"heard": len(actions)})
-        assert counter.describe(game.info()._replace(steps=99), np.array(actions)) is None
-    return Track(np.array(actions), *[nothing] * 4), row
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_tracks_of_texts_are_kept_and_become_replays(name, tmp_path):
-    made = {number: track_of(name, OF[name], number) for number in (2, 5)}
-    write_tracks(tmp_path / "tracks.npz", {number: track for number, (track, _) in made.items()})
-    for number, read in read_tracks(tmp_path / "tracks.npz").items():
-        track, row = made[number]
-        assert read.action.dtype == np.uint8
-        assert np.array_equal(read.action, track.action)
-        replay = make_replay({"world": name}, 4, row, read, {"player": OF[name], "chosen": []})
-        texts = [to_text(line) for line in track.action]
-        assert [action_name(replay, step) for step in range(replay.steps)] == texts
-        save_replay(tmp_path / "replay.npz", replay)
-        again = load_replay(tmp_path / "replay.npz", "flag")
-        assert again.about == replay.about
-        packed = pack(again)
-        assert [packed["actions"][at] for at in again.action] == texts
-        assert packed["steps"] == len(texts)
-
-
 def test_what_a_policy_writes_cannot_command_a_terminal():
     nothing = np.full(1, np.nan, np.float32)
     track = Track(np.stack([to_row("\x1b[2J\x07a", 16)]), *[nothing] * 4)
@@ -171,20 +117,6 @@ def test_what_a_policy_writes_cannot_command_a_terminal():
 
 
 OWN = "own_texts:EchoWorld"
-
-
-def test_a_world_of_ones_own_is_played_and_shown():
-    through = pooled(OWN, "random", 1, episodes=4)
-    recorded = {
-        e.info["episode"]: e for e in play_episodes(make_world({"world": OWN}), "random", sorted(through), seed=3)
-    }
-    assert through == recorded
-    for episode in recorded.values():
-        assert episode.episode_return == sum(len(turn.text) for turn in episode.turns if turn.is_action)
-    track, row = track_of(OWN, "random", 1)
-    replay = make_replay({"world": OWN}, 4, row, track, {"player": "me", "chosen": []})
-    assert [action_name(replay, step) for step in range(3)] == [to_text(line) for line in track.action]
-    assert make_world({"world": OWN}).plays({"config": {"env": {"world": OWN}}, "model": {}}) == ""
 
 
 ANSWER = Answer("yes", 1.0, EndStatus.RUNNING, "")

@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.texts import read_texts
 from motif_jax.envs.treasure.world import (
     ACTIONS,
     DOWN,
-    FOUND,
     STEPS,
-    WALL,
     TreasureGame,
 )
 from motif_jax.envs.world import step_specs
@@ -111,14 +108,3 @@ def test_the_readings_of_each_step_make_up_the_reward():
     assert not arrays["truncated"].any()
     assert bytes(arrays["event_message"][3, 1]).rstrip(b"\0") == DOWN
     assert arrays["numbers"][3:5, 1].tolist() == [[1, 37, 0], [4, 40, 0]]  # the observation is of the next episode
-
-
-def test_its_rules_value_the_captions_by_goal():
-    world = make_world({"world": "treasure"})
-    texts = read_texts(world.about, world.texts)
-    worths = {
-        goal: [texts.rules().worth_to(goal)(caption.decode()).value for caption in (FOUND, DOWN, WALL, b"")]
-        for goal in ("defaultgoal", "gold", "stairs")
-    }
-    assert worths == {"defaultgoal": [1, 2, -1, 0], "gold": [1, -1, -0.5, 0], "stairs": [0, 1, -0.5, 0]}
-    assert {"gold", "stairs"} <= texts.goals.keys()

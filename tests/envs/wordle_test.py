@@ -10,11 +10,11 @@ import pytest
 
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.wordle.game import TRIES, Guess, Position, WordleGame, WordleView, guess, reward
-from motif_jax.envs.wordle.players import OPENERS, User
+from motif_jax.envs.wordle.game import TRIES, Position, WordleGame, guess, reward
+from motif_jax.envs.wordle.players import OPENERS
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 SMALL = load_vocabulary("small")
@@ -113,19 +113,6 @@ def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess(vocabulary):
 def play(game: WordleGame, *texts: str, episode: int = 0) -> list[float]:
     game.reset(game_seed(1, SeedStream.COLLECT, episode), episode)
     return [game.step(text) for text in texts]
-
-
-def test_a_game_ends_with_the_word_or_after_six_tries():
-    game = make_world({"world": "wordle"}).game()
-    assert play(game, *["zzzzz"] * 6) == [-1.0] * 6
-    assert (game.end, game.cause, game.info().episode_return) == (EndStatus.ENDED, "no tries are left", -6.0)
-    game.reset(game_seed(1, SeedStream.COLLECT, 1), 1)
-    while not game.end:
-        game.step(members(game.vocabulary, game.position)[0])
-    info = game.info()
-    assert info.success
-    assert info.episode_return == -(info.steps - 1)
-    assert info.figures == (info.steps, 0, 1)
 
 
 def test_what_is_not_five_letters_costs_a_try_and_gets_no_answer():
@@ -256,16 +243,6 @@ def test_a_mixture_for_the_whole_episode_is_drawn_once():
     for episode in play_episodes(make_world({"world": "wordle"}), "repeat:0.5,optimal:0.5", range(40), seed=0):
         texts = [turn.text for turn in episode.turns if turn.is_action]
         assert len({*texts}) in (1, len(texts))
-
-
-def test_a_user_is_asked_until_it_is_five_letters(capsys):
-    lines = iter(["no", "CRANE "])
-    player = User(None, lambda prompt: next(lines))
-    player.begin(random.Random(0))
-    assert player.choose(WordleView(SMALL, Position(SMALL.everything, (Guess("slate", 0),)))) == "crane"
-    said = capsys.readouterr()
-    assert "slate  <b><b><b><b><b>" in said.out
-    assert "five letters a-z, please" in said.err
 
 
 # ---- branches

@@ -145,19 +145,6 @@ def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, na
         adopt(source, tmp_path / "other")
 
 
-def test_links_within_a_dataset_and_to_the_dataset_are_followed(source, tmp_path):
-    (source / "arrays").mkdir()
-    for name in ("data/message.npy", "info/score.npy", f"preference/{LLAMA}.npy"):
-        moved = source / "arrays" / name.replace("/", "-")
-        (source / name).rename(moved)
-        (source / name).symlink_to(moved)
-    (tmp_path / "link").symlink_to(source)
-    adopt(tmp_path / "link", tmp_path / "run")
-    assert np.array_equal(
-        PairDataset(tmp_path / "run/dataset").data["message"], np.load(source / "arrays/data-message.npy")
-    )
-
-
 def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outside, tmp_path):
     """As in caches that keep one copy of each file under its checksum."""
     codes = np.load(source / f"preference/{LLAMA}.npy")

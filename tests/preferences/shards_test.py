@@ -44,20 +44,6 @@ def test_codes():
     assert count(np.array([0, 0, 1, 3], np.int8)) == {"first": 2, "second": 1, "tie": 0, "unknown": 1}
 
 
-def test_labels_last(tmp_path):
-    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
-        assert shard.codes.tolist() == [3, 3, 3, 3]
-        shard.set(np.array([1, 3]), np.array([0.9, 0.5]), 0.1)
-        shard.commit(False, {"asked": 2})
-        shard.set(np.array([0]), np.array([0.0]), 0.1)  # never committed
-    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
-        assert shard.codes.tolist() == [3, 1, 3, 2]
-        np.testing.assert_allclose(shard.prob, [NAN, 0.9, NAN, 0.5], rtol=1e-6)
-        assert shard.record["log"] == {"asked": 2}
-    codes = np.load(tmp_path / "shard-00000-of-00001.npy")
-    assert codes.dtype == np.int8
-
-
 class Killed(BaseException):
     pass
 

@@ -1,13 +1,12 @@
 """One moment on a sheet: everything is said, at any size, about any replay."""
 
-import numpy as np
 import pytest
 from real_replay import NEEDED, made, play
 
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.controls import arrive, press
-from motif_jax.replays.replay import COLUMNS, ROWS
-from motif_jax.replays.scene import BESIDE, HELP, MESSAGES, View, compose
+from motif_jax.replays.replay import ROWS
+from motif_jax.replays.scene import HELP, MESSAGES, View, compose
 from motif_jax.replays.story import Story, describe, summary
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
@@ -38,21 +37,6 @@ def test_below_the_game_stands_what_a_moment_is_worth(story):
     assert words(lines[3]) == "game -0.010 sum -0.010 learnt +1.00 seen 1x → +0.50 sum +0.50"
     assert set(lines[4].strip()) == {"·", "█", "▆"}  # sqrt(0.25 / 0.5) of 8 is 5.7
     assert "q quit" in lines[5]
-
-
-@pytest.mark.quick
-def test_the_probabilities_of_all_actions_are_shown_where_they_are_known(story):
-    odds = np.array([[0.5, 0.25, 0.25], [0.58, 0.42, 0.0], [0.0, 0.0, 1.0]], np.float32)
-    known = describe(story.replay._replace(odds=odds))
-    lines = text(known, View(1), NEEDED[1] + 1, 80)[ROWS:]
-    assert words(lines[4]) == "north 58% far ne 42% kick 0%"
-    facts = [words(line[COLUMNS + 3 :]) for line in text(known, View(1), BESIDE[1] + 1, BESIDE[0])]
-    (north,), (far,) = ([line for line in facts if line.startswith(name + " █")] for name in ("north", "far ne"))
-    assert north.endswith(" 58%")
-    assert north.count("█") > far.count("█") > 10
-    assert "kick 0%" in facts
-    assert "last rewards" not in "".join(facts)
-    text(known, View(3), BESIDE[1] + 1, BESIDE[0])  # at the end no action follows
 
 
 def test_no_size_is_too_small_for_any_of_it():

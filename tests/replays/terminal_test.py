@@ -110,13 +110,6 @@ def start(tmp_path) -> Iterator[Callable[..., Session]]:
         yield run
 
 
-def test_a_terminal_without_a_screen_is_told_the_episode_in_lines(start):
-    session = start(1.0, term="dumb")
-    assert session.end() == 0
-    assert b"killed by a jackal after 60 steps" in session.output
-    assert b"\x1b" not in session.output
-
-
 def test_keys_move_through_the_episode_and_the_terminal_is_given_back(start):
     session, story = start(0.5), describe(play())
     session.wait_for(lambda screen: "step 0 of 60" in screen)

@@ -121,12 +121,3 @@ def test_drawn_squares_are_those_of_the_map():
     rows = play(400, max_episode_steps=150)  # ends of episodes included
     assert rows["truncated"].any()
     assert (rows["event_drawn"] == (rows["event_glyphs"] != nethack.GLYPH_CMAP_OFF).sum((2, 3))).all()
-
-
-def test_a_step_onto_stairs_has_a_message_if_asked():
-    plain, told = play(1500), play(1500, stairs_message=True)
-    assert (plain["event_blstats"] == told["event_blstats"]).all()  # the game is the same
-    texts = [[bytes(one).rstrip(b"\0") for one in rows["event_message"].reshape(-1, 256)] for rows in (plain, told)]
-    changed = [(old, new) for old, new in zip(*texts, strict=True) if old != new]
-    assert len(changed) > 3
-    assert set(changed) == {(b"", b"There is a staircase down here.")}

@@ -8,7 +8,6 @@ from online_parts_test import LEXICON, TEXTS, make, messages, show
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.rewards.online.kinds import Anchored
-from motif_jax.rewards.online.source import OnlineSource
 
 
 def asked(store):
@@ -60,16 +59,3 @@ def test_each_caption_is_asked_once_against_no_message(tmp_path):
     assert source.store.questions["label"].tolist() == [
         LEXICON.answer(Question(first, second)).yes for first, second, _ in expected
     ]
-
-
-def test_helpful_captions_are_paid_and_harmless_ones_are_not(tmp_path):
-    source = make(tmp_path, kind="ranking", learning_rate=1e-3, batch_size=8, lessons_early=60)
-    show(source, *TEXTS)
-    worth = dict(zip(TEXTS, source.worth(messages(*TEXTS)).tolist(), strict=True))
-    better = {text: LEXICON.answer(Question("", text)).yes for text in TEXTS}
-    assert {0, 0.5, 1} == {*better.values()}
-    for text, label in better.items():
-        assert (worth[text] >= 0.2) == (label == 1), (text, worth)
-    assert worth[""] == 0
-    again = OnlineSource.rebuild(source.arrays(), source.facts())
-    assert again.worth(messages(*TEXTS)).tolist() == list(worth.values())

@@ -169,18 +169,6 @@ def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
     assert found["rank"] == pytest.approx(correlation(np.array([2.5, 2.5, 4, 1]), np.array([2, 3, 4, 1])))
 
 
-@pytest.mark.parametrize(
-    ("values", "neutral", "counts"),
-    [(WORTH, None, COUNTS), (WORTH, 0.0, COUNTS // 2), (-WORTH, 0.0, COUNTS)],
-    ids=["no neutral moment", "too few of the best", "the best is paid less than nothing"],
-)
-def test_without_a_scale_there_are_only_correlations(values, neutral, counts):
-    found = compare_with_worth(values, WORTH, counts, HELD_OUT, neutral)
-    assert np.isnan(found["inflation"])
-    assert found["levels"] == []
-    assert abs(found["linear"]) == pytest.approx(1.0)
-
-
 def test_ranks_are_those_of_counting():
     values = np.random.default_rng(0).integers(0, 9, 40).astype(float)
     twin = [(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values]

@@ -96,15 +96,6 @@ def test_impossible_addresses_are_refused_by_value(value):
     check_refused({"coordinator": value}, {}, FLAG, value)
 
 
-@pytest.mark.parametrize(
-    "name", ["SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_NTASKS"]
-)
-def test_variables_that_srun_has_not_set_are_named(name):
-    environment = {key: value for key, value in TASK.items() if name not in (key, key.replace("STEP_NUM_", "N"))}
-    with pytest.raises(UserError, match=f"SLURM did not start this process: {name} is not set"):
-        find_meeting(section(coordinator="slurm"), environment)
-
-
 @pytest.mark.parametrize("stage", [train_policy, train_language, train_values])
 def test_every_stage_of_several_hosts_asks_where_they_meet(stage, monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "two")

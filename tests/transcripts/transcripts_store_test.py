@@ -142,22 +142,6 @@ def test_arrays_that_do_not_belong_together_are_refused(tmp_path, changes, said)
     assert said in refusal(tmp_path / "transcripts")
 
 
-def test_a_letter_is_not_divided_between_two_texts(tmp_path):
-    write(tmp_path / "transcripts", [Episode((Turn("é"), Turn("b")), True)])
-    forge(tmp_path / "transcripts", texts__ends=put(0, 1))
-    assert "not UTF-8" in refusal(tmp_path / "transcripts")
-
-
-@pytest.mark.parametrize("change", [
-    {"version": 2}, {"info": ["../x"]}, {"sha256": {}},
-])  # fmt: skip
-def test_records_that_say_something_else_are_refused(tmp_path, change):
-    write(tmp_path / "transcripts", [wordle_game()])
-    file = tmp_path / "transcripts" / RECORD
-    write_json(file, read_json(file) | change)
-    refusal(tmp_path / "transcripts")
-
-
 def test_a_huge_file_of_nothing_is_not_read(tmp_path):
     store = write(tmp_path / "transcripts", [wordle_game()])
     file = store.path / "texts/bytes.npy"

@@ -140,6 +140,3 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
     Path(config.export.to).write_text("mine")
     with pytest.raises(UserError, match="exists already.*--config.export.to"):
         export.check(config)
-    config.export.to = str(tmp_path / "mine.jsonl/more/x.jsonl")
-    with pytest.raises(UserError, match="mine.jsonl' is a file, not a directory.*--config.export.to"):
-        export.check(config)
