@@ -67,11 +67,6 @@ def workdir(folder: Path, stale: Path) -> None:
         pass
 
 
-def marked_otherwise(folder: Path, stale: Path) -> None:
-    folder.mkdir()
-    (folder / MARKER).write_text("messages")
-
-
 def marked_by_a_link(folder: Path, stale: Path) -> None:
     folder.mkdir()
     marker = folder.parent.parent / "marker"
@@ -86,10 +81,6 @@ def link_to_such_a_folder(folder: Path, stale: Path) -> None:
     folder.symlink_to(target)
 
 
-def file(folder: Path, stale: Path) -> None:
-    folder.write_text("messages")
-
-
 def of_somebody_else(folder: Path, stale: Path) -> None:
     if os.geteuid():
         pytest.skip("only root can give a folder to somebody else")
@@ -98,7 +89,7 @@ def of_somebody_else(folder: Path, stale: Path) -> None:
     os.chown(folder, 12345, 12345)
 
 
-KINDS = workdir, marked_otherwise, marked_by_a_link, link_to_such_a_folder, file, of_somebody_else
+KINDS = workdir, marked_by_a_link, link_to_such_a_folder, of_somebody_else
 
 
 @pytest.mark.parametrize("make", KINDS)

@@ -1,5 +1,6 @@
 """The pool: what it records, and what it survives."""
 
+import gc
 import json
 import os
 import signal
@@ -108,6 +109,7 @@ def test_rollouts_are_what_a_lonely_game_would_have_shown(num_workers):
 
 @pytest.mark.quick
 def test_nothing_is_left_behind():
+    gc.collect()  # what earlier tests left
     before = children(), set(os.listdir("/dev/shm")), set(os.listdir("/proc/self/fd"))
     with make_pool() as pool:
         assert len(pool.processes) == 2

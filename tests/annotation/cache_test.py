@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -48,20 +46,6 @@ def test_a_torn_last_line_is_left_out_wherever_its_writer_was_killed(tmp_path):
     for cut in range(len(whole)):
         file.write_bytes(whole[:cut])
         assert list(read_answers(cache.folder)) == SOME[: whole[:cut].count(b"\n")]
-
-
-def test_answers_are_there_when_the_process_is_killed_after_them(tmp_path):
-    code = f"""
-import os, signal
-from motif_jax.annotation.annotator import Question, QuestionAnswer
-from motif_jax.annotation.cache import AnswerCache
-cache = AnswerCache({ABOUT!r}, __import__("pathlib").Path({str(tmp_path)!r}))
-for number in range(100):
-    cache.add(Question(str(number), "x"), QuestionAnswer(1.0))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", code], check=False)
-    assert len(list(read_answers(AnswerCache(ABOUT, tmp_path).folder))) == 100
 
 
 def test_a_folder_of_version_0_1_is_read(tmp_path):

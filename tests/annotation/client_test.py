@@ -115,21 +115,6 @@ def test_retry_after_is_honoured(monkeypatch):
     assert retry_after_s("1e9") == MAX_RETRY_AFTER_S
 
 
-def test_the_server_may_be_restarted():
-    with ChatServer() as chat:
-        chat.delay_s = 0.01
-        server = connect(chat, in_flight=4)
-        answers = {}
-        for count, (question, answer) in enumerate(server.answers(QUESTIONS)):
-            answers[question] = answer
-            if count == 50:
-                chat.stop()
-                threading.Timer(0.7, chat.start).start()
-        server.close()
-        assert len(answers) == len(QUESTIONS)
-        assert_right(answers)
-
-
 def test_a_question_that_the_server_fails_at_is_given_up_alone():
     def fault(number, body):
         text = body["messages"][-1]["content"]

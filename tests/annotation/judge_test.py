@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -132,22 +131,6 @@ def test_what_is_no_question_of_its_own_is_refused(judge):
     for length in (str(LONGEST_BODY + 1), "-1", "many"):
         assert post(judge, b"", **{"Content-Length": length})[0] == 400
     assert post(judge, good)[0] == 200
-
-
-def test_it_is_started_again_at_the_same_address_when_it_dies(capfd):
-    with Judge({"defaultgoal": PROMPTS[True]}, NETHACK, delay_s=0.01) as judge:
-        url = judge.url
-        killer = threading.Timer(0.3, lambda: os.kill(judge.process, signal.SIGKILL))
-        killer.start()
-        questions = [Question(f"{event} #{number}") for number in range(20) for event in EVENTS]
-        answers = ask(judge, PROMPTS[True], questions, in_flight=4)
-        killer.join()
-        wait_for(lambda: judge.starts == 2)
-        assert judge.url == url
-    assert len(answers) == len(questions)
-    assert all(answer.yes is not None for answer in answers.values())
-    assert "judge: its process ended with status -9, started again" in capfd.readouterr().out
-    assert gone(judge.process)
 
 
 PARENT = """

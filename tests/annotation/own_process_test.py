@@ -19,7 +19,6 @@ from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.online.making import Judges
-from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -100,19 +99,6 @@ def test_a_process_that_is_killed_is_told_in_one_sentence(opened):
             Incomplete, match="^the judge's process ended with signal 9, which systems send when memory"
         ):
             list(judge.answers(asked))
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ("refused", "^there is no such judge .--config.annotate.model.$"),
-        ("lost", "ended with status 3; its own output"),
-    ],
-)
-def test_a_judge_that_cannot_be_opened_is_told_as_in_this_process(opened, model, said):
-    with pytest.raises(UserError, match=said):
-        opened(model)
 
 
 @pytest.mark.quick

@@ -93,23 +93,6 @@ def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, patte
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(
-    ("one", "answers", "problem"),
-    [
-        (True, {"yes": "'a'"}, "'answers.no' .* is missing: a prompt about one caption has yes, no"),
-        (True, {"yes": "'a'", "no": "'b'", "neither": "'c'"}, "'answers.neither' .* is not an answer: .* has yes, no"),
-        (True, {"yes": "'a'", "no": "'a'"}, "'answers.yes' .* is also the pattern of another answer"),
-    ],
-)
-def test_answers_that_do_not_fit_the_question_are_refused(tmp_path, one, answers, problem):
-    with pytest.raises(UserError, match=f"{problem}.*prompt_file"):
-        make(write(tmp_path, one, **answers), one)
-    (tmp_path / "other.toml").write_text("answers = 'FOO'")
-    with pytest.raises(UserError, match="'answers' in prompt file .* must be a table of patterns"):
-        make(str(tmp_path / "other.toml"), one)
-
-
-@pytest.mark.quick
 def test_patterns_that_are_read_quickly_pass():
     assert {pattern: pattern_problem(pattern) for pattern in GOOD} == dict.fromkeys(GOOD, "")
     assert [pattern for pattern in GOOD if is_plain(pattern)] == ["FOO"]

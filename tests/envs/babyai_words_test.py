@@ -117,21 +117,6 @@ def test_a_prompt_has_the_published_form():
     )
 
 
-@pytest.mark.parametrize("window", [1, 3, 6])
-def test_a_prompt_has_the_last_observations_and_the_actions_between_them(window):
-    prompt = Prompt(ENGLISH, ["a", "b"], window, make_rewrite({}))
-    for _ in range(2):  # an episode leaves nothing to the next
-        prompt.begin("wait", lambda: ["seen 0"])
-        for number in range(1, 6):
-            prompt.go_on(f"act {number}", lambda number=number: [f"seen {number}"])
-        text = prompt.text()
-        kept = list(range(6))[-window:]
-        assert [number for number in range(6) if f"seen {number}, " in text] == kept
-        assert [number for number in range(1, 6) if f"act {number}" in text] == kept[1:]
-        assert text.endswith(f" \n Observation {window - 1}: seen 5, \n Action {window - 1}: ")
-        assert "Observation 0: " in text  # numbers begin anew
-
-
 # ---- missions in French
 
 

@@ -4,17 +4,15 @@ import signal
 import sys
 
 import jax
-import numpy as np
 import pytest
 from gym_world_test import Walk
 
 from motif_jax.envs.own_code import PACKAGE, as_failure, load_class, reported
 from motif_jax.envs.worlds import check_world
-from motif_jax.episodes.playback import EventCounter, Track, make_replay
 from motif_jax.launch import stopped_by_signals
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.structs import EpisodeInfo, Interrupted, UserCodeError
+from motif_jax.structs import Interrupted, UserCodeError
 
 pytestmark = pytest.mark.quick
 
@@ -82,20 +80,6 @@ def test_wherever_a_game_raises_it_the_check_of_the_world_names_the_game(leaving
         with pytest.raises(UserCodeError) as caught:
             check_world(ENV)
         assert named(caught), place
-
-
-def test_playing_episodes_again_names_it(leaving):
-    track = Track(np.zeros(1, np.int32), *np.zeros((4, 1), np.float32))
-    row = {"episode": 0, "end_status": "death", "cause": ""}
-    for place in ("reset", "step", "caption", "measure", "screen"):
-        leaving(place)
-        with pytest.raises(UserCodeError) as caught:
-            make_replay(ENV, 0, row, track, {})
-        assert named(caught), place
-        if place != "screen":
-            with EventCounter(ENV, 0, lambda text: ()) as counter, pytest.raises(UserCodeError) as caught:
-                counter.describe(EpisodeInfo(0, 1, 1.0, 2, True), track.action)
-            assert named(caught), place
 
 
 def test_modules_that_raise_it_are_named(tmp_path, monkeypatch):

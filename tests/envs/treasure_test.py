@@ -15,7 +15,6 @@ from motif_jax.envs.treasure.world import (
 )
 from motif_jax.envs.world import step_specs
 from motif_jax.envs.worlds import make_world
-from motif_jax.structs import EndStatus
 
 pytestmark = pytest.mark.quick
 EAST, WEST, SEARCH = (ACTIONS.index(name) for name in ("east", "west", "search"))
@@ -69,15 +68,6 @@ def test_the_best_return_is_29_by_brute_force():
 
 
 # ---- the rules
-
-
-def test_the_40th_step_ends_the_game_and_a_lower_limit_cuts_it():
-    ended, cut = play([SEARCH] * 50), play([SEARCH] * 50, max_episode_steps=39)
-    assert (ended.end, ended.info().steps, ended.cause) == (EndStatus.ENDED, 40, "the time is up")
-    assert (cut.end, cut.info().steps) == (EndStatus.ABORTED, 39)
-    assert play([SEARCH] * 50, max_episode_steps=40).end == EndStatus.ENDED
-    at_last = play([SEARCH] * 36 + [WEST] * 4)  # the stairs in the last step
-    assert (at_last.end, at_last.info().episode_return) == (EndStatus.TASK_SUCCESSFUL, 20.0)
 
 
 # ---- the world

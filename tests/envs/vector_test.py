@@ -21,32 +21,6 @@ def advance(vector: GameVector, actions: list[int], rows: dict) -> None:
     vector.step(actions, open_rows(rows))
 
 
-def test_games_in_a_vector_are_those_played_alone():
-    """Episode i of a vector of three is the episode that a vector of one plays as its i-th."""
-    together, rows = make(3, max_episode_steps=400)
-    rng = np.random.default_rng(0)
-    actions = rng.integers(23, size=(300, 3))
-    seen = []
-    for action in actions:
-        advance(together, action.tolist(), rows)
-        together.observe(open_rows(rows))
-        seen.append({key: row.copy() for key, row in rows.items()})
-    for game in range(3):
-        alone = GameVector(
-            1, GameSettings(max_episode_steps=400), together.observer.specs, next_episode=lambda _, game=game: game
-        )
-        alone.reset()
-        row = {key: array[:1].copy() for key, array in rows.items()}
-        for step, action in enumerate(actions[:, game]):
-            advance(alone, [int(action)], row)
-            alone.observe(open_rows(row))
-            for key, array in row.items():
-                if key != "action":
-                    assert np.array_equal(array[0], seen[step][key][game]), (key, step, game)
-            if alone.finished:
-                break
-
-
 @pytest.mark.quick
 def test_readings_are_changes_between_the_bottom_lines_before_and_after_a_step():
     names = ("event_score", "event_health", "event_gold", "event_idle")

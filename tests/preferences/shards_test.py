@@ -139,20 +139,6 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     assert not is_merged(dataset, "mine", FACTS | {"backend": "other"})
 
 
-def test_a_partial_merge_never_replaces_labels_by_nothing(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
-    of_pair = np.arange(20)
-    with pytest.raises(UserError, match="has no shards to merge"):
-        merge(dataset, "mine", 2, of_pair, FACTS, partial=True)
-    for number in (0, 1):
-        label(dataset, "mine", number, 2, of_pair)
-    merge(dataset, "mine", 2, of_pair, FACTS, partial=False)
-    before = dataset.preference("mine").tolist()
-    with pytest.raises(UserError, match="has num_shards = 1, not 2"):
-        merge(dataset, "mine", 2, of_pair, FACTS | {"num_shards": 2}, partial=True)
-    assert dataset.preference("mine").tolist() == before
-
-
 def commit_for_ever(folder, of_pair, ready, done):
     rows = rows_of(Part(0, 2), of_pair)
     with Shard(Path(folder), Part(0, 2), len(rows), FACTS) as shard:

@@ -4,7 +4,7 @@ import pytest
 from real_replay import NEEDED, made, play
 
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.controls import arrive, press
+from motif_jax.replays.controls import press
 from motif_jax.replays.replay import ROWS
 from motif_jax.replays.scene import HELP, MESSAGES, View, compose
 from motif_jax.replays.story import Story, describe, summary
@@ -125,15 +125,6 @@ def test_steps_forward_and_back_stop_at_the_ends():
 
 
 @pytest.mark.quick
-def test_from_one_paid_step_to_the_next():
-    assert after(View(0), "n").frame == 3  # the third step leads to frame 3
-    assert after(View(0), "n", "n").frame == 6
-    assert after(View(0), "n", "n", "n").frame == 6
-    assert after(View(10), "p").frame == 6
-    assert after(View(6), "p", "p", "p").frame == 3
-
-
-@pytest.mark.quick
 def test_lists_open_scroll_and_close():
     view = after(View(4, playing=True), "t")
     assert (view.over, view.playing) == (MESSAGES, False)
@@ -143,9 +134,3 @@ def test_lists_open_scroll_and_close():
     assert after(view, "t").over == after(view, "escape").over == ""
     assert after(view, "?").over == HELP
     assert after(view, "?", "?").over == ""
-
-
-@pytest.mark.quick
-def test_playing_ends_with_the_messages():
-    assert arrive(View(4, True), 9, STORY) == View(9, True)
-    assert arrive(View(4, True), 25, STORY) == View(10, False, over=MESSAGES)

@@ -31,7 +31,6 @@ def own(tmp_path, monkeypatch):
     """A module of the user's own, and one that fails."""
     (tmp_path / "own_rewards.py").write_text(OWN)
     (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
-    (tmp_path / "lacking_rewards.py").write_text("import nothing_of_this_name\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -78,16 +77,8 @@ def test_own_sources_are_imported_before_anything_starts(own):
     assert [(one.name, one.coefficient) for one in sources] == [("Steps", 0.5)]
     assert sources.shape(sources.moments({"reward": np.zeros((2, 3))}))["Steps"].tolist() == [[1] * 3] * 2
     for name, said in (
-        ("own_rewards:Nobody", r"cannot use the reward source 'own_rewards:Nobody' .* has no class 'Nobody'"),
         ("own_rewards:Other", "'own_rewards:Other' is not a subclass of RewardSource"),
-        (
-            "no_such_rewards:It",
-            r"cannot use the reward source 'no_such_rewards:It' .*: No module named 'no_such_rewards'",
-        ),
-        (
-            "lacking_rewards:It",
-            "the reward source 'lacking_rewards:It' failed with ModuleNotFoundError: No module named 'nothing_of_this",
-        ),
+        ("no_such_rewards:It", "cannot use the reward source 'no_such_rewards:It' .*: No module named 'no_such"),
     ):
         config.policy.sources = f"{name}:0.5"
         with pytest.raises(UserError, match=said) as caught:

@@ -40,17 +40,6 @@ def test_values_are_those_of_the_network_and_nobody_is_asked_twice():
     assert table(np.zeros((0, 4, 256), np.uint8)).shape == (0, 4)
 
 
-def test_messages_that_differ_in_any_byte_are_told_apart_by_their_hashes():
-    network = Network()
-    table = RewardTable(network, messages())
-    for place in range(256):
-        many = np.zeros((255, 256), np.uint8)
-        many[:, place] = np.arange(1, 256)
-        table(many)
-    assert len(table) == 256 * 255
-    assert table.misses == 256 * 255
-
-
 def test_a_full_table_forgets_what_came_later():
     network = Network()
     table = RewardTable(network, messages("x"), capacity=4)

@@ -6,7 +6,7 @@ from talks import Greedy, Letters, random_store, wordle_game, write
 
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts import batches
-from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_buckets, plan_packed, planner
+from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_packed, planner
 from motif_jax.transcripts.render import CUT, TEMPLATES, TERMINAL, UNFINISHED, Renderer, Template
 from motif_jax.transcripts.store import turns_of
 
@@ -170,17 +170,6 @@ def test_in_order_early_episodes_come_in_early_batches(renderer, packed, monkeyp
         assert sorted(met[part : part + 20]) == episodes[part : part + 20].tolist()
     widest = bucket_widths(renderer.lengths[episodes], 48)
     assert packed or {*plans(0).widths} <= {*widest}  # no shape for a part alone: each is compiled
-
-
-def test_buckets_are_few_and_wide_enough(renderer):
-    widths = bucket_widths(renderer.lengths, 48)
-    assert 1 < len(widths) <= 4
-    assert all(width % 16 == 0 for width in widths)
-    plan = plan_buckets(np.arange(100), renderer.lengths, widths, 4, seed=0, epoch=0)
-    for step, width in enumerate(plan.widths):
-        longest = max(renderer.lengths[row[0]] for row in plan.rows[step] if row)
-        assert longest <= width
-        assert make_batch(renderer, plan, step).tokens.shape == (4, width)
 
 
 def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):
