@@ -6,7 +6,7 @@ import math
 import pytest
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import LEAST_ANSWERS, Answered, Asking, AskingCounts, Ratings, Sampled
+from motif_jax.annotation.asking import Answered, Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.structs import UserError
 
@@ -92,21 +92,6 @@ def test_a_cache_that_fails_loses_no_answer(tmp_path):
     with pytest.raises(UserError, match="cannot write answers"):
         Asking(Scripted(QuestionAnswer(1.0)), cache, AskingCounts("test")).ask([ONE], taken.append)
     assert [one.question for one in taken] == [ONE]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.04, 0.5])
-def test_a_judge_that_nobody_can_read_is_reported_once_a_minute(share, capsys, monkeypatch):
-    now_s = [1000.0]
-    monkeypatch.setattr("motif_jax.annotation.asking.time.monotonic", lambda: now_s[0])
-    counts = AskingCounts("annotate")
-    for number in range(3 * LEAST_ANSWERS):
-        counts.add(QuestionAnswer(1.0 if number % 100 < 100 * share else None, "Hard to say."))
-    said = [line for line in capsys.readouterr().out.splitlines() if "lack a readable verdict" in line]
-    assert len(said) == (share < 0.05)
-    assert all(line.startswith("annotate: ") and "Hard to say" in line for line in said)
-    now_s[0] += 61
-    counts.add(QuestionAnswer(None, "Hard to say."))
-    assert ("lack a readable verdict" in capsys.readouterr().out) == (share < 0.05)
 
 
 def test_the_answer_is_the_share_of_the_samples_with_a_verdict():

@@ -1,7 +1,6 @@
 """The answer cache."""
 
 import json
-import os
 
 import pytest
 
@@ -59,16 +58,3 @@ def test_a_folder_of_version_0_1_is_read(tmp_path):
     ]  # fmt: skip
     assert AnswerCache(ABOUT, tmp_path).get(Question("a", "b")) == QuestionAnswer(0.25)
     assert cache.folder.name == "some-model-v1-score-929c55e21128efa4"
-
-
-def test_syncs_are_bounded(tmp_path, monkeypatch):
-    """With one sync per answer, a network file system would decide how fast a judge answers."""
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor, real=os.fsync: synced.append(descriptor) or real(descriptor))
-    monkeypatch.setattr("motif_jax.system.shared_lines.time.monotonic", lambda: 100.0)
-    cache = AnswerCache(ABOUT, tmp_path)
-    synced.clear()
-    write(cache, *SOME * 25)
-    assert len(synced) == 1
-    cache.close()
-    assert len(synced) == 2

@@ -9,7 +9,7 @@ from own_models import write_own
 
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
 from motif_jax.annotation.asking import Sampled
-from motif_jax.annotation.own_model import LEAST, OwnModel
+from motif_jax.annotation.own_model import OwnModel
 from motif_jax.annotation.own_reasons import OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import texts_of
@@ -61,17 +61,6 @@ def test_a_rating_is_the_log_odds_of_good_averaged_over_the_orders_of_the_exampl
         odds = (scores[:, 0] - scores[:, 1]).mean()
         assert len(scores) == 2
         assert found[question].yes == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-5)
-
-
-def test_a_model_that_names_a_place_says_nothing_about_captions_and_that_is_told(capsys, monkeypatch):
-    judge, _ = make_judge()
-    strong = np.log([[0.01, 0.97, 0.02]])  # always the second
-    monkeypatch.setattr(judge, "_next", lambda rows: np.repeat(strong, len(rows), 0))
-    asked = [Question(f"a {number}", "b") for number in range(LEAST)]
-    assert {answer.yes for _, answer in judge.answers(asked)} == {0.5}
-    assert "100% of 200 pairs get the other caption in the reverse order" in capsys.readouterr().out
-    list(judge.answers(asked))
-    assert capsys.readouterr().out == ""  # once
 
 
 # ---- mode reason

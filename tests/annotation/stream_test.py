@@ -9,7 +9,7 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
-from motif_jax.annotation.annotator import PAUSE, Question, QuestionAnswer, Sampling
+from motif_jax.annotation.annotator import PAUSE, Question, Sampling
 from motif_jax.annotation.asking import Asking, AskingCounts
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.client import ChatClient
@@ -139,23 +139,6 @@ def test_no_more_is_asked_than_the_limit_allows():
         assert judge.taken == 14
     finally:
         judge.close()
-
-
-def test_an_answer_that_cannot_be_read_is_asked_again_as_another_attempt(tmp_path):
-    replies = iter([QuestionAnswer(None, "Hard to say."), QuestionAnswer(1.0)])
-    annotator = Gated(lambda question: next(replies), open_gate=True)
-    judge = begin(opening(annotator, tmp_path, ABOUT))
-    try:
-        judge.plan(ITEMS[:1], NO_LIMIT)
-        (first,) = collect(judge, 1)
-        judge.plan(ITEMS[:1], NO_LIMIT)
-        all_is_asked(annotator)
-        assert not judge.answers()
-        judge.plan([ITEMS[0]._replace(attempt=1)], NO_LIMIT)
-        (second,) = collect(judge, 1)
-    finally:
-        judge.close()
-    assert (first.answer.yes, second.answer.yes) == (None, 1.0)
 
 
 def connect(chat, **options):

@@ -20,7 +20,6 @@ from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
 from motif_jax.devices.mesh import (
     AXES,
     check_fits,
-    describe_memory,
     make_mesh,
     map_update,
     needed_bytes,
@@ -196,15 +195,3 @@ def test_what_does_not_fit_is_refused_with_what_it_needs():
         f"an update needs {in_words(needed)} of the memory of NVIDIA X, but only 2 MiB of 1 GiB are free "
         "(--config.policy.batch_size)"
     )
-
-
-@pytest.mark.quick
-def test_a_cpu_is_not_asked():
-    assert describe_memory(jax.devices("cpu")[0]) is None
-    check_fits(None, (), jax.devices("cpu")[0], "it", "")
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("count", "words"), [(100, "100 bytes"), (3 * 2**29, "1.5 GiB"), (2**40, "1 TiB")])
-def test_words(count, words):
-    assert in_words(count) == words

@@ -16,7 +16,7 @@ from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus
 
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")
 CAST, QUAFF, _, PICKUP, _ = range(23, 28)
@@ -301,9 +301,3 @@ def test_questions_about_drinking_are_for_the_player_of_the_extended_actions():
         reset(game)
         game.step(KICK)
         assert game.opened_question == (game is extended)
-
-
-@pytest.mark.quick
-def test_other_games_have_no_extended_actions():
-    with pytest.raises(UserError, match=r"the actions 'extended' are NetHack's.*--config.env.actions"):
-        GameSettings(task="toy", actions="extended").check()

@@ -121,11 +121,6 @@ def test_whatever_they_return_that_is_wrong_is_refused_with_one_sentence():
                 assert sentence.startswith(f"{method} of the world 'gym_answers_test:Wrong' must return "), sentence
 
 
-def test_a_time_limit_among_the_options_overrides_that_of_the_config():  # workdirs were begun with it
-    env = {"world": "gym_world_test:Walk", "options": '{"max_episode_steps": 7}', "max_episode_steps": 50}
-    assert check_world(env).time_limit == 7
-
-
 def test_numbers_that_are_not_finite_are_named_with_their_method_and_place():
     assert refused(GIVEN, ("position", np.array([0, NAN]))) == (
         "reset() of the world 'gym_answers_test:Wrong' must return finite numbers of float32 in the observation "

@@ -36,16 +36,6 @@ def test_seeded_episodes_repeat():
 
 
 @pytest.mark.quick
-def test_gymnasiums_own_statistics_of_episodes_have_their_place():
-    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("motif_jax/NetHackScore-v1", time_limit=5))
-    env.reset(seed=1)
-    *_, info = [env.step(19) for _ in range(5)][-1]
-    assert info["episode"]["l"] == info["steps"] == 5
-    assert info["episode_number"] == 0
-    env.close()
-
-
-@pytest.mark.quick
 def test_observations_are_the_callers_to_keep():
     env = gymnasium.make("motif_jax/NetHackScore-v1", observations=("message", "blstats"), max_episode_steps=None)
     first, _ = env.reset(seed=1)

@@ -6,7 +6,7 @@ import pytest
 from gym_world_test import Corridor, Walk
 from PIL import Image
 
-from motif_jax.envs.gym_games import SIDE, encode_picture, pieces_of_ansi
+from motif_jax.envs.gym_games import encode_picture, pieces_of_ansi
 from motif_jax.envs.seeding import game_seed
 from motif_jax.replays.bitmaps import open_picture
 from motif_jax.structs import UserError
@@ -45,18 +45,6 @@ def game_of(shown=True, **attributes):
     game = world.game(shown=shown)
     game.reset(game_seed(0, 0, 0), 0)
     return game
-
-
-def test_a_picture_is_small_packed_and_empty_while_nothing_changes():
-    game = game_of()
-    first = game.picture()
-    assert open_picture(first).size == (SIDE, SIDE // 2)
-    assert game.picture() == b""
-    game.step(1)
-    assert len(game.picture()) > 0
-    assert game_of(shown=False).picture() == b""  # the games of workers draw nothing
-    game.reset(game_seed(0, 0, 0), 0)
-    assert game.picture() == first  # an episode begins with a whole picture
 
 
 def test_an_environment_that_cannot_draw_says_why_on_its_screen():

@@ -164,19 +164,3 @@ def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
     game = play(Long(), [])
     assert len(game.message) == 256
     assert game.message.startswith(b"snow ? x")
-
-
-def test_a_game_that_fails_leaves_the_others_as_they_are():
-    world = Walk(goal=9)
-    vector = world.vector(3, ("position",), seed=0, stream=0)
-    vector.reset()
-    before = [vector.games[at].seen["position"].copy() for at in (0, 2)]
-
-    def fail(action):
-        raise RuntimeError("it fell apart")
-
-    vector.games[1]._env.step = vector.games[1]._env.close = fail
-    with pytest.raises(RuntimeError, match="it fell apart"):
-        vector.step([0, 0, 0], rows_of(world, 3, ("position",)))
-    np.testing.assert_array_equal(vector.games[2].seen["position"], before[1])
-    vector.close()  # also where one of them cannot be

@@ -159,22 +159,6 @@ def descend(game: NetHackGame, episode: int, steps: int = 3000):
             return
 
 
-def test_a_descent_shows_its_message_together_with_the_new_level():
-    game = make_game()
-    seen = 0
-    for episode in range(6):
-        before = (0, 1)
-        for _ in descend(game, episode):
-            blstats = game.buffers["blstats"]
-            now = int(blstats[BRANCH]), int(blstats[STAIRS_LEVEL])
-            if b"You descend the stairs" in game.message and not game.end:
-                assert now != before
-                assert bytes(game.buffers["message"]).rstrip(b"\0") == game.message
-                seen += 1
-            before = now
-    assert seen >= 3
-
-
 def test_staircase_pays_50_once_and_ends():
     game, continual = make_game("staircase"), make_game("staircase_continual")
     reached = 0

@@ -144,18 +144,6 @@ def test_a_list_of_ones_own_leaves_out_other_lengths_and_keeps_a_word_once(tmp_p
     assert world.vocabulary.words == ("crane", "slate")
 
 
-@pytest.mark.parametrize(("lines", "said"), [
-    (["crane"], "has 1 words of five letters, but a game needs 2 to 65,536"),
-    (["crane", "slate", "na-ve"], "line 3 of the word list .* is 'na-ve', where letters a-z belong"),
-    (["six", "longer"], "has 0 words of five letters"),
-])  # fmt: skip
-def test_lists_that_cannot_be_played_are_refused_in_one_sentence(tmp_path, lines, said):
-    file = tmp_path / "words.txt"
-    file.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=rf"{said}.*\(--config.env.options\)$"):
-        load_vocabulary(str(file))
-
-
 # ---- players
 
 
@@ -230,13 +218,6 @@ def test_players_play_as_well_as_was_measured():
 
 def test_monte_carlo_plays_better_than_who_it_imagines():
     assert mean("montecarlo(40 random)", 20) > mean("random", 200) + 1
-
-
-def test_repeat_says_again_what_it_said_and_starts_as_told():
-    for episode in play_episodes(make_world({"world": "wordle"}), "repeat(2 start)", range(40), seed=0):
-        texts = [turn.text for turn in episode.turns if turn.is_action]
-        assert texts[0] in OPENERS
-        assert {*texts} == {texts[0]}  # the first is the only one that was said
 
 
 def test_a_mixture_for_the_whole_episode_is_drawn_once():

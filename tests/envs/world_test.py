@@ -14,7 +14,6 @@ from own_worlds import LENGTH
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.players import make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
@@ -211,12 +210,6 @@ def test_observations_that_datasets_cannot_keep_are_refused_before_anything_star
     config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
     with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
         collect.check(collect.STAGE.view(config))
-
-
-def test_a_missing_observation_is_named():
-    with pytest.raises(UserError, match="unknown observation 'plac' .* did you mean 'place'"):
-        ActorPool({"world": OWN}, ("plac",), num_workers=0, games_per_worker=2, rollout_length=4)
-    assert make_world({}).specs["crop"].shape == (2, CROP, CROP)
 
 
 # Who may know that NetHack is played. Everybody else speaks to the world.

@@ -102,22 +102,6 @@ def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, c
         (source / name).unlink()
 
 
-@pytest.mark.parametrize("folder", ["data", "info", "preference"])
-@pytest.mark.parametrize("attack", ["link to a directory elsewhere", "link to itself", "pipe", "empty"])
-def test_folders_that_are_none_or_lead_out(source, outside, tmp_path, capsys, folder, attack):
-    for name in ("message", "score", "mine"):  # what would be wanted of it
-        shutil.copy(outside / "secret.npy", outside / f"{name}.npy")
-    put(attack, source / folder, outside)
-    if folder == "data" or attack == "link to a directory elsewhere":
-        sentence = "leads out" if "directory elsewhere" in attack else "has no data/message.npy"
-        with pytest.raises(UserError, match=sentence) as caught:
-            adopt(source, tmp_path / "run")
-        assert "\n" not in str(caught.value)
-    else:
-        adopt(source, tmp_path / "run")
-    check_harmless(tmp_path / "run", source, outside)
-
-
 def write_labels(source):
     """An annotation of the dataset, as this program makes it."""
     (source / "dataset.json").write_text("{}")

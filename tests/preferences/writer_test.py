@@ -6,7 +6,6 @@ from conftest import get_config
 
 from motif_jax.files import read_json
 from motif_jax.preferences.pairs import FinishedEpisode, cut, stretch_starts
-from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo
@@ -105,15 +104,3 @@ def test_progress_that_a_killed_run_left_in_a_finished_dataset_is_removed(tmp_pa
     collect.run(collect.STAGE.view(config), tmp_path)
     assert collect.is_complete(collect.STAGE.view(config), tmp_path)
     assert sorted((tmp_path / "dataset").rglob("*")) == whole
-
-
-def test_an_episode_given_up_is_noted(tmp_path):
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
-    write(writer, EPISODES[:2])
-    writer.skip(2)
-    write(writer, EPISODES[3:])
-    writer.commit()
-    assert writer.progress["given_up"] == [2]
-    assert writer.progress["next_episode"] == 5
-    assert writer.moments == 12 + 0 + 16 + 45  # episodes of 25, 1, 33 and 90 steps, two steps each
-    assert set(PairDataset(writer.partial).info["episode"].ravel().tolist()) == {0, 3, 4}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import select
@@ -35,22 +34,18 @@ sys.exit(launch.main(sys.argv))
 class Session:
     """The viewer in a process of its own, and the terminal that it runs in."""
 
-    def __init__(self, *arguments: str, rows: int = 30, columns: int = 80, term: str = "xterm"):
+    def __init__(self, *arguments: str):
         self.master, self.slave = os.openpty()
-        self.emulator = Emulator(rows, columns)
-        self.resize(rows, columns)
+        self.emulator = Emulator(30, 80)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
         self.before = termios.tcgetattr(self.slave)
         self.output = b""
         self._fed = 0
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "--config=configs/motif.py", *arguments],
             cwd=ROOT, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
-            env=os.environ | {"TERM": term},
+            env=os.environ | {"TERM": "xterm"},
         )  # fmt: skip
-
-    def resize(self, rows: int, columns: int) -> None:
-        self.emulator.resize(rows, columns)
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def press(self, keys: str) -> None:
         os.write(self.master, keys.encode())
@@ -95,23 +90,18 @@ class Session:
 
 
 @pytest.fixture
-def start(tmp_path) -> Iterator[Callable[..., Session]]:
+def session(tmp_path) -> Iterator[Session]:
     save_replay(tmp_path / "replay.npz", play())
-    with contextlib.ExitStack() as stack:
-
-        def run(speed: float, **options: int | str) -> Session:
-            session = Session(
-                f"--workdir={tmp_path / 'run'}", "--stage=visualize", f"--config.visualize.speed={speed}",
-                f"--config.visualize.replay={tmp_path / 'replay.npz'}", **options,
-            )  # fmt: skip
-            stack.callback(session.close)
-            return session
-
-        yield run
+    session = Session(
+        f"--workdir={tmp_path / 'run'}", "--stage=visualize", "--config.visualize.speed=0.5",
+        f"--config.visualize.replay={tmp_path / 'replay.npz'}",
+    )  # fmt: skip
+    yield session
+    session.close()
 
 
-def test_keys_move_through_the_episode_and_the_terminal_is_given_back(start):
-    session, story = start(0.5), describe(play())
+def test_keys_move_through_the_episode_and_the_terminal_is_given_back(session):
+    story = describe(play())
     session.wait_for(lambda screen: "step 0 of 60" in screen)
     assert ENTER.encode() in session.output
     session.press(" ")
@@ -136,18 +126,6 @@ def test_keys_move_through_the_episode_and_the_terminal_is_given_back(start):
     assert termios.tcgetattr(session.slave) == session.before
     after = session.output.partition(LEAVE.encode())[2].decode()
     assert "policy-7680, episode 17: killed by a jackal after 60 steps" in after  # stays when the viewer has gone
-
-
-def test_a_window_of_another_size_is_drawn_anew(start):
-    session = start(0.5, rows=24, columns=80)
-    session.wait_for(lambda screen: "80x24 is too small" in screen)
-    session.press(" g")
-    session.resize(32, 130)
-    session.wait_until_it_shows(compose(describe(play()), View(0, False, 0.5), 32, 130, keys=True))
-    session.press("\x03")  # Ctrl-C
-    assert session.end() == 130
-    assert termios.tcgetattr(session.slave) == session.before
-    assert LEAVE.encode() in session.output
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
 
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
-from motif_jax.rewards.options import LENGTHS, find_plan, mixed, parse_plan
-from motif_jax.stages import train_policy
+from motif_jax.rewards.options import LENGTHS, mixed, parse_plan
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -46,17 +44,6 @@ def test_bad_options_are_refused(options, controller, length, sentence):
         parse_plan(options, controller, length, TREASURE)
     assert sentence in str(refused.value)
     assert "--config.policy" in str(refused.value)
-
-
-def test_a_reading_can_reward_a_policy_without_options():
-    config = get_config("options.py", "treasure")
-    config.policy.options = config.policy.controller = ""
-    config.policy.sources = "event_gold:0.1"
-    train_policy.check(config)
-    assert find_plan(config) is None
-    config.policy.sources = "event_gould:0.1"
-    with pytest.raises(UserError, match=r"unknown observation 'event_gould'.*did you mean 'event_gold'"):
-        train_policy.check(config)
 
 
 def test_mixtures_are_all_combinations_of_coefficients():

@@ -130,16 +130,6 @@ def test_labels_that_teach_nothing_are_refused(target, sentence):
     labels.check_targets(np.array([0, 1, 0.5, NAN], np.float32), "mine")
 
 
-def test_the_split_is_that_of_the_seed():
-    known = np.flatnonzero(np.arange(1000) % 7)
-    split = labels.split_rows(known, 0.2, 5)
-    assert sorted([*split.train, *split.validation]) == known.tolist()
-    assert len(split.validation) == round(0.2 * len(known))
-    again, other = labels.split_rows(known, 0.2, 5), labels.split_rows(known, 0.2, 6)
-    assert (split.train == again.train).all()
-    assert (split.train != other.train).any()
-
-
 # ---- rewards compared with the worth that rules give
 
 

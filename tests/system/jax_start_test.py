@@ -8,7 +8,6 @@ import sys
 import pytest
 from conftest import ROOT
 
-from motif_jax.system.jax_start import keep_compiled_programs
 from motif_jax.system.machine import commit
 
 COUNT = "from motif_jax.system.jax_start import divide_cpu; divide_cpu(3); import jax; print(jax.device_count())"
@@ -23,14 +22,6 @@ def test_a_cpu_is_divided_unless_the_environment_says_how(said, devices):
     environment = kept | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} | said
     found = subprocess.run([sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True)
     assert int(found.stdout) == devices
-
-
-@pytest.mark.quick
-def test_what_the_user_has_set_stays(tmp_path):
-    environment = {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": ""}
-    keep_compiled_programs(environment)
-    assert environment == {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": ""}
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_second_run_compiles_nothing(tmp_path):

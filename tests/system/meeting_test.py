@@ -7,7 +7,7 @@ from conftest import get_config
 
 from motif_jax.stages import train_language, train_policy, train_values
 from motif_jax.structs import UserError
-from motif_jax.system.meeting import FLAG, Meeting, find_meeting
+from motif_jax.system.meeting import FLAG, find_meeting
 from motif_jax.system.runs import plan, share_of_job
 
 pytestmark = pytest.mark.quick
@@ -52,21 +52,6 @@ def test_tasks_of_one_node_share_its_devices_and_a_single_task_has_all():
 ])  # fmt: skip
 def test_a_process_works_alone(coordinator, environment):
     assert find_meeting(section(coordinator=coordinator), environment) is None
-
-
-@pytest.mark.parametrize(("address", "host", "local"), [
-    ("here:80", "here", False), ("a_b.c-d.:80", "a_b.c-d.", False), ("127.0.0.1:80", "127.0.0.1", True),
-    ("localhost:80", "localhost", True), ("[::1]:80", "::1", True), ("[fe80::2]:80", "fe80::2", False),
-])  # fmt: skip
-def test_an_address_by_hand(address, host, local):
-    for found in (
-        find_meeting(section(coordinator=address, num_processes=3, process_id=2), {}),
-        find_meeting(section(), TASK | {"JAX_COORDINATOR_ADDRESS": address})._replace(
-            num_processes=3, process_id=2, device=None, flag=FLAG
-        ),
-    ):
-        assert found == Meeting(host, 80, 3, 2)
-        assert (found.address, found.is_local) == (address, local)
 
 
 @pytest.mark.parametrize(("name", "value"), [

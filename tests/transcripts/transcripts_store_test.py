@@ -10,7 +10,6 @@ from talks import random_episode, random_store, wordle_game, write
 
 from motif_jax.files import read_json, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment
 from motif_jax.transcripts.store import ARRAYS, RECORD, Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
@@ -37,16 +36,6 @@ def test_equal_episodes_have_one_fingerprint_wherever_they_come_from(tmp_path):
     one, two = (write(tmp_path / name, [wordle_game()], source=name) for name in "ab")
     assert one.fingerprint == two.fingerprint
     assert one.fingerprint != write(tmp_path / "c", [wordle_game()] * 2).fingerprint
-
-
-def test_info_of_any_name_does_not_make_moments_of_episodes(tmp_path):
-    """`step` is the `info` of moments that `collect` has recorded, and may be anything in transcripts of a user."""
-    episodes = [Episode((Turn("a", 1.0),), True, {"step": number}) for number in (3.0, 4.0)]
-    assert not are_moments(mine := write(tmp_path / "mine", episodes, **{"made by": "me"}))
-    assert game_returns(mine).tolist() == [1.0, 1.0]
-    moments = write(tmp_path / "moments", [moment("go", "left", 1.0, step=step) for step in (0, 1)], **{MOMENTS: True})
-    assert are_moments(moments)
-    assert game_returns(moments).tolist() == [1.0]
 
 
 def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
