@@ -11,9 +11,6 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.experiment import defaults
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
-from motif_jax.replays.replay import load_replay
-from motif_jax.replays.scene import rewarded_by
-from motif_jax.replays.story import describe, summary
 from motif_jax.rewards.options import find_plan
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.structs import UserError
@@ -111,17 +108,10 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
             assert row["terms"]["code_way"]["event_gold"] == row["gold"]
             assert 0 <= row["returns"]["code_still"] <= row["steps"]
 
-    replay = load_replay(next((workdir / "evaluate/policy-128/replays").glob("*.npz")), "--episode")
-    assert replay.about["program"] == "code_way"
-    assert rewarded_by(replay.about) == "program"
-    assert "program " in summary(describe(replay), 3)
     report.run(config, workdir)
     page = (workdir / "report/index.html").read_text()
-    assert "0.5 × the program way + -0.01 × the program still" in page
     assert "once(event_stairs &gt; 0)" in page
     assert "code_way return" in page
-    assert "Terms of the program way" in page
-    assert "<code>-0.01 * gained(stairs_distance)</code>" in page
 
 
 def worth(row):
