@@ -1,4 +1,4 @@
-"""The embedded judge, over real HTTP, as a process that lives and dies with this one."""
+"""The embedded judge, over real HTTP, as a process that dies with this one."""
 
 import http.client
 import json

@@ -10,13 +10,11 @@ from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
 from motif_jax.annotation.client import ChatClient
-from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import read_label, read_verdict, to_answer
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import read_texts
 
 QUESTIONS = [Question(event) for event in EVENTS]
-LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
 @pytest.mark.differs(

@@ -1,4 +1,4 @@
-"""A judge in this process: verdicts of a language model, scored or written; what it cannot do is said first."""
+"""A judge in this process: verdicts of a language model, scored or written."""
 
 import functools
 

@@ -1,7 +1,4 @@
-"""Meshes of several axes: parameters that are cut among devices are learnt as whole ones are, and can be copied whole.
-
-What needs eight devices runs in a process of its own, with eight that JAX makes of this machine's processor.
-"""
+"""Meshes of several axes: parameters that are cut among devices are learnt as whole ones are; updates that do not fit."""
 
 from dataclasses import replace
 from types import SimpleNamespace

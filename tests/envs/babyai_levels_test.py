@@ -1,4 +1,4 @@
-"""BabyAI-Text's levels: their missions, rooms, families by seed, and the bot in them."""
+"""BabyAI-Text's levels: pairs that are held out, rooms, families by seed, and the bot in them."""
 
 import collections
 import re

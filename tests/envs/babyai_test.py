@@ -1,4 +1,4 @@
-"""BabyAI-Text's games: what is observed, sentences of real rooms, playing again, workers, what is refused."""
+"""BabyAI-Text's games: what is seen, sentences of real rooms, playing again, what is refused."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Scripted players and their paths."""
+"""Paths of the scripted player `explorer`."""
 
 import random
 

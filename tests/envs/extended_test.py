@@ -20,7 +20,7 @@ from motif_jax.structs import EndStatus
 
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")
 CAST, QUAFF, _, PICKUP, _ = range(23, 28)
-YES, WAIT, KICK = 8, 19, 20
+YES, KICK = 8, 20
 
 
 def make_game(task="score", **settings) -> ExtendedGame:
@@ -274,11 +274,6 @@ def test_with_texts_that_are_rare_play_is_that_of_the_twin(task, reference):
     assert b"You descend the stairs." in captions or task == "staircase"
 
 
-def reset(game, core=12, disp=34):
-    game.reset(GameSeed(core, disp, 0))
-    return game
-
-
 @pytest.mark.quick
 def test_the_28_actions_are_those_of_the_specification():
     assert EXTENDED_KEYS[:23] == KEYS
@@ -298,6 +293,6 @@ def test_questions_about_drinking_are_for_the_player_of_the_extended_actions():
     plain, extended = NetHackGame(TASKS["score"], Frames(1, FRAME).views(0)), make_game()
     for game in (plain, extended):
         game._raw = WhisperingEngine(game, lambda number, page, question: "You drink where?" if question else "")
-        reset(game)
+        game.reset(GameSeed(12, 34, 0))
         game.step(KICK)
         assert game.opened_question == (game is extended)

@@ -1,4 +1,4 @@
-"""Environments of gymnasium that draw themselves: their pictures and texts in replays, and what is refused."""
+"""Environments of gymnasium that draw themselves: what they return that is wrong, and pictures in replays."""
 
 import gymnasium
 import numpy as np

@@ -1,4 +1,4 @@
-"""Any environment of gymnasium as a world: specs, captions, time limits, ends, repeatability, and what is refused."""
+"""Any environment of gymnasium as a world: specs, captions, time limits, ends, repeatability."""
 
 import gymnasium
 import numpy as np

@@ -1,4 +1,4 @@
-"""Worlds that are played by writing, as actors, evaluation, replays and the report see them."""
+"""Worlds that are played by writing, as actors, evaluation and replays see them."""
 
 import json
 import math

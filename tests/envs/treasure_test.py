@@ -1,4 +1,4 @@
-"""The world `treasure`: its rules, its readings of each step, and its optimum by brute force."""
+"""The world `treasure`: its readings of each step, and its optimum by brute force."""
 
 import copy
 import functools
@@ -23,15 +23,6 @@ EAST, WEST, SEARCH = (ACTIONS.index(name) for name in ("east", "west", "search")
 def new_game(**settings) -> TreasureGame:
     game = TreasureGame(**settings)
     game.reset(game_seed(0, SeedStream.TRAIN, 0))
-    return game
-
-
-def play(actions, **settings) -> TreasureGame:
-    """A game in which the actions were played until they or the game ended."""
-    game = new_game(**settings)
-    for action in actions:
-        if not game.end:
-            game.step(action)
     return game
 
 

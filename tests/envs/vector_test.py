@@ -1,4 +1,4 @@
-"""Many games in lock-step, and the toy world."""
+"""Many games in lock-step: readings, and how one episode follows another."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every stage is killed a dozen times and more, at moments all over its life, and ends as if nothing had happened."""
+"""Stages are killed many times, at moments all over their lives, and end as if nothing had happened."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""Anything may stand in flags, captions and arrays: it is read as it is, or refused in one sentence."""
+"""Any text becomes a caption, and any bytes an array or one sentence."""
 
 import random
 import tempfile

@@ -1,4 +1,4 @@
-"""Distinct questions, against a dictionary of sets."""
+"""Distinct questions, against a dictionary of sets; and those about a moment without a message."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""One moment on a sheet: everything is said, at any size, about any replay."""
+"""One moment on a sheet: everything is said, at any size, about any replay; and what keys do."""
 
 import pytest
 from real_replay import NEEDED, made, play

@@ -1,4 +1,4 @@
-"""The count bonus against a slow twin that plays the rollouts step by step."""
+"""The rewards for what is new, against slow twins that play the rollouts step by step."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""ONI's ranking against the neutral moment: its questions, its worth, and what began before it."""
+"""ONI's ranking against the neutral moment: its questions and its worth."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Parts of online rewards: the store, snapshots, what hosts tell each other, words, an earlier reward's opinion."""
+"""Parts of online rewards: the store, what hosts tell each other, words, an earlier reward's opinion."""
 
 from types import SimpleNamespace
 

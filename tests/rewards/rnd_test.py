@@ -1,4 +1,4 @@
-"""Random network distillation: against slow twins, on several devices, and where the agent has been."""
+"""Random network distillation: against slow twins, and on several devices."""
 
 import threading
 from pathlib import Path

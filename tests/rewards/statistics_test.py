@@ -1,4 +1,4 @@
-"""Statistics of a reward, against the data written out."""
+"""Statistics of a reward and of the labels that it learns from, against the data written out."""
 
 import numpy as np
 import pytest

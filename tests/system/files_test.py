@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and files of others."""
 
 import fcntl
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Before JAX is loaded: the devices that it makes of a CPU, and the programs that it keeps between runs."""
+"""Before JAX is loaded: devices of a CPU, programs that are kept between runs, the commit."""
 
 import os
 import shutil
