@@ -135,12 +135,6 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on():
         list(play(pool, RandomPolicy(23), 20))  # all slots came back
 
 
-def kill_one(pool, rng) -> int:
-    victim = int(rng.choice(pool.processes))
-    os.kill(victim, signal.SIGKILL)
-    return victim
-
-
 def test_no_episode_is_lost_with_a_worker():
     """Also one that had ended in a rollout which the worker did not live to finish."""
     rng = np.random.default_rng(1)
@@ -150,26 +144,14 @@ def test_no_episode_is_lost_with_a_worker():
         while len(killed) < 8:
             for _ in range(int(rng.integers(1, 100))):
                 numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]
-            killed.add(kill_one(pool, rng))
+            killed.add(victim := int(rng.choice(pool.processes)))
+            os.kill(victim, signal.SIGKILL)
         last = max(numbers)
         while not set(range(last)) <= set(numbers):
             numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]
         list(play(pool, None, 2 * pool.layout.num_slots))
         assert pool.restarts >= len(killed)
         assert not pool.given_up
-
-
-def replace(pool, hanging: int, policy) -> None:
-    """Waits until a process that hangs is replaced. Its silence alone counts: live workers have all their time."""
-    handle = pool._handles[pool.processes.index(hanging)]
-    handle.hang_timeout_s = 0.0
-    while hanging in pool.processes:
-        requests, fulls = pool.poll(0.5)
-        if policy is not None:
-            answer(pool, requests, policy)
-        for full in fulls:
-            pool.release(full)
-    handle.hang_timeout_s = LONG_S
 
 
 @pytest.mark.quick
@@ -189,7 +171,12 @@ def test_a_game_that_hangs_once_is_played_again(monkeypatch, tmp_path):
         while not (hung.exists() and hung.read_text()):
             for full in pool.poll(0.1)[1]:
                 pool.release(full)
-        replace(pool, int(hung.read_text()), None)
+        handle = pool._handles[pool.processes.index(hanging := int(hung.read_text()))]
+        handle.hang_timeout_s = 0.0  # its silence alone counts: live workers have all their time
+        while hanging in pool.processes:
+            for full in pool.poll(0.5)[1]:
+                pool.release(full)
+        handle.hang_timeout_s = LONG_S
         numbers: list = []
         while 3 not in numbers:
             numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]

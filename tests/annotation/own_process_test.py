@@ -1,6 +1,5 @@
 """A judge in a process of its own: it answers as it would in this one, nobody waits for it, and it may die."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import pytest
 from conftest import get_config, wait_for
 from gated_judge import answer_to
 
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question
+from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import open_judge
 from motif_jax.annotation.own_process import IN_FLIGHT, OwnProcess
@@ -82,23 +81,6 @@ def test_at_a_pause_nobody_waits_for_answers(opened, tmp_path):
     for question, _ in opened().answers(questions()):
         found.append(question)
     assert found == [PAIR, PAIR.turned]
-
-
-@pytest.mark.quick
-def test_a_process_that_is_killed_is_told_in_one_sentence(opened):
-    judge = opened()
-
-    def questions():
-        yield PAIR
-        yield PAUSE
-        kill(judge)
-        yield from itertools.repeat(PAUSE)
-
-    for asked in (questions(), [PAIR]):
-        with pytest.raises(
-            Incomplete, match="^the judge's process ended with signal 9, which systems send when memory"
-        ):
-            list(judge.answers(asked))
 
 
 @pytest.mark.quick

@@ -126,21 +126,6 @@ def test_what_waits_is_asked_although_nothing_new_arrives():
         judge.close()
 
 
-def test_no_more_is_asked_than_the_limit_allows():
-    annotator = Gated(open_gate=True)
-    judge = begin(opening(annotator), taken=10)
-    try:
-        judge.plan(ITEMS, 13)
-        assert [one.item.number for one in collect(judge, 3)] == [0, 1, 2]
-        judge.plan(ITEMS[3:], 14)
-        assert [one.item.number for one in collect(judge, 1)] == [3]
-        all_is_asked(annotator)
-        assert not judge.answers()
-        assert judge.taken == 14
-    finally:
-        judge.close()
-
-
 def connect(chat, **options):
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     options = {"in_flight": 4, "timeout_s": LONG_S, "patience_s": 0.5, "start_s": 1.0} | options

@@ -1,4 +1,4 @@
-"""Meshes of several axes: parameters that are cut among devices are learnt as whole ones are; updates that do not fit."""
+"""Meshes: parameters that are cut among devices are learnt as whole ones are; updates that do not fit are refused."""
 
 from dataclasses import replace
 from types import SimpleNamespace

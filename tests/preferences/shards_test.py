@@ -1,8 +1,6 @@
 """Shards: made, killed at every point, gone on with, merged."""
 
 import contextlib
-import multiprocessing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,33 +135,6 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     )
     assert is_merged(dataset, "mine", FACTS)
     assert not is_merged(dataset, "mine", FACTS | {"backend": "other"})
-
-
-def commit_for_ever(folder, of_pair, ready, done):
-    rows = rows_of(Part(0, 2), of_pair)
-    with Shard(Path(folder), Part(0, 2), len(rows), FACTS) as shard:
-        while not done.is_set():
-            shard.set(np.arange(len(rows)), np.random.default_rng().random(len(rows)), 0.0)
-            shard.commit(True, {})
-            ready.set()
-
-
-def test_a_merge_while_another_job_commits_reads_whole_shards(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(200)))
-    of_pair = np.arange(200)
-    label(dataset, "mine", 1, 2, of_pair)
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    folder = annotation_folder(dataset.path, "mine")
-    process = context.Process(target=commit_for_ever, args=(str(folder), of_pair, ready, done))
-    process.start()
-    try:
-        ready.wait()
-        for _ in range(30):
-            assert merge(dataset, "mine", 2, of_pair, FACTS, partial=False).written
-    finally:
-        done.set()
-        process.join()
 
 
 @pytest.mark.parametrize("survivors", range(5))

@@ -85,17 +85,6 @@ def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
         assert np.abs(pictures[int(12 * sheet.start) + 1] - wanted).mean() < 4  # of 255
 
 
-def test_a_film_that_fails_leaves_nothing_and_says_why(tmp_path, monkeypatch):
-    program = tmp_path / "bin" / "ffmpeg"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'no such codec' >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    with pytest.raises(UserError, match="no such codec \\(--the.flag\\)"):
-        write_mp4(tmp_path / "films" / "a.mp4", describe(play()), 10.0, ignore, "--the.flag")
-    assert list((tmp_path / "films").iterdir()) == []
-
-
 @pytest.mark.parametrize("write", [write_cast, write_gif])
 def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
     (tmp_path / "a").write_text("before")
