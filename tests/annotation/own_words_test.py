@@ -4,13 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from judge_test import PAIRS, SINGLE, ask
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.parsing import MOST_WAYS, OWN_WORDS, is_plain, pattern_problem
+from motif_jax.annotation.parsing import MOST_WAYS, is_plain, pattern_problem
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.contrib.judge.process import Judge
 from motif_jax.structs import UserError
 
 DOCS = Path(__file__).parents[2] / "docs" / "oni.md"
@@ -99,17 +96,3 @@ def test_patterns_that_are_read_quickly_pass():
     most = f"a{{0,{MOST_WAYS - 1}}}b"
     assert pattern_problem(most) == ""
     assert re.search(most, "a" * 20_000) is None  # the worst text for it
-
-
-@pytest.mark.parametrize("one", [True, False])
-def test_a_server_is_read_in_the_words_of_the_prompt(tmp_path, one):
-    words = {name: f"{name.upper()}!" for name in OWN_WORDS[one]}
-    prompt = make(write(tmp_path, one, **{name: f"'{word}'" for name, word in words.items()}), one)
-    questions = SINGLE if one else PAIRS
-    with Judge({"gold": prompt}, NETHACK, delay_s=0.0) as judge:
-        found = ask(judge, prompt, questions)
-    lexicon = Lexicon(NETHACK, "gold")
-    assert {question: answer.yes for question, answer in found.items()} == {
-        question: lexicon.answer(question).yes for question in questions
-    }
-    assert all(any(word in answer.said for word in words.values()) for answer in found.values())

@@ -19,7 +19,7 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.experiment import flatten
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
-from motif_jax.system.errors import LIMITS, REMEDIES, explained, is_about_the_file
+from motif_jax.system.errors import LIMITS, REMEDIES, explained
 
 PROGRAM = (sys.executable, "-m", "motif_jax.launch")
 TOY = (
@@ -134,14 +134,6 @@ def test_errors_in_the_program_keep_their_traceback(tmp_path, fail):
 def test_cleaning_up_does_not_hide_what_went_wrong(tmp_path):
     with pytest.raises(UserError, match="full for '/some/file'"), explained(tmp_path):
         while_handling(OSError(errno.ENOSPC, "full", "/some/file"), ValueError("write to closed file"))
-
-
-@pytest.mark.quick
-def test_a_lack_of_memory_is_not_a_damaged_file():
-    assert not is_about_the_file(MemoryError())
-    assert not is_about_the_file(OSError(errno.EMFILE, "too many open files"))
-    assert is_about_the_file(OSError(errno.EIO, "Input/output error"))
-    assert is_about_the_file(ValueError("not an array"))
 
 
 @pytest.mark.quick

@@ -1,7 +1,6 @@
 """Files that are there whole or not at all, and files of others."""
 
 import fcntl
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -35,17 +34,6 @@ def test_what_killed_writers_left_is_taken_away_and_what_others_write_is_not(tmp
     assert sorted(tmp_path.iterdir()) == [living, other, tmp_path / "x"]
     write_whole(tmp_path / "x", lambda out: out.write(b"newer"))
     assert sorted(tmp_path.iterdir()) == [other, tmp_path / "x"]
-
-
-def test_many_write_the_same_file_at_a_time(tmp_path):
-    def write(number):
-        for _ in range(40):
-            write_whole(tmp_path / "x", lambda out: out.write(b"%d" % number * 1000))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
-    assert len(set((tmp_path / "x").read_bytes())) == 1
-    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
 
 
 def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):

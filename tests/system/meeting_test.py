@@ -3,9 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from conftest import get_config
 
-from motif_jax.stages import train_language, train_policy, train_values
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import FLAG, find_meeting
 from motif_jax.system.runs import plan, share_of_job
@@ -79,13 +77,6 @@ def test_no_task_of_a_job_array_does_the_runs_of_another(name, value):
 @pytest.mark.parametrize("value", ADDRESSES)
 def test_impossible_addresses_are_refused_by_value(value):
     check_refused({"coordinator": value}, {}, FLAG, value)
-
-
-@pytest.mark.parametrize("stage", [train_policy, train_language, train_values])
-def test_every_stage_of_several_hosts_asks_where_they_meet(stage, monkeypatch):
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "two")
-    with pytest.raises(UserError, match="SLURM_STEP_NUM_TASKS='two' in the environment is not a whole number"):
-        stage.STAGE.lock(stage.STAGE.view(get_config(argument="toy")))
 
 
 def check_refused(values, environment, name, value):
