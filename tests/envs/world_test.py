@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 from conftest import get_config
-from import_order_test import MODULES, imported_by
 from own_worlds import LENGTH
 
 from motif_jax.actors.acting import RandomPolicy, answer
@@ -210,23 +209,6 @@ def test_observations_that_datasets_cannot_keep_are_refused_before_anything_star
     config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
     with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
         collect.check(collect.STAGE.view(config))
-
-
-# Who may know that NetHack is played. Everybody else speaks to the world.
-OF_NETHACK = {
-    "envs", "networks",
-    "rewards.learnt_source", "stages.train_reward.fitting",  # the bottom line, as learnt rewards read it
-}  # fmt: skip
-
-
-def test_only_what_belongs_to_nethack_imports_it():
-    users = {
-        module.removeprefix("motif_jax.")
-        for module in MODULES
-        for other in imported_by(module)
-        if other.startswith("motif_jax.envs.nethack.")
-    }
-    assert {user for user in users if not {user, user.split(".")[0]} & OF_NETHACK} == set()
 
 
 @pytest.mark.parametrize("key", ["blstats", "message", "tty_chars", "tty_colors", "glyphs"])
