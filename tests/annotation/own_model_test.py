@@ -8,7 +8,6 @@ from conftest import get_config
 from own_models import write_own
 
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
-from motif_jax.annotation.asking import Sampled
 from motif_jax.annotation.own_model import OwnModel
 from motif_jax.annotation.own_reasons import OwnReasons
 from motif_jax.annotation.prompts import make_prompt
@@ -69,7 +68,7 @@ WORDS = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b Y
 STOPS = ChatFormat("stops", {"system": ("", ""), "user": ("", ""), "assistant": ("", "stop")}, ())
 FIRST, SECOND = (
     ("a", "You", "find", "gold", "a a", "b b", ". .", "find find", ""),
-    ("b", ".", "a b", "b a", "gold gold"),
+    ("b", "a b", "gold gold"),
 )
 ASKED = [Question(first, second) for first in FIRST for second in SECOND]
 AGAIN = "\n[asked again] "
@@ -136,9 +135,6 @@ def test_samples_differ_and_are_the_same_in_another_run_in_any_order():
     assert twice[::2] == [*found.values()]
     same = [one for one, other in zip(twice[::2], twice[1::2], strict=True) if one == other]
     assert len(same) < len(ASKED) / 4  # which are of a word or two
-    means = [dict(Sampled(make_reasons()[0], 4).answers(ASKED)) for _ in range(2)]
-    assert means[0] == means[1]
-    assert any(answer.yes not in (0, 0.5, 1) for answer in means[0].values())
 
 
 def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_is_opened():

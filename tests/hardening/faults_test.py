@@ -97,7 +97,7 @@ def test_annotate_by_a_server(victims, tmp_path):
 
 # Most of a training's seconds are its start, in which one moment is like another: what it writes later is told apart by
 # the changes of files.
-TRAININGS = {"count": 6, "by_clock": 0.25}
+TRAININGS = {"count": 4, "by_clock": 0.25}
 
 
 def copy_of(made: Path) -> Callable[[Path], object]:

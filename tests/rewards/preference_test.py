@@ -59,7 +59,7 @@ def assert_same(one: TrainState, other: TrainState, atol: float = 2e-5) -> None:
 
 def test_once_per_distinct_caption_equals_once_per_moment():
     length = 3
-    table, ids, target = data(length=length)
+    table, ids, target = data(pairs=130, length=length)
     rows = epoch_order(np.arange(len(ids)), seed=1, epoch=0)
     fast = make_batches(rows, ids, target, 64, 1)
     nothing = {"nothing": lambda rows: np.zeros((len(rows), 2, length), np.float32)}
