@@ -5,7 +5,7 @@ import itertools
 import pytest
 from conftest import wait_for
 
-from motif_jax.actors.acting import FreeRunning, Overlapping, RandomPolicy, Rounds
+from motif_jax.actors.acting import FreeRunning, Overlapping, RandomPolicy
 from motif_jax.actors.pool import ActorPool
 
 pytestmark = pytest.mark.quick
@@ -50,13 +50,6 @@ def test_games_wait_for_a_learner_that_is_slow(slots, rollouts):
         finally:
             source.close()
     assert policy.answered == rollouts * T
-
-
-def test_a_round_has_a_rollout_of_every_group_in_order():
-    with make_pool(slots=1) as pool:
-        for batch in itertools.islice(Rounds(pool, RandomPolicy(23), GROUPS), 3):
-            assert [full.group for full in batch.fulls] == list(range(GROUPS))
-            assert batch.arrays["reward"].shape == (T, 2 * GROUPS)
 
 
 class StartedPolicy(RandomPolicy):

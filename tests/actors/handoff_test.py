@@ -1,7 +1,5 @@
 """From slots to batches."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -40,24 +38,6 @@ def test_batches_are_rollouts_side_by_side():
         assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games
         assert batches[0].arrays["reward"].shape == (5, 6)
         assert not {"wait_for_rollouts", "stack", "place", "wait_for_learner"} - handoff.timers.seconds.keys()
-
-
-@pytest.mark.parametrize(("hold", "beyond_slots"), [(False, 2), (True, 1)])
-def test_a_full_queue_holds_the_games(hold, beyond_slots):
-    policy = RandomPolicy(23)
-    with make_pool() as pool, Handoff(pool, 1, depth=1, hold=hold) as handoff:
-        # One batch in the queue, one in the thread's hands, which may keep its slot, and every slot full behind them.
-        offered, quiet, most = 0, 0, pool.layout.num_slots + beyond_slots
-        while quiet < 200 or offered < most:
-            requests, fulls = pool.poll()
-            answer(pool, requests, policy)
-            for full in fulls:
-                handoff.offer(full)
-            offered += len(fulls)
-            quiet = 0 if requests or fulls else quiet + 1
-            time.sleep(0.001)
-        assert offered == most
-        assert handoff.depth == 1
 
 
 def test_an_error_in_the_thread_reaches_the_learner():

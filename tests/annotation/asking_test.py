@@ -6,7 +6,7 @@ import math
 import pytest
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import LEAST_ANSWERS, Answered, Asking, AskingCounts, Ratings, Sampled, mean_of
+from motif_jax.annotation.asking import Answered, Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.structs import UserError
 
@@ -55,22 +55,6 @@ def test_known_questions_are_answered_by_the_cache_and_the_others_by_the_judge_a
     assert cache.get(ONE) is None  # it has no verdict, and is asked again
 
 
-def test_ratings_answer_a_few_questions_together_each_once_and_ask_about_each_message_once():
-    annotator, taken, asked = Scripted(QuestionAnswer(0.5)), [], []
-    judge = Ratings(Asking(annotator, None, AskingCounts("test")), together=2)
-
-    def questions():
-        for question in (Question("a"), Question("a"), Question("", "b"), Question("a", "b"), PAUSE):
-            yield question
-            asked.append(([one.question for one in taken], annotator.asked))
-
-    judge.ask(questions(), taken.append)
-    a, b, both = Question("a"), Question("", "b"), Question("a", "b")
-    first = [Question(""), a, Question("b")]
-    assert asked == [([], []), ([], []), ([a, b], first), ([a, b], first), ([a, b, both], [])]
-    assert [one.answer.yes for one in taken] == [0.5] * 3
-
-
 def test_a_known_answer_does_not_wait_for_a_silent_judge():
     """The stream of an online reward never ends: answers may not be held back until the judge gives one."""
     cache, taken = AnswerCache(ABOUT, None), []
@@ -100,16 +84,6 @@ def test_a_question_in_flight_is_not_asked_twice_and_strangers_are_left_out():
     assert (counts.asked, counts.strangers) == (2, 4)
 
 
-def test_without_a_cache_a_question_may_be_asked_again():
-    """As the audit does, to see whether the judge says the same twice."""
-    annotator = Scripted(QuestionAnswer(1.0))
-    asking = Asking(annotator, None, AskingCounts("test"))
-    taken = []
-    for _ in range(2):
-        asking.ask([ONE], taken.append)
-    assert len(taken) == 2
-
-
 def test_a_cache_that_fails_loses_no_answer(tmp_path):
     cache, taken = AnswerCache(ABOUT, tmp_path), []
     for file in (cache.folder / "about.json", cache.folder):
@@ -118,21 +92,6 @@ def test_a_cache_that_fails_loses_no_answer(tmp_path):
     with pytest.raises(UserError, match="cannot write answers"):
         Asking(Scripted(QuestionAnswer(1.0)), cache, AskingCounts("test")).ask([ONE], taken.append)
     assert [one.question for one in taken] == [ONE]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.04, 0.5])
-def test_a_judge_that_nobody_can_read_is_reported_once_a_minute(share, capsys, monkeypatch):
-    now_s = [1000.0]
-    monkeypatch.setattr("motif_jax.annotation.asking.time.monotonic", lambda: now_s[0])
-    counts = AskingCounts("annotate")
-    for number in range(3 * LEAST_ANSWERS):
-        counts.add(QuestionAnswer(1.0 if number % 100 < 100 * share else None, "Hard to say."))
-    said = [line for line in capsys.readouterr().out.splitlines() if "lack a readable verdict" in line]
-    assert len(said) == (share < 0.05)
-    assert all(line.startswith("annotate: ") and "Hard to say" in line for line in said)
-    now_s[0] += 61
-    counts.add(QuestionAnswer(None, "Hard to say."))
-    assert ("lack a readable verdict" in capsys.readouterr().out) == (share < 0.05)
 
 
 def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
@@ -149,13 +108,6 @@ def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
     assert found == dict.fromkeys((ONE, OTHER), QuestionAnswer(0.5, "x", 1.0, 10, 3, 14))
     sampled.close()
     assert annotator.closed
-
-
-def test_without_any_verdict_there_is_none():
-    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(None, "two")]) == QuestionAnswer(None, "one")
-    assert mean_of([QuestionAnswer(None, "one"), QuestionAnswer(0.0, "two"), QuestionAnswer(1.0)]) == QuestionAnswer(
-        0.5, "two"
-    )
 
 
 def rate(worths, questions):

@@ -1,17 +1,15 @@
 """Backends: what their answers depend on keeps caches, shards and online rewards of two judges apart."""
 
-import ast
 import json
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, viewed
+from conftest import get_config
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer
-from motif_jax.annotation.asking import AskingCounts
-from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend, open_judge
+from motif_jax.annotation.annotator import QuestionAnswer
+from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.making import Judges
@@ -109,26 +107,6 @@ def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
             annotate.check(annotate.STAGE.view(config_of(backend=name)))
 
 
-def test_a_judge_that_forgets_an_answer_cannot_be_made():
-    class Forgetful(Longer):
-        metadata = CaptionBackend.metadata
-
-    with pytest.raises(TypeError, match="abstract"):
-        Forgetful(config_of().annotate, NETHACK, 0)
-
-
-def test_metadata_is_not_overwritten_by_other_facts():
-    class Overwritten(Longer):
-        def metadata(self):
-            return {"captions": "of my own"}
-
-    with pytest.raises(UserError, match="metadata of .* cannot be named captions"):
-        Overwritten(config_of().annotate, NETHACK, 0).facts()
-    one, other = (type("Named", (Longer,), {"metadata": lambda self, name=name: {"model": name}}) for name in "ab")
-    about = [made(config_of().annotate, NETHACK, 0).about("") for made in (one, other)]
-    assert about[0] != about[1]  # also where the opened annotator has the same name, or none
-
-
 @pytest.mark.parametrize("mode", ["reason", "score"])
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name not in ("score", "return", "random")])
 def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode, tmp_path):
@@ -172,19 +150,11 @@ REASON = SAMPLING | {"mode": "reason", "prompt": PROMPT["reason"], "tie_margin":
 SERVER = {"server.extra": "{}", "server.prefill": False}
 EARLIER = [
     ({"backend": "server"}, "judge", "judge-reason-b229046352cf52e7", REASON | SERVER),
-    ({"backend": "server", "mode": "score", "server__prefill": True}, "judge", "judge-score-4fb8719ffb342aa0",
-     SERVER | {"mode": "score", "prompt": PROMPT["score"], "tie_margin": 0.1, "model": "", "server.prefill": True}),
     ({"backend": "server", "samples": 3, "server__extra": '{"seed": 1}', "goal": "gold", "prompt": "reworded"}, "judge",
      "judge-reason-9cf50b6cb8e17896",
      REASON | SERVER | {"samples": 3, "server.extra": '{"seed": 1}', "prompt": "b0a556966128961a"}),
-    ({"backend": "judge"}, "lexicon-213f53e9319d496f", "lexicon-213f53e9319d496f-reason-d6517496b72dcba5",
-     REASON | SERVER | {"rules": "213f53e9319d496f"}),
     ({"backend": "vllm", "model": "org/name", "vllm__dtype": "half"}, "org/name", "name-reason-b30db3286bb2ac9a",
      REASON | {"model": "org/name", "vllm.dtype": "half", "vllm.extra": "{}", "vllm.quantization": ""}),
-    ({"backend": "vllm", "model": "org/name", "mode": "score", "system_role": False}, "org/name",
-     "name-score-88b72fa12739ef79",
-     {"mode": "score", "prompt": "a3689f24a9f6e875", "tie_margin": 0.1, "model": "org/name", "vllm.dtype": "auto",
-      "vllm.extra": "{}", "vllm.quantization": ""}),
     ({"backend": "lexicon", "goal": "combat", "rules_temperature": 2.0}, "", "",
      {"rules": "213f53e9319d496f", "rules_temperature": 2.0}),
     ({"backend": "server", "captions": "msg_minbl", "both_orders": 1.0, "tie_margin": 0.0}, "judge",
@@ -204,33 +174,6 @@ def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, fact
     assert found == common | {"goal": values.get("goal", "defaultgoal")} | facts
     if folder:
         assert folder_of(backend, tmp_path, model) == folder
-
-
-@pytest.mark.parametrize(("backend", "folder"), [
-    ("server", "judge-reason-9c8c4acbb8a5f872"), ("judge", "lexicon-213f53e9319d496f-reason-f93b016764620ec3"),
-])  # fmt: skip
-def test_caches_about_one_caption_of_version_0_1_are_read(backend, folder, tmp_path):
-    made = backend_of(one=True, backend=backend)
-    assert folder_of(made, tmp_path, model_of(made) or "judge") == folder
-
-
-def test_nobody_compares_names_of_backends():
-    """A backend has all the answers about itself: what is asked by its name is forgotten for the next one."""
-    for file in sorted((ROOT / "motif_jax").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Compare):
-                names = {ast.unparse(one).rpartition(".")[2] for one in (node.left, *node.comparators)}
-                texts = [one for one in ast.walk(node) if isinstance(one, ast.Constant) and one.value in BACKENDS]
-                assert not ("backend" in names and texts), f"{file}: {ast.unparse(node)}"
-
-
-def test_rules_are_not_cached_and_models_are(tmp_path):
-    for backend, cached in (("lexicon", False), (OWN, True)):
-        asking = open_judge(backend_of(backend=backend), str(tmp_path), AskingCounts("test"))
-        asking.ask([Question("a", "bc")], lambda answered: None)
-        asking.close()
-        assert (asking.cache is not None) == cached
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 # ---- oracles
@@ -261,15 +204,3 @@ def test_chance_is_the_same_however_the_rows_are_shared(tmp_path):
     assert (oracle("random", 8).answer(dataset, np.arange(1000)) != whole).any()
     assert 400 < whole.sum() < 600
     assert whole[:8].tolist() == np.random.default_rng(7).integers(2, size=1000)[:8].tolist()  # as in version 0.1
-
-
-def test_a_dataset_without_the_numbers_is_refused(tmp_path):
-    write_dataset(tmp_path / "dataset", random_pairs(3))
-    (tmp_path / "dataset/info/score.npy").unlink()
-    (tmp_path / "dataset/data/rewards.npy").unlink()
-    dataset = PairDataset(tmp_path / "dataset")
-    for name in ("score", "return"):
-        config = config_of(backend=name)
-        with pytest.raises(UserError, match=r"no (info/score|data/rewards).npy, which the annotator"):
-            make_facts(make_backend(config, dataset), config.annotate, dataset)
-    assert oracle("random").numbers(dataset) is None

@@ -1,17 +1,12 @@
 """The answer cache."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.cache import AnswerCache, read_answers
 from motif_jax.files import read_json
-from motif_jax.structs import UserError
-from motif_jax.system.shared_lines import slug
 
 pytestmark = pytest.mark.quick
 ABOUT = {"backend": "server", "model": "org/Some-Model.v1", "mode": "score", "prompt": "abc"}
@@ -42,27 +37,6 @@ def test_what_is_added_is_known_now_and_to_later_jobs_except_what_has_no_verdict
     assert len(list(first.folder.glob("*.jsonl"))) == 1  # who adds nothing has no file
 
 
-def test_without_a_folder_answers_are_kept_in_memory():
-    cache = AnswerCache(ABOUT, None)
-    write(cache, *SOME)
-    assert cache.get(Question("a", "b")) == QuestionAnswer(1.0)
-    assert cache.folder is None
-    cache.close()
-
-
-def test_jobs_write_beside_each_other(tmp_path):
-    caches = [AnswerCache(ABOUT, tmp_path) for _ in SOME]
-    for cache, answered in zip(caches, SOME, strict=True):
-        write(cache, answered)
-    assert len(list(caches[0].folder.glob("*.jsonl"))) == len(SOME)
-    assert sorted(read_answers(caches[0].folder), key=str) == sorted(SOME, key=str)
-
-
-def test_other_models_prompts_and_modes_are_kept_apart(tmp_path):
-    changes = ({}, {"model": "x"}, {"prompt": "d"}, {"mode": "reason"})
-    assert len({AnswerCache(ABOUT | change, tmp_path).folder for change in changes}) == 4
-
-
 def test_a_torn_last_line_is_left_out_wherever_its_writer_was_killed(tmp_path):
     cache = AnswerCache(ABOUT, tmp_path)
     write(cache, *SOME)
@@ -71,20 +45,6 @@ def test_a_torn_last_line_is_left_out_wherever_its_writer_was_killed(tmp_path):
     for cut in range(len(whole)):
         file.write_bytes(whole[:cut])
         assert list(read_answers(cache.folder)) == SOME[: whole[:cut].count(b"\n")]
-
-
-def test_answers_are_there_when_the_process_is_killed_after_them(tmp_path):
-    code = f"""
-import os, signal
-from motif_jax.annotation.annotator import Question, QuestionAnswer
-from motif_jax.annotation.cache import AnswerCache
-cache = AnswerCache({ABOUT!r}, __import__("pathlib").Path({str(tmp_path)!r}))
-for number in range(100):
-    cache.add(Question(str(number), "x"), QuestionAnswer(1.0))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", code], check=False)
-    assert len(list(read_answers(AnswerCache(ABOUT, tmp_path).folder))) == 100
 
 
 def test_a_folder_of_version_0_1_is_read(tmp_path):
@@ -98,28 +58,3 @@ def test_a_folder_of_version_0_1_is_read(tmp_path):
     ]  # fmt: skip
     assert AnswerCache(ABOUT, tmp_path).get(Question("a", "b")) == QuestionAnswer(0.25)
     assert cache.folder.name == "some-model-v1-score-929c55e21128efa4"
-
-
-def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write answers to .*--config.annotate.cache_dir"):
-        AnswerCache(ABOUT, tmp_path / "file")
-
-
-def test_syncs_are_bounded(tmp_path, monkeypatch):
-    """With one sync per answer, a network file system would decide how fast a judge answers."""
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor, real=os.fsync: synced.append(descriptor) or real(descriptor))
-    monkeypatch.setattr("motif_jax.system.shared_lines.time.monotonic", lambda: 100.0)
-    cache = AnswerCache(ABOUT, tmp_path)
-    synced.clear()
-    write(cache, *SOME * 25)
-    assert len(synced) == 1
-    cache.close()
-    assert len(synced) == 2
-
-
-def test_slugs():
-    assert slug("meta-llama/Llama-3.1-8B-Instruct") == "llama-3-1-8b-instruct"
-    assert slug("/models/Qwen 2.5/") == "qwen-2-5"
-    assert slug("???") == "unnamed"

@@ -1,12 +1,10 @@
 """A judge of one's own that counts as one with JAX, so that an online reward opens it in a process of its own."""
 
-import os
 import time
 from pathlib import Path
 
 from motif_jax.annotation.annotator import PAUSE, QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
-from motif_jax.structs import UserError
 
 
 def answer_to(question):
@@ -26,10 +24,6 @@ class Gated(CaptionBackend):
         pass
 
     def open(self):
-        if self.section.model == "refused":
-            raise UserError("there is no such judge (--config.annotate.model)")
-        if self.section.model == "lost":
-            os._exit(3)
         return GatedAnnotator(Path(self.section.model))
 
 
@@ -44,12 +38,7 @@ class GatedAnnotator:
             (self._folder / "busy").touch()
             while not (self._folder / "open").exists():
                 time.sleep(0.01)
-            if question.first == "process":
-                about = (os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"], os.getpriority(os.PRIO_PROCESS, 0))
-                yield question, QuestionAnswer(1.0, " ".join(map(str, about)))
-            elif question.first == "refused":
-                raise UserError("the question is too long (--config.annotate.model)")
-            elif question is not PAUSE:
+            if question is not PAUSE:
                 yield question, answer_to(question)
 
     def close(self):

@@ -7,7 +7,6 @@ import gzip
 import itertools
 import json
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -85,87 +84,42 @@ ZEROS = bytes(2**27)  # unpacked they are more than a reply may take
 NESTED = "[" * 100_000
 ENDLESS: dict[str, Lie] = {
     "endless body": lambda: endless(JSON + b"Content-Length: 99999999999\r\n\r\n", b" " * BLOCK),
-    "endless body of an error": lambda: endless(b"HTTP/1.1 500 No\r\n\r\n", b"no " * BLOCK),
     "endless body of no length": lambda: endless(JSON + b"\r\n", b" " * BLOCK),
     "endless chunks": lambda: endless(CHUNKED, b"10000\r\n" + b" " * BLOCK + b"\r\n"),
-    "endless small chunks": lambda: endless(CHUNKED, b"1\r\n \r\n" * 10_000),
     "endless chunk extension": lambda: endless(CHUNKED + b"1;", b"x" * BLOCK),
-    "endless trailers": lambda: endless(CHUNKED + b"2\r\n{}\r\n0\r\n", b"X-More: and more\r\n" * 1000),
     "endless headers": lambda: endless(OK, b"X-More: and more\r\n" * 1000),
-    "endless header": lambda: endless(OK + b"X-More: ", b"x" * BLOCK),
     "endless status line": lambda: endless(b"HTTP/1.1 200 ", b"O" * BLOCK),
-    "endless cookies": lambda: endless(OK, b"".join(b"Set-Cookie: a%d=b\r\n" % number for number in range(1000))),
     "flood of 100 Continue": lambda: endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
-    "flood of 103 Early Hints": lambda: endless(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 1000),
     "dripping body": lambda: drip(JSON + b"Content-Length: 99999999999\r\n\r\n", b" "),
-    "dripping headers": lambda: drip(OK, b"X: y\r\n"),
     "dripping status line": lambda: drip(b"", b"H"),
-    "dripping 102 Processing": lambda: drip(b"", b"HTTP/1.1 102 Processing\r\n\r\n"),
     "upgrade to a websocket": lambda: endless(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"\x81\x7e" * BLOCK
-    ),
-    "upgrade without end": lambda: drip(
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"\x81\x01a"
     ),
 }
 FINITE: dict[str, Lie] = {
     "gzip bomb": lambda: bomb("gzip", gzip.compress(ZEROS, 1)),
-    "deflate bomb": lambda: bomb("deflate", zlib.compress(ZEROS, 1)),
     "bomb in a bomb": lambda: bomb("gzip, gzip", gzip.compress(gzip.compress(ZEROS, 1))),
-    "unknown encoding": lambda: bomb("br", b"\x1b\x00\x00"),
-    "broken gzip": lambda: bomb("gzip", b"\x1f\x8b\x08 nothing"),
     "more than a reply may have": lambda: itertools.chain(
         [JSON + b"Content-Length: %d\r\n\r\n" % 2**27], itertools.repeat(b" " * BLOCK, 2**27 // BLOCK)
     ),
     "a length that is none": lambda: iter([JSON + b"Content-Length: many\r\n\r\n{}"]),
-    "a negative length": lambda: iter([JSON + b"Content-Length: -5\r\n\r\n{}"]),
     "a length of 400 digits": lambda: iter([JSON + b"Content-Length: " + b"9" * 400 + b"\r\n\r\n{}"]),
-    "two lengths": lambda: iter([JSON + b"Content-Length: 2\r\nContent-Length: 900\r\n\r\n{}"]),
-    "chunks that are none": lambda: iter([CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n"]),
-    "a chunk of negative size": lambda: iter([CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n"]),
     "a chunk larger than all memory": lambda: iter([CHUNKED + b"ffffffffffffffffff\r\n{}"]),
-    "no HTTP": lambda: iter([b"SSH-2.0-OpenSSH_9.6\r\n" + ESCAPE.encode()]),
-    "HTTP/0.9": lambda: iter([b"{}"]),
-    "HTTP/9.9": lambda: iter([b"HTTP/9.9 200 OK\r\nContent-Length: 2\r\n\r\n{}"]),
-    "a status that is none": lambda: iter([b"HTTP/1.1 2000000000000000 OK\r\n\r\n{}"]),
-    "status 999": lambda: iter([b"HTTP/1.1 999 \xff\x1b[31m\r\n\r\n{}"]),
-    "nothing": lambda: iter([b""]),
     "204 No Content": lambda: iter([b"HTTP/1.1 204 No Content\r\n\r\n"]),
-    "304 Not Modified": lambda: iter([b"HTTP/1.1 304 Not Modified\r\n\r\n"]),
     "NUL in a header": lambda: iter([OK + b"X: a\0b\r\nContent-Length: 2\r\n\r\n{}"]),
     "escape sequences in headers": lambda: reply(
         ESCAPE, f"HTTP/1.1 500 {ESCAPE}\r\nSet-Cookie: {ESCAPE}=1; Path={ESCAPE}\r\nX: {ESCAPE}\r\n".encode()
     ),
-    "cookies that are none": lambda: reply("{}", JSON + f"Set-Cookie: a[]={ESCAPE};;;=\xe9\r\n".encode() * 100),
-    "300 kB of cookies": lambda: reply("{}", JSON + b"Set-Cookie: a=%s\r\n" % (b"x" * 8000) * 40),
-    "a charset that does not exist": lambda: reply("{}", OK + b"Content-Type: application/json; charset=hex\r\n"),
-    "a charset that cannot decode": lambda: reply("{}", OK + b"Content-Type: application/json; charset=idna\r\n"),
     "elsewhere": lambda: reply("", b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:9/v1\r\n"),
-    "a file": lambda: reply("", b"HTTP/1.1 301 Go\r\nLocation: file:///etc/passwd\r\n"),
-    "escape sequences elsewhere": lambda: reply("", f"HTTP/1.1 302 {ESCAPE}\r\nLocation: {ESCAPE}\r\n".encode()),
-    "a page": lambda: reply(f"<html>{ESCAPE}<script>alert(1)</script></html>", OK + b"Content-Type: text/html\r\n"),
-    "a proxy's login page": lambda: reply(ESCAPE * 10_000, b"HTTP/1.1 511 Log in\r\n"),
-    "escape sequences in an error": lambda: reply(ESCAPE * 100, b"HTTP/1.1 400 No\r\n"),
-    "an error of 3 MB": lambda: reply("no " * 1_000_000, b"HTTP/1.1 422 No\r\n"),
-    "an error in another alphabet": lambda: reply(bytes(range(128, 256)) * 10, b"HTTP/1.1 400 No\r\n"),
     "nested lists": lambda: reply(NESTED),
-    "nested objects": lambda: reply('{"a":' * 100_000),
     "nested lists in the right place": lambda: reply(say("x").replace('"x"', "[" * 900 + "]" * 900)),
     "a number of 5,000 digits": lambda: reply('{"choices": ' + "9" * 5000 + "}"),
-    "no JSON": lambda: reply("{'choices': []}"),
-    "half of it": lambda: reply('{"choices": [{"message": {"content": "(best_des'),
-    "a list": lambda: reply("[1, 2, 3]"),
     "null": lambda: reply("null"),
-    "a byte order mark": lambda: reply(b"\xef\xbb\xbf" + say("x").encode()),
-    "UTF-16": lambda: reply(say("x").encode("utf-16")),
     "bytes that are no text": lambda: reply(b'{"choices": [{"message": {"content": "\xff\xfe\x80"}}]}'),
     "half a character": lambda: reply('{"choices": [{"message": {"content": "\\ud800"}}]}'),
     "escape sequences in an answer": lambda: reply(say(ESCAPE * 50)),
-    "NUL in an answer": lambda: reply(say("\0" * 1000)),
     "an answer of 3 MB": lambda: reply(say("hm " * 1_000_000)),
     "an answer that takes for ever to search": lambda: reply(say("bestmessage" * 30_000)),
-    "duplicate keys": lambda: reply('{"choices": [], "choices": {"a": 1}, "choices": "no"}'),
-    "no choices": lambda: reply('{"choices": []}'),
     **{
         f"{name}: {value[:20]}": lambda form=form, value=value: reply(form.replace("?", value))
         for name, form in {
@@ -180,24 +134,21 @@ FINITE: dict[str, Lie] = {
             "places": '{"choices": [{"message": {"content": ""}, "logprobs": {"content": ?}}]}',
             "tops": '{"choices": [{"message": {"content": ""}, "logprobs": {"content": [{"top_logprobs": ?}]}}]}',
         }.items()
-        for value in ("null", "true", "-1", "1e999", "NaN", '"text"', "[]", "[null]", "{}", '{"0": {}}', "9" * 400)
+        for value in ("null", "-1", "1e999", '"text"', "[null]", '{"0": {}}', "9" * 400)
     },
     **{
         f"log-probability {value[:20]}": lambda value=value: reply(scored(value))
-        for value in ("Infinity", "-Infinity", "NaN", "1e999", "9" * 400, "709", "7", "null", '"no"', "[]", "true")
+        for value in ("Infinity", "NaN", "9" * 400, "709", '"no"')
     },
-    **{f"token {token}": lambda token=token: reply(scored("-0.1", token)) for token in ("null", "2", "[]", '{"2": 2}')},
+    **{f"token {token}": lambda token=token: reply(scored("-0.1", token)) for token in ("null", '{"2": 2}')},
 }  # fmt: skip
 BUSY: dict[str, Lie] = {
     f"Retry-After: {value[:30]}": lambda value=value: reply(
         "busy", f"HTTP/1.1 429 Busy\r\nRetry-After: {value}\r\n".encode("utf-8", "surrogateescape")
     )
     for value in (
-        "1e308", "9" * 5000, "inf", "nan", "-1", "-1e308", "", "tomorrow", "0x10", "1_000_000", "\uff11\uff12\uff13",
-        "Wed, 21 Oct 99999999999999999999 07:28:00 GMT", "Wed, 99999999999999999999 Oct 2015 07:28:00 GMT",
-        "Wed, 21 Oct 2015 99999999999999999999:28:00 GMT", "Wed, 21 Oct 2030 07:28:00 +99999999999999999999",
-        "Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359", "Mon, 01 Jan 0001 00:00:00 +2359",
-        "Mon, 30 Feb 2030 25:61:61 GMT", "(" * 3000, "," * 3000, ESCAPE,
+        "9" * 5000, "inf", "nan", "-1", "", "tomorrow", "\uff11\uff12\uff13", "Fri, 31 Dec 9999 23:59:59 GMT",
+        "Wed, 21 Oct 99999999999999999999 07:28:00 GMT", "Mon, 01 Jan 0001 00:00:00 +2359", "(" * 3000, ESCAPE,
     )
 }  # fmt: skip
 LIES = ENDLESS | FINITE | BUSY

@@ -1,24 +1,12 @@
-"""Questions about one caption, whether it is helpful, and streams of questions that pause."""
-
-import itertools
-import queue
-import time
+"""Questions about one caption: whether it is helpful."""
 
 import pytest
-from chat_server import ChatServer
 from nethack_texts import NETHACK
-from small_dataset import EVENTS
 
-from motif_jax.annotation.annotator import PAUSE, Question, Sampling, batches_between_pauses
-from motif_jax.annotation.client import ChatClient, finished
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.parsing import read_label, read_verdict, to_answer
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import read_texts
-from motif_jax.structs import UserError
-
-QUESTIONS = [Question(event) for event in EVENTS]
-LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
 @pytest.mark.differs(
@@ -62,51 +50,7 @@ def test_the_prompt_shows_one_caption_and_says_the_goal(texts, mode):
 
 
 @pytest.mark.quick
-def test_a_prompt_of_ones_own_needs_a_place_for_the_caption(tmp_path):
-    (tmp_path / "own.toml").write_text('reason = "{goal}"\ncaptions = "{first} {second}"\nretry = "?"')
-    with pytest.raises(UserError, match=r"no place for \{caption\} .*prompt_file"):
-        make_prompt(NETHACK, "reason", "gold", "default", str(tmp_path / "own.toml"), one=True)
-
-
-@pytest.mark.quick
 def test_the_probability_of_helpful_leaves_the_other_digit_out():
     answer = to_answer({"1": 0.3, "2": 0.5, "0": 0.1}, 1, 0, 1, one=True)
     assert (answer.yes, answer.mass) == (pytest.approx(0.75), pytest.approx(0.4))
     assert to_answer({"1": 0.0, "2": 0.9, "0": 0.0}, 1, 0, 1, one=True).yes is None
-
-
-@pytest.mark.quick
-def test_batches_are_given_out_at_pauses():
-    stream = [*QUESTIONS[:3], PAUSE, PAUSE, QUESTIONS[3], PAUSE]
-    assert list(batches_between_pauses(stream, 2)) == [QUESTIONS[:2], QUESTIONS[2:3], QUESTIONS[3:4]]
-
-
-def test_a_server_gives_out_answers_while_the_stream_pauses():
-    """Without a pause, the first answer would wait until the stream ends or 64 questions are under way."""
-    came = []
-
-    def stream():
-        yield from QUESTIONS[:2]
-        while len(came) < 2:
-            time.sleep(0.01)
-            yield PAUSE
-        yield QUESTIONS[2]
-
-    with ChatServer() as chat:
-        server = ChatClient(chat.url, "", make_prompt(NETHACK, "reason", "gold", "default", one=True),
-                        Sampling(0.1, 0.95, 50, 200))  # fmt: skip
-        try:
-            for question, _ in itertools.islice(server.answers(stream()), 3):
-                came.append(question)
-        finally:
-            server.close()
-    assert set(came) == set(QUESTIONS[:3])
-
-
-def test_all_that_has_come_back_is_given_out_at_a_pause():
-    """One answer per pause would leave the others waiting for a pause each."""
-    done = queue.SimpleQueue()
-    for number in range(4):
-        done.put(number)
-    assert list(finished(done, every=False)) == [0]
-    assert list(finished(done, every=True)) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""A judge in this process: verdicts of a language model, scored or written; what it cannot do is said first."""
+"""A judge in this process: verdicts of a language model, scored or written."""
 
 import functools
 
@@ -7,10 +7,8 @@ import pytest
 from conftest import get_config
 from own_models import write_own
 
-from motif_jax.annotation import backends
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
-from motif_jax.annotation.asking import Sampled
-from motif_jax.annotation.own_model import LEAST, OwnModel
+from motif_jax.annotation.own_model import OwnModel
 from motif_jax.annotation.own_reasons import OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import texts_of
@@ -20,7 +18,6 @@ from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.stages import annotate
 from motif_jax.structs import UserError
-from motif_jax.system.shared_lines import slug
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -65,44 +62,13 @@ def test_a_rating_is_the_log_odds_of_good_averaged_over_the_orders_of_the_exampl
         assert found[question].yes == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-5)
 
 
-def test_a_model_that_names_a_place_says_nothing_about_captions_and_that_is_told(capsys, monkeypatch):
-    judge, _ = make_judge()
-    strong = np.log([[0.01, 0.97, 0.02]])  # always the second
-    monkeypatch.setattr(judge, "_next", lambda rows: np.repeat(strong, len(rows), 0))
-    asked = [Question(f"a {number}", "b") for number in range(LEAST)]
-    assert {answer.yes for _, answer in judge.answers(asked)} == {0.5}
-    assert "100% of 200 pairs get the other caption in the reverse order" in capsys.readouterr().out
-    list(judge.answers(asked))
-    assert capsys.readouterr().out == ""  # once
-
-
-def test_without_probability_for_any_verdict_there_is_none(monkeypatch):
-    judge, _ = make_judge()
-    monkeypatch.setattr(judge, "_next", lambda rows: np.full((len(rows), 3), -20.0))
-    ((_, answer),) = judge.answers(PAIRS[:1])
-    assert answer.yes is None
-    assert "no verdict" in answer.said
-
-
-def test_an_empty_stream_is_no_question():
-    assert list(make_judge()[0].answers([PAUSE, PAUSE])) == []
-
-
-def test_a_tokeniser_without_digits_is_refused():
-    tokeniser = WordTokeniser.from_texts(["one two"])
-    config = make_config("qwen2", tokeniser.size, 8, 1, 2, max_position_embeddings=64)
-    language = Language(make_language_model(config, seed=1), tokeniser)
-    with pytest.raises(UserError, match="no tokens for the verdicts '1', '2', '0' .*--config.annotate.model"):
-        OwnModel(language, make_prompt(texts(), "score", "gold", "examples"), None, "tiny")
-
-
 # ---- mode reason
 
 WORDS = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
 STOPS = ChatFormat("stops", {"system": ("", ""), "user": ("", ""), "assistant": ("", "stop")}, ())
 FIRST, SECOND = (
     ("a", "You", "find", "gold", "a a", "b b", ". .", "find find", ""),
-    ("b", ".", "a b", "b a", "gold gold"),
+    ("b", "a b", "gold gold"),
 )
 ASKED = [Question(first, second) for first in FIRST for second in SECOND]
 AGAIN = "\n[asked again] "
@@ -169,20 +135,6 @@ def test_samples_differ_and_are_the_same_in_another_run_in_any_order():
     assert twice[::2] == [*found.values()]
     same = [one for one, other in zip(twice[::2], twice[1::2], strict=True) if one == other]
     assert len(same) < len(ASKED) / 4  # which are of a word or two
-    means = [dict(Sampled(make_reasons()[0], 4).answers(ASKED)) for _ in range(2)]
-    assert means[0] == means[1]
-    assert any(answer.yes not in (0, 0.5, 1) for answer in means[0].values())
-
-
-def test_a_prompt_with_patterns_for_its_verdict_is_answered_in_words_again(tmp_path):
-    file = tmp_path / "own.toml"
-    lines = ["reason = 'a {goal}'", "captions = '{first} or {second}'", "retry = 'b'", "answers.first = 'gold {1,9}b'",
-             "answers.second = 'gold {1,9}a'"]  # fmt: skip
-    file.write_text("\n".join(lines))
-    found = [dict(make_reasons(file=str(file))[0].answers(ASKED)) for _ in range(2)]
-    assert found[0] == found[1]
-    again = [answer.said.partition(AGAIN)[2] for answer in found[0].values() if AGAIN in answer.said]
-    assert len({*again}) > 1  # which are not of a list
 
 
 def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_is_opened():
@@ -207,33 +159,6 @@ def config_of(**values):
     return config
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"mode": "reason"}, "it is a text to continue, in which no analysis is written .*mode=rate or score"),
-    ({"model": ""}, "name a directory, a GGUF file, or smollm2"),
-    ({"model": "/nothing.gguf"}, "there is no file '/nothing.gguf'"),
-    ({"model": "/nothing"}, "there is no directory '/nothing'"),
-    ({"backend": "server"}, "which only a model in this process is given"),
-])  # fmt: skip
-def test_what_cannot_work_is_refused_before_anything_is_loaded(values, said):
-    with pytest.raises(UserError, match=said):
-        annotate.check(annotate.STAGE.view(config_of(**{"model": "smollm2"} | values)))
-
-
-@pytest.mark.parametrize(
-    ("name", "prompt", "said"),
-    [
-        ("qwen3", "default", "has no known format of conversations: name one .--config.annotate.chat_format=chatml, "),
-        ("t5", "examples", "is an encoder-decoder"),
-    ],
-)
-def test_a_model_that_cannot_be_asked_so_is_refused(tmp_path, name, prompt, said):
-    from motif_jax.stages.annotate.setup import make_backend
-
-    write_own(name, tmp_path)
-    with pytest.raises(UserError, match=said):
-        make_backend(annotate.STAGE.view(config_of(model=str(tmp_path), prompt=prompt))).open()
-
-
 def test_the_format_of_conversations_can_be_named(tmp_path):
     from motif_jax.stages.annotate.setup import make_backend
 
@@ -247,18 +172,3 @@ def test_the_format_of_conversations_can_be_named(tmp_path):
     for strange in ("jinja", ""):
         with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
             annotate.STAGE.view(config_of(chat_format=strange, **values))
-
-
-@pytest.mark.parametrize(("mode", "prompt", "small", "label"), [
-    ("rate", "auto", True, "model_msg_defaultgoal_rate"),
-    ("score", "auto", True, "model_msg_defaultgoal_auto_score"),
-    ("score", "auto", False, "model_msg_defaultgoal_auto_score"),
-    ("score", "reworded", True, "model_msg_defaultgoal_reworded_score"),
-])  # fmt: skip
-def test_small_models_get_examples_unless_a_prompt_is_named(tmp_path, monkeypatch, mode, prompt, small, label):
-    write_own("qwen3", tmp_path / "model")
-    monkeypatch.setattr(backends, "SMALL", 10**9 if small else 10)
-    section = annotate.STAGE.view(config_of(model=str(tmp_path / "model"), mode=mode, prompt=prompt)).annotate
-    shown = backends.Model(section, texts(), 0).template
-    assert bool(shown.ending) == (mode == "rate" or (small and prompt == "auto"))
-    assert backends.Model.label(section).removeprefix(slug(str(tmp_path)) + "_") == label

@@ -1,30 +1,23 @@
 """A judge in a process of its own: it answers as it would in this one, nobody waits for it, and it may die."""
 
-import itertools
 import os
 import signal
 import subprocess
 import sys
-import threading
-from dataclasses import replace
 
 import pytest
-from conftest import LONG_S, get_config, viewed, wait_for
+from conftest import get_config, wait_for
 from gated_judge import answer_to
 
-from motif_jax.annotation import stream
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question
+from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import open_judge
-from motif_jax.annotation.own_process import IN_FLIGHT, NICE, OwnProcess
+from motif_jax.annotation.own_process import IN_FLIGHT, OwnProcess
 from motif_jax.annotation.stream import Item
-from motif_jax.envs.texts import texts_of
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.online.making import Judges
-from motif_jax.rewards.online.online_section import check_online
-from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -75,13 +68,6 @@ def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened
 
 
 @pytest.mark.quick
-def test_it_leaves_processor_and_memory_to_the_learner(opened, tmp_path):
-    open_gate(tmp_path)
-    ((_, answer),) = opened().answers([Question("process")])
-    assert answer.said == f"false {min(os.getpriority(os.PRIO_PROCESS, 0) + NICE, 19)}"
-
-
-@pytest.mark.quick
 def test_at_a_pause_nobody_waits_for_answers(opened, tmp_path):
     found = []
 
@@ -95,58 +81,6 @@ def test_at_a_pause_nobody_waits_for_answers(opened, tmp_path):
     for question, _ in opened().answers(questions()):
         found.append(question)
     assert found == [PAIR, PAIR.turned]
-
-
-@pytest.mark.quick
-def test_a_bounded_number_of_questions_is_drawn_before_answers_come(opened, tmp_path):
-    drawn = itertools.count(1)
-
-    def questions():
-        for number in drawn:
-            if number == IN_FLIGHT:
-                open_gate(tmp_path)
-            yield Question(f"caption {number}")
-
-    answers = opened().answers(questions())
-    next(answers)
-    assert next(drawn) == IN_FLIGHT + 1
-
-
-@pytest.mark.quick
-def test_a_process_that_is_killed_is_told_in_one_sentence(opened):
-    judge = opened()
-
-    def questions():
-        yield PAIR
-        yield PAUSE
-        kill(judge)
-        yield from itertools.repeat(PAUSE)
-
-    for asked in (questions(), [PAIR]):
-        with pytest.raises(
-            Incomplete, match="^the judge's process ended with signal 9, which systems send when memory"
-        ):
-            list(judge.answers(asked))
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ("refused", "^there is no such judge .--config.annotate.model.$"),
-        ("lost", "ended with status 3; its own output"),
-    ],
-)
-def test_a_judge_that_cannot_be_opened_is_told_as_in_this_process(opened, model, said):
-    with pytest.raises(UserError, match=said):
-        opened(model)
-
-
-@pytest.mark.quick
-def test_a_refused_question_is_told_as_in_this_process(opened, tmp_path):
-    open_gate(tmp_path)
-    with pytest.raises(UserError, match="^the question is too long .--config.annotate.model.$"):
-        list(opened().answers([Question("refused")]))
 
 
 @pytest.mark.quick
@@ -201,18 +135,6 @@ def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
         judge.close()
 
 
-@pytest.mark.quick
-def test_closing_ends_it_while_it_works(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "CLOSING_S", LONG_S)  # so that closing would hang if it waited
-    judge = judges_of(tmp_path).open("defaultgoal", 0, at_once=True)
-    process = judge._asking.annotator._process
-    judge.plan(questions_of("retrieval"), NO_LIMIT)
-    wait_for((tmp_path / "busy").exists)
-    judge.close()
-    assert process.returncode == -signal.SIGKILL
-    assert all(thread.name != "judge" for thread in threading.enumerate())
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A random language model that reads a few words."""
@@ -237,9 +159,3 @@ def test_a_language_model_rates_messages_for_an_online_reward_as_in_this_process
     finally:
         judge.close()
     assert [found[number].yes for number in (0, 1, 2, 9)] == [expected[number].answer.yes for number in (0, 1, 2, 0)]
-
-
-def test_a_language_model_may_have_a_schedule_of_goals(model):
-    config = judges_of(model, backend="model", mode="rate")._config
-    section = replace(config.policy.online, goals="defaultgoal@0,gold@1000")
-    check_online(section, config.annotate, texts_of(config.env, ""), config.seed)

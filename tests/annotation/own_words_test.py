@@ -4,13 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from judge_test import PAIRS, SINGLE, ask
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.parsing import MOST_WAYS, OWN_WORDS, is_plain, pattern_problem
+from motif_jax.annotation.parsing import MOST_WAYS, is_plain, pattern_problem
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.contrib.judge.process import Judge
 from motif_jax.structs import UserError
 
 DOCS = Path(__file__).parents[2] / "docs" / "oni.md"
@@ -61,18 +58,6 @@ def test_replies_in_the_published_form_are_read_as_the_docs_say(tmp_path, reply,
 
 
 @pytest.mark.quick
-def test_a_plain_word_counts_wherever_it_is_mentioned(tmp_path):
-    prompt = make(write(tmp_path, True, yes="'FOO'", no="'BAR'"), True)
-    assert [prompt.read(text) for text in ("It is FOO.", "FOO? BAR", "BAR? FOO", "neither")] == [1.0, 0.0, 1.0, None]
-
-
-@pytest.mark.quick
-def test_of_matches_that_end_at_the_same_place_the_longer_counts(tmp_path):
-    prompt = make(write(tmp_path, True, yes="'helpful'", no="'not helpful'"), True)
-    assert [prompt.read(text) for text in ("This is helpful", "This is not helpful")] == [1.0, 0.0]
-
-
-@pytest.mark.quick
 def test_of_two_captions_the_first_match_counts(tmp_path):
     prompt = make(write(tmp_path, False, first="'LEFT'", second="'RIGHT'", neither="'EVEN'"), False)
     replies = {"LEFT": 0.0, "RIGHT, I say RIGHT, not LEFT": 1.0, "EVEN": 0.5, '("best_description": 1)': None}
@@ -81,43 +66,15 @@ def test_of_two_captions_the_first_match_counts(tmp_path):
     assert (forced.read("RIGHT"), forced.read("EVEN")) == (1.0, None)
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("one", [True, False])
-def test_without_answers_a_prompt_is_what_it_was(tmp_path, one):
-    names = list(OWN_WORDS[one])
-    plain = make(write(tmp_path, one), one)
-    own = make(write(tmp_path, one, **{name: f"'{name.upper()}'" for name in names}), one)
-    assert own.hash != plain.hash
-    assert plain.hash == {True: "ce237c6a3c37c798", False: "6a4a7a25d88adcac"}[one]  # as version 0.1.0 computed it
-    assert own.verdicts == [name.upper() for name in names]
-    assert make(write(tmp_path, one, **{name: f"'{name}'" for name in names}), one, "score").answers == {}
-
-
 BAD = {
     "'['": "not a regular expression",
-    "'(?P<a>'": "not a regular expression",
-    "'a{99999999999}'": "not a regular expression",
     "''": "matches an empty text",
-    "'x?'": "matches an empty text",
-    "'FOO|'": "matches an empty text",
-    "'(?=)'": "matches an empty text",
     "'a*b'": "without a bound",
-    "'a+b'": "without a bound",
-    "'a{2,}b'": "without a bound",
     "'(a+)+$'": "without a bound",
-    "'(?:a|a)+b'": "without a bound",
     "'(a{1,20}){1,20}b'": "repeats a group",
-    "'(?:a|a){1,40}b'": "repeats a group",
-    "'(?x)(a{1,9}) {1,9}b'": "repeats a group",
-    "'(?:a?){30}b'": "repeats a group",
     "'a{0,99}a{0,99}b'": "ways",
-    "'" + "a?" * 30 + "b'": "ways",
-    "'" + "(?:a|ab)" * 20 + "'": "ways",
-    "'a{5000}'": "ways",
     "'" + "x" * 201 + "'": "longer than",
     "7": "must be a pattern",
-    "['FOO']": "must be a pattern",
-    "{a = 'b'}": "must be a pattern",
 }
 GOOD = (
     "FOO", r"\bFOO\b", r"label\W{0,20}FOO", "(?i)label: foo", r"(?:is|=)\s{0,9}FOO", r"[*+?]{1,3}FOO", r"\*\+FOO",
@@ -126,38 +83,10 @@ GOOD = (
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("one", [True, False])
 @pytest.mark.parametrize(("pattern", "problem"), BAD.items())
-def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, one, pattern, problem):
-    for place in OWN_WORDS[one]:
-        answers = {name: f"'{name}'" for name in OWN_WORDS[one]} | {place: pattern}
-        with pytest.raises(UserError, match=rf"^'answers.{place}' in .*own.toml.* .*{problem}.*prompt_file\)$"):
-            make(write(tmp_path, one, **answers), one)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("one", "answers", "problem"),
-    [
-        (True, {"yes": "'a'"}, "'answers.no' .* is missing: a prompt about one caption has yes, no"),
-        (True, {"no": "'a'"}, "'answers.yes' .* is missing"),
-        (True, {"yes": "'a'", "no": "'b'", "neither": "'c'"}, "'answers.neither' .* is not an answer: .* has yes, no"),
-        (
-            False,
-            {"yes": "'a'", "no": "'b'"},
-            "'answers.yes' .* is not an answer: .* two captions has first, second, nei",
-        ),
-        (False, {"first": "'a'", "neither": "'b'"}, "'answers.second' .* is missing"),
-        (True, {"yes": "'a'", "no": "'a'"}, "'answers.yes' .* is also the pattern of another answer"),
-        (True, {'"y\\ny"': "'a'"}, r"'answers.y\\ny' .* is not an answer"),
-    ],
-)
-def test_answers_that_do_not_fit_the_question_are_refused(tmp_path, one, answers, problem):
-    with pytest.raises(UserError, match=f"{problem}.*prompt_file"):
-        make(write(tmp_path, one, **answers), one)
-    (tmp_path / "other.toml").write_text("answers = 'FOO'")
-    with pytest.raises(UserError, match="'answers' in prompt file .* must be a table of patterns"):
-        make(str(tmp_path / "other.toml"), one)
+def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, pattern, problem):
+    with pytest.raises(UserError, match=rf"^'answers.no' in .*own.toml.* .*{problem}.*prompt_file\)$"):
+        make(write(tmp_path, True, yes="'yes'", no=pattern), True)
 
 
 @pytest.mark.quick
@@ -167,17 +96,3 @@ def test_patterns_that_are_read_quickly_pass():
     most = f"a{{0,{MOST_WAYS - 1}}}b"
     assert pattern_problem(most) == ""
     assert re.search(most, "a" * 20_000) is None  # the worst text for it
-
-
-@pytest.mark.parametrize("one", [True, False])
-def test_a_server_is_read_in_the_words_of_the_prompt(tmp_path, one):
-    words = {name: f"{name.upper()}!" for name in OWN_WORDS[one]}
-    prompt = make(write(tmp_path, one, **{name: f"'{word}'" for name, word in words.items()}), one)
-    questions = SINGLE if one else PAIRS
-    with Judge({"gold": prompt}, NETHACK, delay_s=0.0) as judge:
-        found = ask(judge, prompt, questions)
-    lexicon = Lexicon(NETHACK, "gold")
-    assert {question: answer.yes for question, answer in found.items()} == {
-        question: lexicon.answer(question).yes for question in questions
-    }
-    assert all(any(word in answer.said for word in words.values()) for answer in found.values())

@@ -19,23 +19,16 @@ pytestmark = pytest.mark.quick
         ('("best_description": 1)', 0.0),
         ('("best_description": 2)', 1.0),
         ('("best_description": None)', 0.5),
-        ('("best_message": none)', 0.5),
         ("best_description: 1", 0.0),
-        ("best description is 2", 1.0),
         ("The Best Message: 1", 0.0),
-        ("BEST_DESCRIPTION: 2", 1.0),
         ('"best_description": "1"', 0.0),  # quoted digits
         ("**best_description**: **2**", 1.0),
-        ("bestdescription 1", 0.0),
-        ("best__description=2", 1.0),
         ('Both are bad.\n\n("best_description":\n None)', 0.5),
         ('("best_description": 1) ... on second thought ("best_description": 2)', 0.0),  # the first counts
         ("best description 12", 1.0),  # the 1 passes for the one word in between
         ("best description would be 1", None),  # two words in between
         ('("best_description": NONE)', None),
         ('("best_description": 3)', None),
-        ("The second is better.", None),
-        ("best_move: 1", None),
         ("be\N{LATIN SMALL LETTER LONG S}t_description: 1", None),  # the key is in ASCII
         ("BEST_DESCR\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}PTION: 1", None),
         ("best_description: \N{LATIN SMALL LETTER E WITH ACUTE} 2", 1.0),  # the one word in between need not be

@@ -1,7 +1,7 @@
 """The question: roles, goals, versions, and people's own."""
 
 import pytest
-from nethack_texts import FOLDER, GOALS, NETHACK
+from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
@@ -35,14 +35,6 @@ def test_all_that_pairs_share_stands_before_them(mode, version):
     assert prompt.request in shared
 
 
-def test_versions_and_modes_differ_and_the_hash_tells():
-    prompts = [
-        make_prompt(NETHACK, mode, goal, version) for mode in ("reason", "score") for goal in GOALS for version in CHATS
-    ]
-    assert len({prompt.hash for prompt in prompts}) == len(prompts)
-    assert make_prompt(NETHACK, "score", "gold", "default") == make_prompt(NETHACK, "score", "gold", "default")
-
-
 @pytest.mark.parametrize("goal", [*GOALS, "befriend all animals"])
 def test_a_rating_goes_on_from_the_examples_of_its_goal(goal):
     prompt = make_prompt(NETHACK, "rate", goal, "rate", one=True)
@@ -55,26 +47,6 @@ def test_a_rating_goes_on_from_the_examples_of_its_goal(goal):
     gold = "Message: $ - 42 gold pieces.\nVerdict: "
     assert text.count(gold + "good") == (goal in ("defaultgoal", "zeroknowledge", "gold"))
     assert text.count(gold + "bad") == (goal in ("combat", "stairs"))
-
-
-RATE = "rate = '{goal}'\ncaptions = '{caption}'\nending = ':'\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (RATE + "good = 'y'", "lacks the field 'bad'"),
-        (RATE.replace("ending", "retry") + "good = 'y'\nbad = 'n'", "lacks the field 'ending'"),
-        (RATE + "good = 'y'\nbad = 'n'\n[examples]\ngold = ['a']", "'examples.gold' in .* must be two lists"),
-        (RATE + "good = 'y'\nbad = 'n'\n[examples.gold]\ngood = ['a']", "'examples.gold' in .* must be two lists"),
-        (RATE + "good = 'y'\nbad = 'n'\n[examples.gold]\ngood = ['a']\nbad = [1]", "must be two lists"),
-    ],
-)
-def test_prompt_files_for_ratings_that_cannot_work_are_refused(tmp_path, text, sentence):
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
-    with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
-        make_prompt(NETHACK, "rate", "gold", "rate", str(file), one=True)
 
 
 def test_captions_are_taken_literally():
@@ -93,32 +65,12 @@ def test_models_without_a_system_role_get_its_text_from_the_user():
     assert prompt.hash != plain.hash
 
 
-def test_a_copy_of_the_default_is_the_default(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text((FOLDER / "default.toml").read_text())
-    mine = make_prompt(NETHACK, "reason", "gold", "default", str(file))
-    assert mine == make_prompt(NETHACK, "reason", "gold", "default")
-
-
-def test_a_prompt_file_needs_only_what_its_mode_uses(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text("score = 'Which? {goal}'\ncaptions = '{second} or {first}'")
-    assert make_prompt(NETHACK, "score", "gold", "default", str(file)).messages(PAIR) == [
-        {"role": "user", "content": f"Which? {GOALS['gold']}\n or You kill the newt!"}
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
-        ("captions = '{first} {second}'\nretry = 'y'", "lacks the field 'reason'"),
-        ("captions = '{first} {second}'\nreason = 'x {goal}'", "lacks the field 'retry'"),
         ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
-        ("captions = '{first} {second}'\nreason = 'x'\nretry = 'y'", r"no place for \{goal\}"),
         ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' in .* is not a field"),
-        ("captions = 7\nreason = 'x'\nretry = 'y'", "'captions' in .* must be text"),
-        ("captions = ", "cannot read prompt file"),
         ("\udcff", "cannot read prompt file"),
     ],
 )
@@ -127,18 +79,3 @@ def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
         make_prompt(NETHACK, "reason", "gold", "default", str(file))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("reason", "gold", "default", "/nowhere.toml"), "there is no prompt file '/nowhere.toml'"),
-        (("reason", "golld", "default"), "unknown goal 'golld' .* did you mean 'gold'"),
-        (("reason", "xyz", "default"), "choose from defaultgoal, .* or write a sentence"),
-        (("guess", "gold", "default"), "unknown mode 'guess' .*: choose from reason, score"),
-        (("reason", "gold", "fancy"), "unknown prompt 'fancy' .*: choose from auto, default, reworded"),
-    ],
-)
-def test_values_that_mean_nothing_are_refused(arguments, sentence):
-    with pytest.raises(UserError, match=sentence):
-        make_prompt(NETHACK, *arguments)

@@ -1,12 +1,14 @@
 """Rules as data: a file per game, or of one's own; and the other texts of a game."""
 
+import itertools
+
 import pytest
 from nethack_texts import FOLDER, GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
-from motif_jax.envs.rules import NO_RULES, preference, read_rules
+from motif_jax.envs.rules import NO_RULES, read_rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 
@@ -39,29 +41,13 @@ def test_what_a_rule_is_worth_decides_the_version_and_what_stands_around_it_does
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "has no rules"),
-        ("rule = 7", "has no rules"),
-        ("rule = [7]", "rule 1 of .* is not a table"),
-        ("rules = 7", "has 'rules', and rules are written as"),
-        ("[[rule]\n", "cannot read lexicon .*rules.toml"),
-        ("\udcff", "cannot read lexicon"),
         (
             RULE.replace("pattern", "patern"),
             "rule 1, 'a', .* has the field 'patern', and a rule has name, pattern, worth",
         ),
-        (RULE.replace("name = 'a'", ""), "rule 1 of .* lacks the field 'name'"),
-        (RULE.replace("worth = { progress = 1 }", ""), "lacks the field 'worth'"),
-        (RULE.replace("'a'", "''"), "needs a name of 1 to 60 characters"),
-        (RULE.replace("'a'", "7"), "needs a name of 1 to 60 characters in one line, not 7"),
         (RULE.replace("'x'", "'(x'"), "rule 1, 'a', of .* has a pattern that is not a regular expression: missing"),
-        (RULE.replace("'x'", "7"), "needs a pattern, which is text, not 7"),
         (RULE.replace("{ progress = 1 }", "1"), "needs a table of numbers by goal as its worth, not 1"),
-        (RULE.replace("progress", "gould"), "unknown goal 'gould': did you mean 'gold'?"),
-        (RULE.replace("progress", "defaultgoal"), "unknown goal 'defaultgoal': choose from progress, combat, gold"),
-        (RULE.replace("= 1", "= inf"), "has a worth to 'progress' that is not a finite number: inf"),
         (RULE.replace("= 1", "= nan"), "not a finite number: nan"),
-        (RULE.replace("= 1", "= true"), "not a finite number: True"),
-        (RULE.replace("= 1", "= '1'"), "not a finite number: '1'"),
         (RULE + RULE, "rule 2, 'a', of .* has the name of an earlier rule"),
     ],
 )
@@ -74,11 +60,6 @@ def test_files_of_rules_that_cannot_work_are_refused(tmp_path, text, sentence):
     assert str(refused.value).endswith("(--config.annotate.lexicon)")
     assert repr(str(file)) in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_file_of_rules_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"there is no lexicon '.*mine.toml' \(--config.annotate.lexicon\)"):
-        read_texts("a game", None, str(tmp_path / "mine.toml")).rules()
 
 
 def test_a_game_with_a_directory_of_texts_has_goals_prompts_and_rules_of_its_own(tmp_path):
@@ -107,26 +88,6 @@ def test_a_game_without_texts_is_asked_about_in_general_words(mode, version):
         Lexicon(texts, "defaultgoal")
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("a b = 'x'", "cannot read goals file"),
-        ("'a b' = 'x'", "'a b' in .* cannot name a goal"),
-        ("progress = 'x'", "'progress' in .* cannot name a goal"),
-        ("ball = 7", "the goal 'ball' in .* must be text, not 7"),
-    ],
-)
-def test_goals_of_a_game_that_cannot_work_are_refused(tmp_path, text, sentence):
-    (tmp_path / "goals.toml").write_text(text)
-    with pytest.raises(UserError, match=sentence + r".*\(--config.env.world\)"):
-        read_texts("a game", tmp_path)
-
-
-def test_texts_in_a_directory_that_is_not_there_are_refused(tmp_path):
-    with pytest.raises(UserError, match="there is no directory .*, where the game has its texts"):
-        read_texts("a game", tmp_path / "nowhere")
-
-
 def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines():
     worth = NETHACK.rules().worth_to("gold")
     assert worth("$ - 3 gold pieces.\nYou descend the stairs.\nYou see here 2 gold pieces.") == (
@@ -136,12 +97,68 @@ def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines()
     assert worth("") == worth("You kill the newt!") == (0.0, ())  # beating a monster is worth 0 to this goal
 
 
-def test_a_difference_of_worth_gives_a_probability_by_the_temperature():
-    assert preference(1.0, 1.0) == pytest.approx(0.7310586)  # 1 / (1 + exp(-1))
-    assert preference(-1.0, 1.0) == pytest.approx(0.2689414)
-    assert preference(3.0, 1.5) == pytest.approx(0.8807971)  # 1 / (1 + exp(-2))
-    assert [preference(difference, None) for difference in (-0.25, 0.0, 7.0)] == [0.0, 0.5, 1.0]
-    assert preference(0.0, 3.0) == 0.5
-    # No temperature makes a preference a tie, or overflows.
-    assert preference(0.25, 1e30) == pytest.approx(0.5 + 1e-5)
-    assert preference(-1e9, 1e-300) == 0.0
+# ---- the rules that stand in for a language model
+
+
+# From best to worst; those in one set are worth the same.
+ORDER = {
+    "defaultgoal": [
+        {"You kill the gnome!  Welcome to experience level 3."},
+        {"You kill the newt!", "You descend the stairs.", "You destroy the kobold zombie!"},
+        {"$ - 12 gold pieces."},
+        {"You find a hidden door."},
+        {"You hit the jackal.", "f - a dagger.", "This food really hits the spot!  You finish eating the food ration."},
+        {"You see here a dagger.", "The door opens."},
+        {"", "You hear a door open.", "You see here a newt corpse.", "The kitten bites the newt."},
+        {"It's a wall.", "The jackal bites!", "You stop.  Your kitten is in the way!"},
+        {"You are beginning to feel hungry."},
+        {"You faint from lack of food.  You regain consciousness."},
+        {"You die..."},
+    ],
+    "gold": [
+        {"$ - 12 gold pieces.", "$ - 1 gold piece."},
+        {"You find a hidden door."},
+        {"The door opens.", "You finish eating."},
+        {"", "You see here a dagger.", "You kill the newt!", "You hear someone counting money.", "It's a wall."},
+        {"You descend the stairs."},
+        {"Your purse feels lighter."},
+        {"You die..."},
+    ],
+}
+
+
+@pytest.mark.parametrize("goal", ORDER)
+def test_what_is_better(goal):
+    lexicon = Lexicon(NETHACK, goal)
+    for better, worse in itertools.pairwise(ORDER[goal]):
+        for first, second in itertools.product(better, worse):
+            assert lexicon.answer(Question(first, second)).yes == 0.0, (first, second)
+            assert lexicon.answer(Question(second, first)).yes == 1.0, (first, second)
+    for same in ORDER[goal]:
+        for first, second in itertools.product(same, same):
+            assert lexicon.answer(Question(first, second)).yes == 0.5, (first, second)
+
+
+def test_with_a_temperature_small_differences_are_small_preferences():
+    lexicon = Lexicon(NETHACK, "gold", 1.0)
+    gold, door, wall = "$ - 3 gold pieces.", "The door opens.", "It's a wall."  # worth 3, 0.25 and 0
+    assert lexicon.answer(Question(gold, door)).yes == pytest.approx(0.0600867, abs=1e-7)  # 1 / (1 + exp(2.75))
+    assert lexicon.answer(Question(wall, door)).yes == pytest.approx(0.5621765)  # 1 / (1 + exp(-0.25))
+    assert lexicon.answer(Question(wall, "")).yes == 0.5
+    assert lexicon.answer(Question(door)).yes == 1.0  # a single caption is helpful or not
+
+
+def test_every_rule_of_nethack_matters_to_some_goal_and_every_goal_to_some_rule():
+    rules = NETHACK.rules().rules
+    for rule in rules:
+        assert any(rule.worth.values()), f"lexicon.toml: the rule {rule.name!r} has no worth to any goal"
+    for goal in GOALS:
+        assert any(rule.worth_to(goal) for rule in rules), f"lexicon.toml: no rule has a worth to the goal {goal!r}"
+
+
+def test_goals_of_ones_own_need_a_language_model():
+    for goal in GOALS:
+        dies = Lexicon(NETHACK, goal).answer(Question("", "You die..."))
+        assert dies.yes == 0.0, f"lexicon.toml: the rule 'dies' has no worth to the goal {goal!r}"
+    with pytest.raises(UserError, match=r"knows the goals defaultgoal, .*not 'drink from fountains'.*backend=vllm"):
+        Lexicon(NETHACK, "drink from fountains")

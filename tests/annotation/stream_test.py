@@ -9,14 +9,13 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
+from motif_jax.annotation.annotator import PAUSE, Question, Sampling
 from motif_jax.annotation.asking import Asking, AskingCounts
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.stream import Item, Stream
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -127,123 +126,6 @@ def test_what_waits_is_asked_although_nothing_new_arrives():
         judge.close()
 
 
-def test_no_more_is_asked_than_the_limit_allows():
-    annotator = Gated(open_gate=True)
-    judge = begin(opening(annotator), taken=10)
-    try:
-        judge.plan(ITEMS, 13)
-        assert [one.item.number for one in collect(judge, 3)] == [0, 1, 2]
-        judge.plan(ITEMS[3:], 14)
-        assert [one.item.number for one in collect(judge, 1)] == [3]
-        all_is_asked(annotator)
-        assert not judge.answers()
-        assert judge.taken == 14
-    finally:
-        judge.close()
-
-
-def test_the_same_question_under_two_numbers_is_asked_once():
-    annotator = Gated()
-    judge = begin(opening(annotator))
-    try:
-        judge.plan([ITEMS[0], ITEMS[1]._replace(question=ITEMS[0].question)], NO_LIMIT)
-        wait_for(lambda: annotator.asked)
-        annotator.open_gate = True
-        found = collect(judge, 1)
-        found += collect(judge, 1) if len(found) < 2 else []
-    finally:
-        judge.close()
-    assert {one.item.number for one in found} == {0, 1}
-
-
-def test_what_was_ever_answered_is_not_asked_again(tmp_path):
-    about = ABOUT
-    for attempt in range(2):
-        annotator = Gated(open_gate=True)
-        judge = begin(opening(annotator, tmp_path, about))
-        try:
-            judge.plan(ITEMS, NO_LIMIT)
-            found = collect(judge, len(ITEMS))
-        finally:
-            judge.close()
-        assert len(annotator.asked) == (0 if attempt else len(ITEMS))
-        assert {one.cached for one in found} == {bool(attempt)}
-        assert [one.answer.yes for one in found] == [LEXICON.answer(item.question).yes for item in ITEMS]
-
-
-def test_an_answer_that_cannot_be_read_is_asked_again_as_another_attempt(tmp_path):
-    replies = iter([QuestionAnswer(None, "Hard to say."), QuestionAnswer(1.0)])
-    annotator = Gated(lambda question: next(replies), open_gate=True)
-    judge = begin(opening(annotator, tmp_path, ABOUT))
-    try:
-        judge.plan(ITEMS[:1], NO_LIMIT)
-        (first,) = collect(judge, 1)
-        judge.plan(ITEMS[:1], NO_LIMIT)
-        all_is_asked(annotator)
-        assert not judge.answers()
-        judge.plan([ITEMS[0]._replace(attempt=1)], NO_LIMIT)
-        (second,) = collect(judge, 1)
-    finally:
-        judge.close()
-    assert (first.answer.yes, second.answer.yes) == (None, 1.0)
-
-
-def test_answers_to_questions_that_nobody_asked_are_left_out():
-    class Liar(Gated):
-        def answers(self, questions):
-            for question, answer in super().answers(questions):
-                yield Question("Buy now!"), QuestionAnswer(1.0)
-                yield question, answer
-                yield question, QuestionAnswer(1 - answer.yes)  # a second opinion
-
-    judge = begin(opening(Liar(open_gate=True)))
-    try:
-        judge.plan(ITEMS, NO_LIMIT)
-        found = collect(judge, len(ITEMS))
-        wait_for(lambda: judge.counts.strangers == 2 * len(ITEMS))
-        assert not judge.answers()
-    finally:
-        judge.close()
-    assert [one.answer for one in found] == [LEXICON.answer(item.question) for item in ITEMS]
-
-
-def test_an_annotator_that_fails_is_opened_again_and_loses_nothing():
-    replies = {"left": 2}
-
-    def reply(question):
-        replies["left"] -= 1
-        return Incomplete("no") if replies["left"] in (0, -1, -2) else LEXICON.answer(question)
-
-    annotator, opened = Gated(reply, open_gate=True), []
-
-    def open_judge(counts):
-        opened.append(1)
-        if len(opened) == 3:
-            raise UserError("it is still away")
-        return opening(annotator)(counts)
-
-    judge = begin(open_judge)
-    try:
-        judge.plan(ITEMS, NO_LIMIT)
-        found = collect(judge, len(ITEMS))
-    finally:
-        judge.close()
-    assert sorted(one.item for one in found) == ITEMS
-    assert judge.failures == 4
-    assert judge.taken == len(ITEMS)
-    assert judge.problem == ""
-
-
-def test_an_error_of_the_program_arrives_at_the_caller():
-    judge = begin(opening(Gated(lambda question: ZeroDivisionError("of ours"), open_gate=True)))
-    try:
-        judge.plan(ITEMS, NO_LIMIT)
-        with pytest.raises(ZeroDivisionError, match="of ours"):
-            collect(judge, 1)
-    finally:
-        judge.close()
-
-
 def connect(chat, **options):
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     options = {"in_flight": 4, "timeout_s": LONG_S, "patience_s": 0.5, "start_s": 1.0} | options
@@ -280,20 +162,6 @@ def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
         wait_for(lambda: chat.asked)
         judge.close()
         assert all(thread.name != "judge" for thread in threading.enumerate())
-
-
-def test_half_of_a_batch_is_kept_when_the_server_fails_at_the_other_half():
-    """Answers that cannot be read and requests that are refused come back as what they are; the others count."""
-    with ChatServer(lambda number, body: ("", "mumble", "400")[number % 3]) as chat:
-        judge = begin(connect(chat, in_flight=1))
-        try:
-            judge.plan(ITEMS, NO_LIMIT)
-            found = collect(judge, len(ITEMS))
-        finally:
-            judge.close()
-    readable = [one for one in found if one.answer.yes is not None]
-    assert 0 < len(readable) < len(found)
-    assert all(one.answer.yes == LEXICON.answer(one.item.question).yes for one in readable)
 
 
 def test_without_a_thread_all_is_answered_at_once(tmp_path):

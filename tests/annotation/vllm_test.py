@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,12 +20,11 @@ from scipy.special import expit, logit
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.files import read_lines
 from motif_jax.language.config import SMOLLM2, locate_model
 from motif_jax.language.loaded import load_language
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError
@@ -163,72 +161,3 @@ def test_a_server_gives_the_same_scores_as_the_engine_in_this_process(model, ser
     dataset, served = run(tmp_path, backend="server", model="small", custom_name="served", **values)
     # The server shows only the 20 likeliest tokens, so rare spellings of a verdict are missing.
     np.testing.assert_allclose(probabilities(dataset, served), expected, atol=5e-3)
-
-
-def test_reasons_are_read_and_kept(model, tmp_path):
-    dataset, name = run(tmp_path, backend="vllm", model=str(model), both_orders=1.0)
-    assert not (dataset.preference(name) == Preference.UNKNOWN).any()  # the second try is bound to be a verdict
-    lines = [json.loads(line) for file in tmp_path.glob("answers/*/*.jsonl") for line in file.read_text().splitlines()]
-    assert len(lines) == 2 * len(Questions(dataset, "msg"))
-    assert all(line["second_better"] in (0, 0.5, 1) and line["said"] for line in lines)
-    assert "[asked again]" in (tmp_path / "annotations" / f"{name}.html").read_text()
-
-
-def test_the_server_is_asked_with_its_key(server, tmp_path, monkeypatch):
-    values = {"backend": "server", "server__url": server, "server__start_s": 600.0}
-    monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
-    dataset, name = run(tmp_path, **values)  # the only model it has
-    assert not (dataset.preference(name) == Preference.UNKNOWN).any()
-    with pytest.raises(UserError, match=r"has no model 'huge': it has small \(--config.annotate.model\)"):
-        run(tmp_path, model="huge", **values)
-    monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-barley")
-    with pytest.raises(UserError, match=r"the key was refused .*key_variable"):
-        run(tmp_path, custom_name="other", **values)
-    for file in tmp_path.rglob("*"):
-        assert not file.is_file() or b"open-" not in file.read_bytes()
-
-
-def test_what_a_model_cannot_do_is_one_sentence(model, tmp_path):
-    with pytest.raises(UserError, match=r"max_model_len"):
-        run(tmp_path, backend="vllm", model=str(model), vllm__max_model_len=256)
-    # One question that is longer than the context leaves its own pairs unknown, and nothing else.
-    (tmp_path / "long").mkdir()
-    write_dataset(tmp_path / "long/dataset", [("You die...", "Q#z" * 80), *random_pairs(20)])
-    config = make_config(tmp_path / "long", backend="vllm", model=str(model), vllm__max_model_len=360, mode="score")
-    annotate.run(annotate.STAGE.view(config), tmp_path / "long")
-    codes = PairDataset(tmp_path / "long/dataset").preference(annotate.label_name(config.annotate))
-    assert (codes == Preference.UNKNOWN).tolist() == [True] + [False] * 20
-
-    picky = shutil.copytree(model, tmp_path / "picky")
-    (picky / "chat_template.jinja").write_text(
-        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}x"
-    )
-    with pytest.raises(UserError, match=r"no system role.*--config.annotate.system_role=False"):
-        run(tmp_path, backend="vllm", model=str(picky))
-
-
-@pytest.mark.parametrize("kind", ["retrieval", "ranking"])
-def test_an_agent_trains_while_the_server_is_asked_about_what_it_meets(kind, model, server, tmp_path, monkeypatch):
-    from motif_jax.stages import train_policy  # JAX is needed from here on
-
-    monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
-    config = get_config("oni_quickstart.py", f"reward_free,{kind}")
-    config.env.max_episode_steps = 60
-    config.annotate.update(backend="server", model="small", cache_dir=str(tmp_path / "answers"))
-    config.annotate.mode = "score"  # one token per answer, and few in flight: some come before the training ends
-    config.annotate.server.update(url=server, prefill=True, in_flight=8)
-    config.policy.online.labels_per_1000_steps = 10.0
-    config.policy.online.lessons_early = 1
-    config.policy.update(
-        num_workers=1, games_per_worker=8, rollout_length=8, batch_size=64, warmup_steps=0, tensorboard=False,
-        train_for_seconds=0.0, train_for_env_steps=32_000, save_every_s=1e6,
-    )  # fmt: skip
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), tmp_path / "run")
-    last = list(read_lines(tmp_path / "run/policy/metrics.jsonl"))[-1]
-    opinions = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))
-    assert last["env_steps"] == 32_000
-    assert last["reward/online_failures"] == last["reward/online_strangers"] == 0
-    assert {row["by"] for row in opinions} == {"small"}
-    assert last["reward/online_labels"] > 0
-    assert 0 < len(opinions) <= 320

@@ -1,9 +1,5 @@
 """Checkpoints: what is read is what was saved, by whomever and whenever."""
 
-import asyncio
-import gc
-import logging
-
 import jax
 import numpy as np
 import pytest
@@ -54,39 +50,6 @@ def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp
     assert checkpoints.latest()[0] == 3
     checkpoints.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
-
-
-def test_what_is_no_directory_of_checkpoints_is_one_sentence(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is a file, not a directory"):
-        Checkpoints(tmp_path / "file")
-    saved(tmp_path / "good").close()
-    (tmp_path / "good/5/_CHECKPOINT_METADATA").write_text("[]")
-    with pytest.raises(UserError, match="cannot be opened"):
-        Checkpoints(tmp_path / "good")
-
-
-def test_errors_of_orbaxs_tasks_that_nobody_awaited_are_not_printed(tmp_path, caplog):
-    """`save` and `close` raise the first error of a full disk; those of the other arrays are the same."""
-
-    async def fail(text):
-        asyncio.get_running_loop().create_future().set_exception(ValueError(text))
-
-    def heard(text):
-        with caplog.at_level(logging.ERROR, "asyncio"):
-            asyncio.run(fail(text))
-            gc.collect()
-        return [record.name for record in caplog.records]
-
-    logger = logging.getLogger("asyncio")
-    before = logger.filters[:]
-    for one in before:
-        logger.removeFilter(one)
-    assert heard("3.orbax-checkpoint-tmp is full") == ["asyncio"]
-    caplog.clear()
-    with reading(tmp_path):
-        assert heard("3.orbax-checkpoint-tmp is full") == []
-        assert heard("an error of somebody else") == ["asyncio"]
 
 
 def test_arrays_without_elements_are_put_back(tmp_path):

@@ -1,11 +1,10 @@
-"""Meshes of several axes: parameters that are cut among devices are learnt as whole ones are, and can be copied whole.
-
-What needs eight devices runs in a process of its own, with eight that JAX makes of this machine's processor.
-"""
+"""Meshes: parameters that are cut among devices are learnt as whole ones are; updates that do not fit are refused."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import on_devices
@@ -15,10 +14,20 @@ from linear_policy import BASE, assert_same, initial, make_rollouts, shape_rewar
 
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
-from motif_jax.devices.mesh import AXES, batch_parts, make_mesh, map_update, place, shard, shardings
+from motif_jax.devices.mesh import (
+    AXES,
+    check_fits,
+    make_mesh,
+    map_update,
+    needed_bytes,
+    place,
+    shard,
+    shardings,
+)
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState, make_policy_update
 from motif_jax.structs import UserError
+from motif_jax.system.errors import in_words
 
 SETTINGS = replace(BASE, num_epochs=2, num_minibatches=2)
 RULES = ((r"\bcore$", P("tensor", "fsdp")), ("policy", P("fsdp")))
@@ -101,22 +110,6 @@ def copy_and_resume(folder: str) -> None:
         assert_same(jax.device_get(resumed), jax.device_get(one), atol=2e-6)
 
 
-def refuse_meshes() -> None:
-    for sizes, message in {
-        (0, 3, 1): "fsdp 3 times tensor 1 must divide the number of devices of this host, 8 (--config.policy.fsdp",
-        (6, 2, 2): "fsdp 2 times tensor 2 must divide the number of devices of this host, 6 (--config.policy.fsdp",
-        (9, 1, 1): "9 devices were asked for, but there are 8 of kind cpu (--config.policy.num_devices)",
-    }.items():
-        try:
-            make_mesh(*sizes, section="--config.policy")
-        except UserError as error:
-            assert str(error).startswith(message), error  # noqa: PT017
-        else:
-            raise AssertionError(sizes)
-    assert batch_parts(make_mesh(8, 2, 2)) == 4
-    assert batch_parts(make_mesh()) == 8
-
-
 def test_parameters_that_are_cut_are_learnt_as_whole_ones_are():
     on_devices(8, compare_meshes)
 
@@ -126,7 +119,6 @@ def test_copies_are_whole_and_a_checkpoint_goes_on_on_another_mesh(tmp_path):
 
 
 def test_sizes_that_do_not_divide_the_devices_are_refused():
-    on_devices(8, refuse_meshes)
     with pytest.raises(UserError, match="fsdp 2 times tensor 1 must divide the number of devices of this host, 1"):
         make_mesh(1, fsdp=2)
 
@@ -162,3 +154,41 @@ def test_the_first_rule_whose_pattern_is_found_decides():
     assert found == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
     with pytest.raises(UserError, match=r"the parameter bias, of shape \(3,\), cannot be cut .* tensor 2 \(--config"):
         specs({"bias": (3,)}, (1, 4, 2), rules)
+
+
+# ---- an update that does not fit into a device's memory
+
+
+def product(a):
+    """Needs a result of 4 MiB, and about as much on the way."""
+    return jnp.sin(a @ a) @ a
+
+
+def device(limit: int, used: int = 0):
+    return SimpleNamespace(memory_stats=lambda: {"bytes_limit": limit, "bytes_in_use": used}, device_kind="NVIDIA X")
+
+
+MATRIX = jnp.zeros((1024, 1024))
+
+
+@pytest.mark.quick
+def test_a_program_needs_its_results_and_what_lies_between():
+    needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
+    assert 4 * 2**20 <= needed <= 24 * 2**20
+    assert needed_bytes(jax.jit(jnp.sin).lower(MATRIX).compile()) == 4 * 2**20
+    assert (
+        needed_bytes(jax.jit(jnp.sin, donate_argnums=0).lower(MATRIX).compile()) == 0
+    )  # it takes the argument's place
+
+
+@pytest.mark.quick
+def test_what_does_not_fit_is_refused_with_what_it_needs():
+    needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
+    check_fits(jax.jit(product), (MATRIX,), device(2**30), "it", "--config.x.y")
+    check_fits(jax.jit(product), (MATRIX,), device(2**30, 2**30 - needed), "it", "--config.x.y")
+    with pytest.raises(UserError) as caught:
+        check_fits(jax.jit(product), (MATRIX,), device(2**30, 2**30 - 2**21), "an update", "--config.policy.batch_size")
+    assert str(caught.value) == (
+        f"an update needs {in_words(needed)} of the memory of NVIDIA X, but only 2 MiB of 1 GiB are free "
+        "(--config.policy.batch_size)"
+    )

@@ -1,29 +1,23 @@
 """Releases: what is loaded is what was trained, nothing in them is executed, any change is refused in one sentence."""
 
 import hashlib
-import json
 import shutil
 import sys
 
-import jax
-import ml_dtypes
 import numpy as np
 import pytest
-import yaml
-from conftest import get_config, viewed
+from conftest import get_config
 from safetensors.numpy import load_file, save
 from toy_policies import TASK, TRAINING, policies
 
 import motif_jax
 from motif_jax.devices import releases
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.envs.worlds import make_world
-from motif_jax.files import CHECKSUM, read_json, write_json
+from motif_jax.files import read_json, write_json
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, export, train_policy, visualize
-from motif_jax.stages.evaluate.contenders import find_contender, stamp
 from motif_jax.stages.evaluate.summary import read_rows
 from motif_jax.structs import UserError
 
@@ -115,35 +109,12 @@ def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
         list_steps(str(directory), "--flag")
 
 
-def test_a_release_is_replaced_by_the_next(workdir, original, release):
-    shutil.copytree(policies().weak, release.parent / "weak")
-    found = [find_contender(workdir, str(release), make_world({}), False, "--flag")]
-    before = stamp(evaluate.STAGE.view(settings()), workdir, found[0])
-    export.STAGE.run(export.STAGE.view(settings(to=str(release))), release.parent / "weak")
-    assert {file.name for file in release.iterdir()} == {"README.md", "config.json", "policy.safetensors"}
-    assert motif_jax.load_policy(release).reward is None
-    assert stamp(evaluate.STAGE.view(settings()), workdir, found[0]) != before
-
-
-def test_the_card_says_what_it_is(original):
-    text = (original / "README.md").read_text()
-    front = yaml.safe_load(text.split("---\n")[1])
-    assert front["license"] == "apache-2.0"
-    assert front["library_name"] == "motif_jax"
-    (result,) = front["model-index"][0]["results"]
-    assert {metric["name"] for metric in result["metrics"]} >= {"mean score", "mean progression", "mean success"}
-    for part in ("# toy", "A toy.", "network small", "7,680 steps", "6 games", "This is one run.", "median"):
-        assert part in text
-    params = read_policy(original)[0].params
-    assert f"{sum(array.size for array in jax.tree.leaves(params)):,} parameters" in text
-
-
 def test_every_changed_byte_is_refused_in_one_sentence(original, tmp_path):
     rng = np.random.default_rng(0)
     for file in sorted(original.iterdir()):
         data = file.read_bytes()
         kind = "reward" if file.name.startswith("reward") else "policy"
-        places = [0, 8, len(data) - 1, *rng.integers(len(data), size=20 if len(data) < 2**16 else 5).tolist()]
+        places = [0, 8, len(data) - 1, *rng.integers(len(data), size=3).tolist()]
         for number, at in enumerate(places):
             changed = bytearray(data)
             changed[at] ^= 1 << int(rng.integers(8))
@@ -162,16 +133,6 @@ def test_every_changed_byte_is_refused_in_one_sentence(original, tmp_path):
                 releases.released_replay(directory) if file.name == "best.npz" else releases.read_release(
                     directory, kind, "last"
                 )
-
-
-def test_a_card_that_was_edited_or_is_gone_is_refused(release):
-    with open(release / "README.md", "a") as file:
-        file.write("\nScore: 1,000,000.\n")
-    with pytest.raises(UserError, match=r"'README.md': its checksum is not the one in config.json"):
-        motif_jax.load_reward(release)
-    (release / "README.md").unlink()
-    with pytest.raises(UserError, match="has no file 'README.md'"):
-        motif_jax.load_policy(release)
 
 
 def rewritten(release, change):
@@ -196,19 +157,13 @@ def set_fact(*path, value):
 
 
 @pytest.mark.parametrize("path", [
-    ("format",), ("policy", "step"), ("policy", "facts"), ("policy", "facts", "model"),
-    ("policy", "facts", "model", "network"), ("policy", "facts", "model", "num_actions"),
-    ("policy", "facts", "model", "dtype"), ("policy", "facts", "config"), ("policy", "facts", "sources"),
-    ("policy", "facts", "sources", "learnt", "class"), ("policy", "facts", "sources", "learnt", "facts"),
-    ("policy", "facts", "sources", "learnt", "facts", "mix"), ("policy", "facts", "sources", "learnt", "coefficient"),
-    ("reward", "facts", "statistics"), ("reward", "facts", "model", "message"), ("files",), ("files", "README.md"),
+    ("format",), ("policy", "step"), ("policy", "facts", "model"), ("policy", "facts", "model", "num_actions"),
+    ("policy", "facts", "config"), ("policy", "facts", "sources", "learnt", "facts"), ("files", "README.md"),
     ("reward", "facts", "statistics", "mean"),
 ], ids=".".join)  # fmt: skip
-@pytest.mark.parametrize("value", [None, [1], "no such thing", {"a": {}}], ids=str)
+@pytest.mark.parametrize("value", [None, {"a": {}}], ids=str)
 def test_facts_that_cannot_be_are_refused_in_one_sentence(release, path, value):
     load_it = motif_jax.load_reward if path[0] == "reward" else motif_jax.load_policy
-    if path[-1] == "class" and value == "no such thing":
-        return  # a class of somebody's own: its source is left out
     changed = rewritten(release, set_fact(*path, value=value))
     with pytest.raises(UserError) as error:
         load_it(changed)
@@ -242,35 +197,13 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
         {name: array for name, array in tensors.items() if name != first},
         tensors | {first: tensors[first].astype(np.float64)},
         tensors | {first: tensors[first][..., None]},
-        tensors | {"params.more": np.zeros(3)},
         tensors | {f"{first}.more": np.zeros(3)},
-        {"params": np.zeros(3)},
-        {first: tensors[first].astype(ml_dtypes.bfloat16)},
         None,  # damaged
     ):
         with_data(save(changed) if changed else save(tensors)[:-1])
         with pytest.raises(UserError) as error:
             motif_jax.load_policy(release)
         assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_config_without_its_checksum_is_refused(release):
-    facts = json.loads((release / "config.json").read_text())
-    facts.pop(CHECKSUM)
-    (release / "config.json").write_text(json.dumps(facts))
-    with pytest.raises(UserError, match="its checksum is missing"):
-        motif_jax.load_policy(release)
-
-
-def test_where_nothing_can_be_exported_a_sentence_says_so(tmp_path, workdir):
-    with pytest.raises(UserError, match=r"neither a policy nor a reward in .* to export \(--workdir\)"):
-        export.STAGE.run(export.STAGE.view(settings()), tmp_path)
-    (tmp_path / "file").write_text("")
-    for place, words in ((tmp_path, "has other files: name a new directory"), (tmp_path / "file", "is a file")):
-        with pytest.raises(UserError, match=rf"{words}.*\(--config.export.to\)"):
-            export.check(export.STAGE.view(settings(to=str(place))))
-    with pytest.raises(UserError, match=r"licence may only have the characters .* \(--config.export.licence\)"):
-        export.check(export.STAGE.view(settings(licence="a\nb")))
 
 
 def test_no_path_of_this_machine_is_told(workdir, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 from own_control import ACTIONS, AimWorld, WithSpace
 
-from motif_jax.envs.action_space import ActionSpace, space_from, space_of, spell
+from motif_jax.envs.action_space import ActionSpace, space_from, space_of
 from motif_jax.envs.gym_spaces import parts_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.structs import ArraySpec, UserError
@@ -50,16 +50,10 @@ def test_a_world_records_what_its_game_can_take(actions):
     ("space", "said"),
     [
         (spaces.Box(-np.inf, np.inf, (2,)), "positive and finite in float32, not Box(-inf, inf, (2,), float32)"),
-        (spaces.Box(1, 1, (2,)), "must have bounds whose differences are positive and finite in float32"),
-        (spaces.Box(-3e38, 3e38, (2,)), "must have bounds whose differences are positive and finite in float32"),
-        (spaces.Box(0, 1e300, (2,), np.float64), "must have bounds whose differences are positive"),
         (spaces.Box(1, 1 + 1e-9, (2,), np.float64), "must have bounds whose differences are positive"),
         (spaces.Discrete(10**9), "has 1,000,000,000 values, but may have at most 65,536"),
-        (spaces.MultiDiscrete([2, 10**9]), "has 1,000,000,002 values, but may have at most 65,536"),
         (spaces.Box(0, 9, (2,), np.int64), "must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box"),
-        (spaces.Box(0, 1, (0,)), "must be Discrete from 0 on"),
         (spaces.Discrete(3, start=1), "must be Discrete from 0 on"),
-        (spaces.Tuple([spaces.Discrete(2)]), "must be Discrete from 0 on"),
     ],
 )
 def test_other_spaces_are_refused(space, said):
@@ -71,23 +65,10 @@ def test_other_spaces_are_refused(space, said):
     assert "(--config.env.world)" in str(error.value)
 
 
-def test_a_policy_with_actions_of_other_parts_cannot_play():
-    world = AimWorld(actions="choices")
-    facts = {"config": {"env": {"world": world.class_name}}, "model": {"num_actions": 5}}
-    assert world.plays(facts) == "has actions of other parts than the world 'own_control:AimWorld'"
-    facts["model"]["action_space"] = SPACES["choices"].record()
-    assert world.plays(facts) == ""
-
-
 @pytest.mark.parametrize(
     "record",
-    [{}, {"sizes": [3, 2], "low": [0.0], "high": [1.0]}, {"low": [0.0, 0.0], "high": [1.0]}, {"sizes": [4, 2]}],
+    [{}, {"low": [0.0, 0.0], "high": [1.0]}, {"sizes": [4, 2]}],
 )
 def test_facts_that_do_not_fit_are_refused(record):
     with pytest.raises(ValueError, match="action_space"):
         space_from({"action_space": record, "num_actions": 5})
-
-
-def test_actions_in_words():
-    assert spell(np.int32([2, 0])) == "2, 0"
-    assert spell(np.float32([0.1, -1])) == "0.10, -1.00"

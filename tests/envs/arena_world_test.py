@@ -5,12 +5,11 @@ import re
 
 import numpy as np
 import pytest
-from arena_games import Guess
 
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus
 
 textarena = pytest.importorskip("textarena", reason="needs TextArena: pip install textarena")
 GAMES = 10_000
@@ -73,60 +72,6 @@ def test_the_same_reward_and_texts_as_textarena_alone():
         assert game.heard.endswith(told[0]["reason"])
         wins += rewards[0] == 1
     assert 0 < wins < 20
-
-
-def test_a_moment_is_continued_from_its_state():
-    game, other = (Guess().game() for _ in range(2))
-    game.begin(game_seed(3, SeedStream.TRAIN, 0), 0)
-    for text in ("[3]", "[17]"):
-        game.say(text)
-    other.begin(game_seed(4, SeedStream.TRAIN, 1), 1)
-    other.set_state(game.state())
-    for number in (9, 12, 14, 11):
-        assert (game.say(f"[{number}]"), game.heard) == (other.say(f"[{number}]"), other.heard)
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "said"),
-    [
-        ("NoMoves", UserError, "needs `moves`, a list of texts"),
-        ("OneMove", UserError, "needs `moves`, a list of texts"),
-        ("NoId", UserError, "needs `id`, the name of a game"),
-        ("Short", UserError, r"begins with a text of [\d,]+ bytes, and `heard` has room for 100"),
-        ("Deaf", UserError, "heard must be a whole number"),
-        ("Misspelt", UserError, "TextArena has no game 'GuesTheNumber-v0': did you mean 'GuessTheNumber-v0'"),
-        ("ForTwo", UserError, "'TicTacToe-v0' cannot be played here by one player: .*number of players has to be 2"),
-        (
-            "Keyed",
-            UserError,
-            "'TwentyQuestions-v0' cannot be played here by one player: .*OpenRouter API key not found",
-        ),
-        ("Absent", UserError, "'ScorableGames-v0' cannot be played here by one player: FileNotFoundError"),
-    ],
-)
-def test_what_cannot_be_played_is_refused_before_the_first_stage(name, error, said, monkeypatch):
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    with pytest.raises(error, match=f"{said}.*--config.env.world") as caught:
-        world_of(name)
-    assert caught.type is error
-
-
-def test_a_game_that_wants_a_download_is_refused_with_one_sentence(monkeypatch):
-    def make(*_, **__):
-        raise LookupError("\n*****\n  Resource 'words' not found.\n  Please use the NLTK Downloader\n*****\n")
-
-    monkeypatch.setattr(textarena, "make", make)
-    with pytest.raises(UserError) as caught:
-        world_of("Guess")
-    assert str(caught.value) == (
-        "TextArena's 'GuessTheNumber-v0' cannot be played here by one player: LookupError: Resource 'words' not found. "
-        "Please use the NLTK Downloader (--config.env.world)"
-    )
-
-
-def test_options_that_a_game_does_not_take_are_named():
-    with pytest.raises(UserError, match=r"cannot be made with the options max_turn: .*\(--config.env.options\)"):
-        world_of("Guess", options='{"max_turn": 5}')
 
 
 def test_training_and_evaluation_have_other_games():

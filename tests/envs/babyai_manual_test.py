@@ -1,7 +1,5 @@
 """Manuals: readable lessons that become prompts in the world's own form, with the action that is right then."""
 
-import collections
-
 import pytest
 
 from motif_jax.envs.babyai import exercises
@@ -10,7 +8,6 @@ from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.prompt import SCENES, make_probes
 from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, all_words
-from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -53,63 +50,6 @@ def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
     assert any("Action 0: turn" in prompt for prompt in longer)
 
 
-def test_our_manuals_teach_all_that_is_needed_and_no_more():
-    lessons = [lesson for name in ("goto", "mixed") for lesson in read_manual(find_manual(name))]
-    assert len(lessons) > 30
-    counts = collections.Counter(example.action for example in make_examples(lessons, 1))
-    assert counts.keys() == {*CANONICAL}
-    goto = {action for _, action in make_examples(read_manual(find_manual("goto")), 1)}
-    assert goto == {"turn left", "turn right", "go forward"}
-    for example in make_examples(lessons, 1):
-        lines = example.prompt.split("\n")
-        if example.action == "go forward":  # never into something
-            assert " 1 step forward" not in lines[2].replace(" and 1 step forward", "")
-
-
-def test_exercises_ask_for_what_was_said_and_for_the_lesson_s_action(tmp_path, monkeypatch):
-    for name, count in (("WORDS", 20), ("PAIRS", 30), ("GOALS", 40)):
-        monkeypatch.setattr(exercises, name, count)
-    made = list(make_exercises(read_manual(manual(tmp_path, ONE)), window=1))
-    kinds = [kind_of(episode) for episode in made]
-    assert kinds[:90] == ["statements"] * 50 + ["goal"] * 40
-    assert kinds[90:].count("lesson") == 3 * exercises.LESSONS
-    assert len(made) == 90 + 36 + 5  # every eighth of 36 lessons is followed by an exercise
-    assert made == list(make_exercises(read_manual(manual(tmp_path, ONE)), window=1))  # the same every time
-    for kind, (told, *turns) in zip(kinds, [episode.turns for episode in made], strict=True):
-        view, count = f" {told.text} ", exercises.QUESTIONS
-        if kind != "statements":
-            (answer, *turns), view = turns, told.text.split("\n Observation 0:")[1]
-        if kind == "lesson":
-            count = exercises.LESSON_QUESTIONS
-            assert answer.text in CANONICAL[:2]
-        if kind == "goal":
-            count = exercises.GOAL_QUESTIONS
-            goal = told.text.split(" \n")[0]
-            assert [one for one in view.split(", ") if one.endswith(f" {answer.text}") and
-                    goal.endswith(f" the {one.split('You see a ')[1].removesuffix(f' {answer.text}')}")]  # fmt: skip
-            view = view.replace(", ", " , ")
-        assert [turn.is_action for turn in turns] == [False, True] * count
-        for beginning, rest in zip(turns[::2], turns[1::2], strict=True):
-            assert view.count(beginning.text) == 1  # so that the answer is clear
-            assert f"{beginning.text}{rest.text} " in view
-    monkeypatch.setattr(exercises, "LESSONS", 1)
-    several = list(make_exercises(read_manual(find_manual("mixed")), window=3))[90::4]
-    for told, _, *turns in [one.turns for one in several if kind_of(one) == "lesson"]:
-        for beginning in turns[::2]:
-            assert told.text.count(beginning.text) == 1  # in all observations, not the last alone
-            assert not beginning.text.strip().endswith(HELD_OUT)
-    pairs = {tuple(turn.text.split()) for episode in made[20:50] for turn in episode.turns[1:3:2]}
-    assert {len(pair) for pair in pairs} == {2}
-
-
-def kind_of(episode):
-    """The kind of an exercise: a lesson of a manual, a prompt of random words, or statements of random words."""
-    told = episode.turns[0].text
-    if told.endswith("Action 0: "):
-        return "lesson" if told.startswith("Possible action") else "goal"
-    return "lesson" if told.startswith("Possible action") else "statements"
-
-
 def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
     held = sorted({word for pair in HELD_OUT for word in pair.split()})
     few = [*held, *(f"word{number}" for number in range(40 - len(held)))]  # an exercise takes 40
@@ -149,24 +89,3 @@ def test_probes_are_prompts_in_the_worlds_words():
     assert "You see a vermilion ball 2 steps left, " in prompt
     carried = make_probes(BabyAISettings())["open it, with its key, right ahead"]
     assert "You carry a purple key, You see a locked purple door 1 step forward, " in carried
-
-
-@pytest.mark.parametrize(("text", "said"), [
-    ("lesson = 3", "it must have goals, lessons, and a number of examples"),
-    ("examples = ", "is not a manual: "),
-    (ONE.replace("turn {side}", "turn {direction}"), r"its lesson 1 has \{direction\}, which is not one of thing, "),
-    (ONE.replace('goal = ["reach"]', 'goal = ["fly"]'), "its lesson 1 has the goal 'fly', which is not among"),
-    (ONE.replace("do = ", "deed = "), "its lesson 1 says deed = "),
-    (ONE.replace('do = ["turn {side}"]', ""), "its lesson 1 does not say what to do"),
-    (ONE.replace('["turn {side}"]', "[3]"), r"its lesson 1 says do = \[3\]"),
-])  # fmt: skip
-def test_what_is_no_manual_is_refused_in_one_sentence(tmp_path, text, said):
-    with pytest.raises(UserError, match=said) as refusal:
-        read_manual(manual(tmp_path, text))
-    assert "--config.transcripts.import_from" in str(refusal.value)
-
-
-def test_an_unknown_manual_is_refused():
-    with pytest.raises(UserError, match="there is no manual 'goto2': give a file, or choose from goto, mixed"):
-        find_manual("goto2")
-    assert exercises.NAME not in [file.stem for file in SHIPPED.glob("*.toml")]  # it names no manual

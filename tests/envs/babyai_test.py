@@ -1,7 +1,5 @@
-"""BabyAI-Text's games: what is observed, sentences of real rooms, playing again, workers, what is refused."""
+"""BabyAI-Text's games: what is seen, sentences of real rooms, playing again, what is refused."""
 
-import collections
-import re
 import subprocess
 import sys
 
@@ -13,16 +11,12 @@ from babyai_games import MIXED, begin, make
 from minigrid.core.grid import Grid
 from minigrid.minigrid_env import MiniGridEnv
 
-from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.pool import ActorPool
-from motif_jax.captions import decode
 from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
 from motif_jax.envs.babyai.levels import LEVELS
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.world import Screen, step_specs
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import UserError
 
 # ---- what is observed
 
@@ -95,56 +89,6 @@ def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
     assert within or level == MIXED
 
 
-def test_observations_are_those_of_the_game():
-    world = make(MIXED, window=2)
-    game = world.game()
-    begin(game, 1)
-    game.step(2)
-    first = game.seen["prompt"]
-    assert {
-        name: (game.seen[name].shape, str(game.seen[name].dtype)) for name in world.specs if "event" not in name
-    } == {name: (spec.shape, spec.dtype) for name, spec in world.specs.items() if "event" not in name}
-    text = decode(first)
-    assert f"Goal of the agent: {game.mission} \n Observation 0: " in text
-    assert "Action 0: go forward \n Observation 1: " in text
-    assert all(sentence in text for sentence in describe(game.seen["image"]))
-    assert decode(game.seen["mission"]) == game.mission
-    assert decode(game.seen["message"]).encode() == game.message
-
-
-def test_prompts_of_other_words_and_french_ones():
-    reworded, french = (make(MIXED, **values).game() for values in (
-        {"rewording": "invented_words", "actions": "rotate"}, {"language": "french", "actions": "french"},
-    ))  # fmt: skip
-    for episode in range(3):
-        begin(reworded, episode)
-        text = decode(reworded.seen["prompt"])
-        assert "rotate left, rotate right, move ahead" in text
-        assert not {"key", "ball", "box", "red", "blue"} & {*re.findall(r"\w+", text)}
-        begin(french, episode)
-        text = decode(french.seen["prompt"])
-        assert not re.search(r"\b(the|go|pick|put|you|red|wall)\b", text)
-        assert "But de l'agent: " in text
-        assert reworded.mission == french.mission  # the words are others, the game is not
-
-
-def test_the_screen_shows_the_room_the_mission_and_the_sentences():
-    game = make(MIXED).game()
-    for episode in range(3):
-        begin(game, episode)
-        screen = game.screen()
-        rows = [bytes(row).decode("latin-1") for row in screen.chars]
-        assert isinstance(screen, Screen)
-        assert rows[0].strip() == game.mission
-        things = collections.Counter(thing.type for thing in game.env.grid.grid if thing and thing.type != "wall")
-        room = "".join(row[: 2 * game.env.width] for row in rows[3 : 3 + game.env.height])
-        shapes = {"ball": "o", "key": "k", "box": "=", "door": "+"}
-        assert {kind: room.count(shapes[kind]) for kind in things} == dict(things)
-        assert chr(screen.chars[tuple(screen.cursor)]) == ">v<^"[game.env.agent_dir]
-        spoken = " ".join(" ".join(row[2 * game.env.width + 3 :] for row in rows[3:]).split())
-        assert all(sentence in spoken for sentence in describe(game.seen["image"]))
-
-
 # ---- playing
 
 
@@ -166,72 +110,7 @@ def test_an_episode_is_the_same_whoever_plays_it_again(level):
     assert story(game, 2, actions) == story(world.game(), 2, actions)
 
 
-def test_further_actions_do_nothing():
-    game = make(MIXED, actions="augmented").game()
-    begin(game, 0)
-    before = game.seen["image"].copy()
-    for action in (6, 7, 8):
-        assert game.step(action) == 0
-        assert np.array_equal(game.seen["image"], before)
-    assert "Action 1: think" in decode(game.seen["prompt"])
-
-
-def test_episodes_are_cut_where_the_level_or_the_user_says():
-    for limit, steps in ((5000, 64), (10, 10)):
-        world = make_world({"world": "babyai", "max_episode_steps": limit, "babyai": {"level": "GoToLocal"}})
-        vector = world.vector(1, ("message", "event_message", "prompt"), seed=0, stream=SeedStream.TRAIN)
-        names = ("message", "event_message", "prompt")
-        specs = {name: world.specs[name] for name in names} | step_specs()
-        rows = {name: np.zeros((1, *spec.shape), spec.dtype) for name, spec in specs.items()}
-        vector.reset()
-        for _ in range(steps):
-            assert not rows["truncated"].any()
-            vector.step([0], rows)  # turns only, which may end it by luck
-            if vector.finished:
-                break
-        ((_, info),) = vector.finished
-        assert info.success or (info.steps == steps and rows["truncated"][0] and info.end_status == EndStatus.ABORTED)
-        vector.close()
-
-
-@pytest.mark.parametrize("player", ["", "bot"])
-def test_workers_play_it(player, capfd):
-    """In a process of its own, as in training and collecting; quietly."""
-    env = {"world": "babyai", "babyai": {"level": MIXED}}
-    with ActorPool(
-        env, ("prompt", "image", "event_message"), num_workers=1, games_per_worker=2, rollout_length=20, seed=1,
-        player=player,
-    ) as pool:  # fmt: skip
-        policy, infos = RandomPolicy(6), []
-        for _ in range(200):
-            requests, fulls = pool.poll(1.0)
-            answer(pool, requests, policy)
-            for full in fulls:
-                text = decode(pool.rollouts["prompt"][full.slot][0, 0])
-                assert text.startswith("Possible action of the agent: turn left, ")
-                infos += [ended.info for ended in pool.ended(full)]
-                pool.release(full)
-            if len(infos) > 1 or (fulls and not player):
-                break
-    assert all(info.success for info in infos) or not player
-    assert capfd.readouterr().out == ""
-
-
 # ---- bad input
-
-
-@pytest.mark.parametrize(("values", "said"), [
-    ({"level": "GoToLocl"}, r"^unknown level 'GoToLocl' \(--config.env.babyai.level\): did you mean 'GoToLocal'\?$"),
-    ({"level": "BabyAI-MixedTranLocal-v0"}, "did you mean 'MixedTrainLocal'"),
-    ({"level": "Zork"}, "unknown level 'Zork' .*: choose from MixedTrainLocal, .*, or MiniGrid's own$"),
-    ({"level": ""}, "unknown level '' "),
-    ({"prompt_bytes": 100}, r"a prompt of \d+ bytes does not fit into 100 \(--config.env.babyai.prompt_bytes"),
-    ({"actions": "hop"}, r"unknown set of actions 'hop'"),
-])  # fmt: skip
-def test_what_cannot_be_played_is_refused_at_once_in_one_sentence(values, said):
-    with pytest.raises(UserError, match=said) as caught:
-        check_world({"world": "babyai", "babyai": values})
-    assert "\n" not in str(caught.value)
 
 
 def test_a_variable_of_minigrids_that_changes_the_game_is_refused(monkeypatch):
@@ -252,22 +131,6 @@ def test_without_minigrid_one_sentence_says_what_to_install():
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]'" in said
     assert len(said.splitlines()) == 1
-
-
-@pytest.mark.quick
-def test_a_policy_plays_with_its_actions_and_observations():
-    world = make()
-    facts = {"config": {"env": {"world": "babyai"}}, "model": {"num_actions": 6, "reads": {}}}
-    assert world.plays(facts) == ""
-    assert make("BossLevel").plays(facts) == ""  # any level will do
-    assert make(actions="augmented").plays(facts) == "has 6 actions, but 'augmented' has 9"
-    reads = {"prompt": [[100], "uint8", "text", 0]}
-    assert "reads the observation 'prompt' of shape (100,)" in world.plays(
-        facts | {"model": {"num_actions": 6, "reads": reads}}
-    )
-    assert world.plays({"config": {"env": {"task": "score"}}, "model": {}}) == (
-        "was trained in the world 'nethack', not 'babyai'"
-    )
 
 
 def test_a_shuffled_mission_changes_what_players_read_and_not_the_game():

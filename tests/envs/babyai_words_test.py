@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.babyai.describe import DONE, VIEW, caption, describe
-from motif_jax.envs.babyai.level_settings import BabyAISettings, short_name
-from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
+from motif_jax.envs.babyai.level_settings import BabyAISettings
+from motif_jax.envs.babyai.prompt import Prompt
 from motif_jax.envs.babyai.words import (
     ACTION_SETS,
     CANONICAL,
     ENGLISH,
     FRENCH,
-    PUBLISHED_FRENCH,
     REWORDINGS,
     make_rewrite,
     parse_actions,
@@ -100,16 +99,6 @@ def test_things_and_doors_hide_walls_from_the_sentences_unless_walls_are_told_fa
     assert not any("wall" in text and "forward" in text for text in describe(door, faithful_walls=True))
 
 
-def test_cells_that_are_not_seen_hide_no_wall():
-    cells = view({(0, 3): (WALL, GREY)})
-    cells[3, 5, 0] = 0
-    assert describe(cells) == ["You see a wall 3 steps forward"]
-
-
-def test_published_french_names_what_is_carried_in_english():
-    assert describe(view({(0, 0): (BALL, GREEN)}), PUBLISHED_FRENCH) == ["Tu portes une ball green"]
-
-
 # ---- prompts
 
 
@@ -128,58 +117,17 @@ def test_a_prompt_has_the_published_form():
     )
 
 
-@pytest.mark.parametrize("window", [1, 3, 6])
-def test_a_prompt_has_the_last_observations_and_the_actions_between_them(window):
-    prompt = Prompt(ENGLISH, ["a", "b"], window, make_rewrite({}))
-    for _ in range(2):  # an episode leaves nothing to the next
-        prompt.begin("wait", lambda: ["seen 0"])
-        for number in range(1, 6):
-            prompt.go_on(f"act {number}", lambda number=number: [f"seen {number}"])
-        text = prompt.text()
-        kept = list(range(6))[-window:]
-        assert [number for number in range(6) if f"seen {number}, " in text] == kept
-        assert [number for number in range(1, 6) if f"act {number}" in text] == kept[1:]
-        assert text.endswith(f" \n Observation {window - 1}: seen 5, \n Action {window - 1}: ")
-        assert "Observation 0: " in text  # numbers begin anew
-
-
-def test_no_letter_of_french_is_lost():
-    prompt = Prompt(FRENCH, ACTION_SETS["french"], 1, make_rewrite({}))
-    prompt.begin("aller à la boîte", lambda: describe(view({(1, 0): (BOX, GREEN)}), FRENCH))
-    text = prompt.text()
-    assert text == (
-        "Actions possibles pour l'agent: tourner à gauche, tourner à droite, aller tout droit, attraper, lâcher, "
-        "basculer \n But de l'agent: aller à la boîte \n Observation 0: Tu vois une boîte verte 1 pas à droite, "
-        "\n Action 0: "
-    )
-    data = PromptBytes(0, 1)
-    assert data.spec.kind == "text"
-    encoded = data.encode(text)
-    assert (encoded.shape, encoded.dtype) == (data.spec.shape, np.uint8)
-    assert encoded.tobytes().rstrip(b"\0").decode() == text
-
-
-def test_a_prompt_that_is_too_long_names_the_flag():
-    with pytest.raises(UserError, match=r"a prompt of 9 bytes does not fit into 8 \(--config.env.babyai.prompt_bytes"):
-        PromptBytes(8, 1).encode("éééé.")
-    assert PromptBytes(8, 1).encode("éééé").all()
-
-
 # ---- missions in French
 
 
 @pytest.mark.parametrize(("english", "french"), [
     ("go to the red ball", "aller à la balle rouge"),
-    ("go to a grey box", "aller à une boîte grise"),
-    ("pick up a purple key", "attraper une clef violette"),
     ("open the door", "ouvrir la porte"),
-    ("open the yellow door", "ouvrir la porte jaune"),
     ("put the blue ball next to a green box", "poser la balle bleue à côté d'une boîte verte"),
     ("put a red key next to the red ball", "poser une clef rouge à côté de la balle rouge"),
     ("pick up the red key, then go to a grey ball", "attraper la clef rouge, puis aller à une balle grise"),
     ("go to the red key after you pick up a grey ball", "aller à la clef rouge après avoir attrapé une balle grise"),
     ("open a door and go to the green object", "ouvrir une porte et aller à l'objet vert"),
-    ("pick up the ball behind you", "attraper la balle derrière toi"),
     ("go to the blue door on your left after you open a box in front of you",
      "aller à la porte bleue à ta gauche après avoir ouvert une boîte devant toi"),
     ("win the game", "win the game"),
@@ -220,13 +168,6 @@ def test_words_are_replaced_whole_and_in_one_pass():
     assert make_rewrite(REWORDINGS["you_have_to"])(goal) == "You have to: go to the red ball"
 
 
-def test_rewordings_leave_no_word_they_replace_in_a_prompt():
-    prompt = Prompt(ENGLISH, CANONICAL, 1, make_rewrite(REWORDINGS["invented_words"]))
-    every = [text for cells, english, _ in GOLDEN for text in english if cells]
-    prompt.begin("put the red ball next to a green box", lambda: every)
-    assert not {*REWORDINGS["invented_words"]} & {*prompt.text().replace(",", " ").split()}
-
-
 @pytest.mark.differs(
     "glam",
     there="eat, dance, sleep, do nothing, cut and think have French names too",
@@ -249,12 +190,8 @@ def test_sets_of_actions():
 )
 @pytest.mark.parametrize(("values", "said"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
-    ({"actions": "x"}, "unknown set of actions 'x' .* choose from canonical, restricted, augmented, rotate, shift, fr"),
     ({"actions": "go,,stop"}, "must be 2 to 32 different names, separated by commas, not 'go,,stop'"),
-    ({"actions": "go,go"}, "different names, .* not 'go,go'"),
     ({"rewording": "key=a=b"}, "must be pairs such as key=chair,ball=table, each word once, not 'key=a=b'"),
-    ({"rewording": "key=a,key=b"}, "each word once"),
-    ({"rewording": "=b"}, "must be pairs"),
     ({"rewording": "synonyms", "language": "french"}, "'synonyms' is of English words, where prompts are French"),
     ({"rewording": "synonyms", "level": "GoToFrench"}, "is of English words, where prompts are French"),
 ])  # fmt: skip
@@ -263,36 +200,18 @@ def test_bad_words_are_refused_in_one_sentence(values, said):
         BabyAISettings(**values).check()
 
 
-def test_a_level_says_its_language_unless_the_user_does():
-    assert BabyAISettings(level="GoToFrench").french
-    assert BabyAISettings(level="BabyAI-MixedTrainLocalFrench-v0").french
-    assert not BabyAISettings(level="GoToFrench", language="english").french
-    assert BabyAISettings(language="french").french
-    assert not BabyAISettings().french
-
-
-def test_levels_go_by_their_short_names():
-    names = ("GoToLocal", "BabyAI-GoToLocal-v0", "BabyAI-GoToObjS6-v1", "PutNext-very", "BabyAI-x-v")
-    assert [short_name(name) for name in names] == ["GoToLocal", "GoToLocal", "GoToObjS6", "PutNext-very", "x-v"]
-
-
 # ---- captions
 
 
 @pytest.mark.parametrize(("before", "action", "after", "said"), [
-    (None, 6, {}, "The way ahead is free."),
     (None, 6, {(0, 1): (WALL, GREY)}, "You stand before a wall."),
-    ({}, 2, {(0, 1): (DOOR, RED, 0)}, "You stand before an open red door."),
-    ({(0, 1): (WALL, GREY)}, 2, {(0, 1): (WALL, GREY)}, "A wall is in your way."),
     ({(0, 1): (KEY, RED)}, 2, {(0, 1): (KEY, RED)}, "A red key is in your way."),
     ({(0, 1): (KEY, RED)}, 3, {(0, 0): (KEY, RED)}, "You pick up a red key."),
     ({(0, 0): (KEY, RED)}, 4, {(0, 1): (KEY, RED)}, "You drop a red key."),
     ({(0, 1): (DOOR, RED, 2)}, 5, {(0, 1): (DOOR, RED, 2)}, "You cannot open a locked red door without its key."),
     ({(0, 1): (DOOR, RED, 2)}, 5, {(0, 1): (DOOR, RED, 0)}, "You unlock and open a red door."),
     ({(0, 1): (DOOR, RED, 1)}, 5, {(0, 1): (DOOR, RED, 0)}, "You open a red door."),
-    ({(0, 1): (DOOR, RED, 0)}, 5, {(0, 1): (DOOR, RED, 1)}, "You close a red door."),
     ({(0, 1): (BOX, BLUE)}, 5, {}, "You open a blue box, which is gone."),
-    ({(0, 1): (BALL, BLUE)}, 5, {(0, 1): (BALL, BLUE)}, "You stand before a blue ball."),
 ])  # fmt: skip
 def test_captions_tell_what_happened(before, action, after, said):
     seen = None if before is None else view(before)

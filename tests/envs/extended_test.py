@@ -7,23 +7,20 @@ import numpy as np
 import pytest
 from nle import nethack
 
-from motif_jax.actors.players import make_scripted
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.extended import ExtendedGame
-from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
+from motif_jax.envs.nethack.figures import EXTENDED_FIGURES
 from motif_jax.envs.nethack.game import ORACLE_GLYPH, NetHackGame
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import AT_PAGE, EXTENDED_KEYS, EXTENDED_NAMES, KEYS
+from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.world import CAPTIONS, step_specs
-from motif_jax.envs.worlds import make_world
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus
 
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")
-CAST, QUAFF, PRAY, PICKUP, PAY = range(23, 28)
-YES, WAIT, KICK = 8, 19, 20
+CAST, QUAFF, _, PICKUP, _ = range(23, 28)
+YES, KICK = 8, 20
 
 
 def make_game(task="score", **settings) -> ExtendedGame:
@@ -277,11 +274,6 @@ def test_with_texts_that_are_rare_play_is_that_of_the_twin(task, reference):
     assert b"You descend the stairs." in captions or task == "staircase"
 
 
-def reset(game, core=12, disp=34):
-    game.reset(GameSeed(core, disp, 0))
-    return game
-
-
 @pytest.mark.quick
 def test_the_28_actions_are_those_of_the_specification():
     assert EXTENDED_KEYS[:23] == KEYS
@@ -289,50 +281,6 @@ def test_the_28_actions_are_those_of_the_specification():
     assert EXTENDED_NAMES[22:] == ("search", "cast", "quaff", "pray", "pickup", "pay")
     assert GameSettings(actions="extended").action_names == EXTENDED_NAMES
     assert GameSettings(actions="extended").make(Frames(1, FRAME).views(0)).num_actions == 28
-
-
-@pytest.mark.quick
-def test_the_first_spell_is_cast_and_its_direction_is_the_players():
-    game = reset(make_game(character="wiz-hum-neu-mal"))
-    game.step(CAST)
-    assert game.message == b"In what direction? "
-    game.step(1)
-    assert game.message != b"In what direction? "
-    assert game.buffers["blstats"][20] == 2  # a turn has passed
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("reference", [False, True])
-def test_who_knows_no_spell_is_told_so(reference):
-    """The release then applies something, and is asked what; that is declined."""
-    game = reset(make_game(character="bar-hum-neu-mal", reference=reference))
-    game.step(CAST)
-    assert (game.message == b"You don't know any spells right now.") != reference
-
-
-@pytest.mark.quick
-def test_casting_while_a_question_is_open_only_answers_it():
-    game = reset(make_game(character="wiz-hum-neu-mal"))
-    game.step(KICK)
-    assert game.message == b"In what direction? "
-    energy = int(game.buffers["blstats"][14])
-    game.step(CAST)
-    assert b"spell" not in game.message
-    assert game.buffers["blstats"][14] == energy
-
-
-@pytest.mark.quick
-def test_y_drinks_the_first_that_is_offered_and_other_actions_decline():
-    game = reset(make_game())
-    game.step(QUAFF)
-    assert game.message == b"What do you want to drink? [e or ?*] "
-    game.step(WAIT)
-    assert game.message == b"Never mind."
-    game.step(QUAFF)
-    game.step(YES)
-    assert b"What do you want to drink" not in game.message
-    assert game.message != b"Never mind."
-    assert game.buffers["blstats"][20] == 2
 
 
 @pytest.mark.differs(
@@ -345,142 +293,6 @@ def test_questions_about_drinking_are_for_the_player_of_the_extended_actions():
     plain, extended = NetHackGame(TASKS["score"], Frames(1, FRAME).views(0)), make_game()
     for game in (plain, extended):
         game._raw = WhisperingEngine(game, lambda number, page, question: "You drink where?" if question else "")
-        reset(game)
+        game.reset(GameSeed(12, 34, 0))
         game.step(KICK)
         assert game.opened_question == (game is extended)
-
-
-def say_at(texts):
-    """Says each of the texts after the key of its number."""
-    return lambda number, page, question: texts.get(number, "")
-
-
-class RecordingEngine(WhisperingEngine):
-    """Keeps the keys that it is sent."""
-
-    def __init__(self, game):
-        super().__init__(game, say_nothing)
-        self.sent = []
-
-    def step(self, key):
-        self.sent.append(chr(key))
-        super().step(key)
-
-
-def play(game, action, **texts):
-    """The keys that an action becomes, where the game says other texts after some of them."""
-    engine = game._raw
-    engine.sent.clear()
-    engine._say = say_at({engine._number + int(after[-1]): text for after, text in texts.items()})
-    game.step(action)
-    return "".join(engine.sent)
-
-
-@pytest.mark.quick
-def test_a_skill_is_enhanced_when_no_question_is_open():
-    game = make_game()
-    game._raw = RecordingEngine(game)
-    reset(game)
-    enhance = "\xe5a "  # nothing can be enhanced yet, so the menu stays until a space closes it
-    assert play(game, WAIT, key1="You feel more confident in your fighting skills.") == "." + enhance
-    assert play(game, WAIT) == "."
-    kick = play(game, KICK, key1="In what direction?  You feel more confident in your skills.")
-    assert kick == "\x04"  # the question is open
-    assert play(game, 1) == "k" + enhance
-    game._confident = True
-    reset(game)
-    assert play(game, WAIT) == "."
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("reference", [False, True])
-def test_after_a_declined_question_a_skill_is_enhanced_at_once_and_by_the_release_in_the_next_step(reference):
-    game = make_game(reference=reference)
-    game._raw = RecordingEngine(game)
-    reset(game)
-    game._confident = True
-    assert play(game, KICK, key1="Really kick? [yn]") == "\x04\x1b" + "\xe5a " * (not reference)
-    assert play(game, WAIT) == "." + "\xe5a" * reference
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("reference", [False, True])
-def test_a_text_between_the_keys_of_a_spell_announces_a_skill_only_to_the_release_and_only_before_a_page(reference):
-    game = make_game(character="wiz-hum-neu-mal", reference=reference)
-    game._raw = RecordingEngine(game)
-    reset(game)
-    between = game._raw._number + 1
-
-    def say(number, page, question):
-        game._internal[AT_PAGE] |= number == between + 1
-        return "You feel more confident in your skills." if number == between else ""
-
-    game._raw._say = say
-    game.step(CAST)
-    assert "".join(game._raw.sent[-5:]).endswith("Za " + "\xe5a" * reference)
-
-
-def test_a_monk_becomes_skilled_in_martial_arts():
-    """Play in which the game itself says so, found by search."""
-    game, player = make_game(), make_scripted("explorer", make_world({}), 1)
-    seed = game_seed(5, SeedStream.COLLECT, 27)
-    player.begin(0, seed)
-    game.reset(seed, 27)
-    for _ in range(2177):
-        game.step(player.choose(0, game))
-    assert game.message == b"You are now more skilled in martial arts."
-    assert not game._confident
-    assert game._kills > 10
-
-
-@pytest.mark.quick
-def test_kills_are_a_figure_of_the_episode_that_begins_anew():
-    game = make_game()
-    game._raw = WhisperingEngine(game, lambda number, page, question: "You kill the newt!  You kill it!")
-    reset(game)
-    game.step(WAIT)
-    assert game.info().named(EXTENDED_FIGURES)["kills"] == 2
-    reset(game)
-    assert game.info().named(EXTENDED_FIGURES)["kills"] == 0
-    assert "kills" not in FIGURES
-
-
-@pytest.mark.quick
-def test_a_group_of_games_tells_the_kills_of_its_episodes():
-    world = make_world({"actions": "extended", "max_episode_steps": 300})
-    vector = world.vector(2, ("message",), seed=3, stream=SeedStream.TRAIN)
-    rows = {
-        key: np.zeros((2, *spec.shape), spec.dtype)
-        for key, spec in (step_specs() | {"message": CAPTIONS["message"]}).items()
-    }
-    opened, rng, ended = vector.open_rows(rows), np.random.default_rng(0), []
-    vector.reset()
-    for _ in range(900):
-        vector.step(rng.integers(28, size=2).tolist(), opened)
-        ended += [info.named(world.figures) for _, info in vector.finished]
-    vector.close()
-    assert len(ended) >= 6
-    assert max(row["kills"] for row in ended) > 0
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("task", ["toy", "motif_jax.envs.toy:ToyGame"])
-def test_other_games_have_no_extended_actions(task):
-    with pytest.raises(UserError, match=r"the actions 'extended' are NetHack's.*--config.env.actions"):
-        GameSettings(task=task, actions="extended").check()
-
-
-@pytest.mark.quick
-def test_with_its_23_actions_an_extended_game_differs_in_drinking_and_skills_alone():
-    """Where neither comes up, the same actions are the same game."""
-    plain, extended = NetHackGame(TASKS["score"], Frames(1, FRAME).views(0)), make_game()
-    for episode in range(3):
-        seed = game_seed(8, SeedStream.TRAIN, episode)
-        plain.reset(seed)
-        extended.reset(seed)
-        for action in np.random.default_rng(episode).integers(23, size=500).tolist():
-            assert plain.step(action) == extended.step(action)
-            assert plain.message == extended.message
-            assert plain.end == extended.end
-            if plain.end:
-                break

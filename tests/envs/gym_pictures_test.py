@@ -1,14 +1,12 @@
-"""Environments of gymnasium that draw themselves: their pictures and texts in replays, and what is refused."""
+"""Environments of gymnasium that draw themselves: what they return that is wrong, and pictures in replays."""
 
 import gymnasium
 import numpy as np
 import pytest
 from gym_world_test import Corridor, Walk
-from gymnasium.envs.registration import EnvSpec
 from PIL import Image
 
-from motif_jax.envs.gym_games import SIDE, encode_picture, pieces_of_ansi
-from motif_jax.envs.gym_world import GymWorld
+from motif_jax.envs.gym_games import encode_picture, pieces_of_ansi
 from motif_jax.envs.seeding import game_seed
 from motif_jax.replays.bitmaps import open_picture
 from motif_jax.structs import UserError
@@ -49,65 +47,18 @@ def game_of(shown=True, **attributes):
     return game
 
 
-def test_a_picture_is_small_packed_and_empty_while_nothing_changes():
-    game = game_of()
-    first = game.picture()
-    assert open_picture(first).size == (SIDE, SIDE // 2)
-    assert game.picture() == b""
-    game.step(1)
-    assert len(game.picture()) > 0
-    assert game_of(shown=False).picture() == b""  # the games of workers draw nothing
-    game.reset(game_seed(0, 0, 0), 0)
-    assert game.picture() == first  # an episode begins with a whole picture
-
-
-def test_a_world_that_draws_its_own_screen_is_shown_by_that_unless_it_says_otherwise():
-    own = {"screen": lambda self, env: ["my own"]}
-    assert game_of(**own).picture() == b""
-    assert game_of(**own, picture="rgb_array").picture()
-    assert game_of(picture="").picture() == b""
-    game = game_of(picture="ansi", drawn="a\033[41mb\033[0m\n c")
-    assert game.picture() == b""
-    screen = game.screen()
-    assert screen.chars[3].tobytes().strip() == b"ab"
-    assert screen.colors[3, screen.chars[3].tobytes().index(b"b")] == 1 + 16
-    with pytest.raises(UserError, match="'picture' of the world .* must be one of 'rgb_array', 'ansi' and '', not 'x'"):
-        game_of(picture="x")
-
-
 def test_an_environment_that_cannot_draw_says_why_on_its_screen():
     game = game_of(drawn=gymnasium.error.DependencyNotInstalled("pygame is not installed"))
     assert game.picture() == b""
     assert b"no picture: pygame is not installed" in game.screen().chars.tobytes()
 
 
-class Plain(Corridor):
-    """Takes no `render_mode`, though it names some."""
-
-    metadata = {"render_modes": ["rgb_array"]}
-
-    def __init__(self):
-        super().__init__(goal=9)
-
-
-def test_an_environment_that_cannot_be_made_to_draw_is_played_and_says_why_on_its_screen(monkeypatch):
-    monkeypatch.setitem(gymnasium.registry, "Plain-v0", EnvSpec("Plain-v0", entry_point=Plain))
-    world = type("World", (Walk,), {"id": "Plain-v0", "make": GymWorld.make})()
-    world.check()
-    game = world.game()
-    game.reset(game_seed(0, 0, 0), 0)
-    assert game.picture() == b""
-    assert b"no picture: " in game.screen().chars.tobytes()
-
-
 def test_wrong_pictures_and_texts_are_refused_in_one_sentence():
-    wrong = [7, "text", [], [[1]], PIXELS[0], PIXELS[..., :1], PIXELS[..., :0], PIXELS[:0], PIXELS.astype(float),
-             PIXELS > 0, np.zeros((4, 4, 4), np.uint8), np.zeros((9000, 1, 3), np.uint8)]  # fmt: skip
-    for drawn in wrong:
+    for drawn in ("text", [[1]], PIXELS[..., :1], PIXELS[:0], PIXELS.astype(float), np.zeros((9000, 1, 3), np.uint8)):
         with pytest.raises(UserError, match=r"render\(\) of the world .* must return a picture of shape") as refused:
             game_of(drawn=drawn).picture()
         assert "\n" not in str(refused.value)
-    for drawn in (7, b"a", ["a"], PIXELS):
+    for drawn in (b"a", PIXELS):
         with pytest.raises(UserError, match=r"render\(\) of the world .* must return text, not"):
             game_of(picture="ansi", drawn=drawn).screen()
 
@@ -126,6 +77,6 @@ def test_pictures_of_replays_are_opened_with_care(tmp_path):
     png = tmp_path / "a.png"
     Image.fromarray(PIXELS).save(png)
     Image.new("RGB", (2000, 2)).save(tmp_path / "large.webp")
-    for packed in (b"", b"x", whole[:40], whole[:-50], png.read_bytes(), (tmp_path / "large.webp").read_bytes()):
+    for packed in (b"x", whole[:-50], png.read_bytes(), (tmp_path / "large.webp").read_bytes()):
         with pytest.raises(ValueError, match="a picture of a replay"):
             open_picture(packed)

@@ -1,4 +1,4 @@
-"""Any environment of gymnasium as a world: specs, captions, time limits, ends, repeatability, and what is refused."""
+"""Any environment of gymnasium as a world: specs, captions, time limits, ends, repeatability."""
 
 import gymnasium
 import numpy as np
@@ -10,7 +10,7 @@ from motif_jax.envs.gym_games import GymWorldGame
 from motif_jax.envs.gym_world import GymWorld
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, step_specs
-from motif_jax.structs import ArraySpec, EndStatus, UserError
+from motif_jax.structs import ArraySpec, EndStatus
 
 pytestmark = pytest.mark.quick
 EVERYTHING = spaces.Dict({
@@ -95,13 +95,6 @@ def test_specs_follow_from_the_spaces():
     assert set(Walk().reads) == {*plain, "message"}
 
 
-def test_an_observation_without_a_name_gets_one():
-    world = Walk()
-    world.make = lambda: gymnasium.make("CartPole-v1")
-    assert world.specs["observation"] == ArraySpec((4,), "float32", "vector")
-    assert world.action_names == ("action 0", "action 1")
-
-
 def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
     world = Walk()
     names = ("position", "facing", "note", "message", "message_count")
@@ -163,40 +156,6 @@ def test_time_limits_are_cuts_and_the_end_of_the_game_is_none():
     assert (game.end, game.cause, game.info().success) == (EndStatus.ENDED, "the game ended", False)
 
 
-def test_captions_are_counted_within_an_episode():
-    game = play(Walk(goal=9), [1, 0, 1, 0], episode=3)
-    assert game.message_count == 3
-    game.reset(game_seed(0, 0, 4), 4)
-    assert game.message_count == 1
-
-
-def test_a_screen_is_24_by_80_whatever_a_world_draws():
-    class Drawn(Walk):
-        def caption(self, observation, env):
-            return "long " * 60
-
-        def screen(self, env):
-            return [[("ab", 9), ("c" * 100, 12)], "plain \u2603", *["more"] * 40]
-
-    screen = play(Drawn(), []).screen()
-    assert (screen.chars.shape, screen.colors.shape, screen.cursor.shape) == ((24, 80), (24, 80), (2,))
-    assert screen.chars[3, :4].tobytes() == b"abcc"
-    assert screen.colors[3, :3].tolist() == [9, 9, 12]
-    assert screen.chars[4, :7].tobytes() == b"plain ?"
-    assert screen.chars[1, :5].tobytes() == b"long "
-    assert not play(Walk(), []).screen().chars[3].tobytes().strip()
-
-
-def test_what_a_world_draws_stands_in_the_middle():
-    class Drawn(Walk):
-        def screen(self, env):
-            return ["x" * 10, [("y", 12)]]
-
-    chars = play(Drawn(), []).screen().chars
-    assert chars[3].tobytes() == (b"x" * 10).center(80)
-    assert chars[4].tobytes() == b"y".rjust(36).ljust(80)
-
-
 def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
     class Long(Walk):
         def caption(self, observation, env):
@@ -205,63 +164,3 @@ def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
     game = play(Long(), [])
     assert len(game.message) == 256
     assert game.message.startswith(b"snow ? x")
-
-
-def test_an_environment_that_does_not_exist_is_refused_with_the_nearest_that_does():
-    class Cart(Walk):
-        id = "CartPole-v11"
-        make = GymWorld.make
-
-    with pytest.raises(UserError, match=r"knows no environment 'CartPole-v11' .*: did you mean 'CartPole-v1'"):
-        Cart().check()
-    Cart.id = ""
-    with pytest.raises(UserError, match=r"names no environment, as id = ... \(--config.env.world\)"):
-        Cart().check()
-
-
-def test_what_is_said_of_an_observation_that_does_not_exist_is_refused():
-    class Wrong(Walk):
-        kinds = {"camra": "grid"}
-
-    with pytest.raises(UserError, match="declares the kind of the observation 'camra', which its environment does not"):
-        Wrong().check()
-
-
-def test_names_of_actions_must_be_as_many_as_there_are():
-    class Named(Walk):
-        action_names = ("left",)
-
-    with pytest.raises(UserError, match="names 1 actions, but has 2"):
-        Named().check()
-    Named.action_names = ("left", "right")
-    assert Named().action_names == ("left", "right")
-    Named().check()
-
-
-def test_a_game_that_fails_leaves_the_others_as_they_are():
-    world = Walk(goal=9)
-    vector = world.vector(3, ("position",), seed=0, stream=0)
-    vector.reset()
-    before = [vector.games[at].seen["position"].copy() for at in (0, 2)]
-
-    def fail(action):
-        raise RuntimeError("it fell apart")
-
-    vector.games[1]._env.step = vector.games[1]._env.close = fail
-    with pytest.raises(RuntimeError, match="it fell apart"):
-        vector.step([0, 0, 0], rows_of(world, 3, ("position",)))
-    np.testing.assert_array_equal(vector.games[2].seen["position"], before[1])
-    vector.close()  # also where one of them cannot be
-
-
-def test_a_policy_of_another_world_does_not_play_here():
-    world = Walk()
-    facts = {"config": {"env": {"world": world.class_name}}, "model": {"num_actions": 2}}
-    assert world.plays(facts) == ""
-    for name, shape, dtype in (("position", [3], "float32"), ("position", [2], "int32"), ("radar", [2], "float32")):
-        reads = {name: [shape, dtype, "", 0]}
-        assert f"reads the observation '{name}' of" in world.plays(
-            facts | {"model": {"num_actions": 2, "reads": reads}}
-        )
-    assert "has 3 actions, but" in world.plays(facts | {"model": {"num_actions": 3}})
-    assert "was trained in the world 'toy'" in world.plays(facts | {"config": {"env": {"world": "toy"}}})

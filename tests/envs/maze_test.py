@@ -7,7 +7,7 @@ import pytest
 from motif_jax.envs.maze.game import FREE, GOAL, MOST, distances
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus
 
 pytestmark = pytest.mark.quick
 
@@ -70,10 +70,3 @@ def test_moves_walls_and_other_texts():
     game = begun((7, 6))
     assert game.step("down") == 0
     assert (game.end, game.heard) == (EndStatus.TASK_SUCCESSFUL, "success")
-
-
-def test_without_the_position_only_walls_are_told():
-    game = begun((1, 1), '{"position": false}')
-    assert game.heard == "goal 8 6 walls above below left"
-    with pytest.raises(UserError, match="position must be True or False"):
-        make_world({"world": "maze", "options": '{"position": 3}'})

@@ -4,18 +4,15 @@ import signal
 import sys
 
 import jax
-import numpy as np
 import pytest
 from gym_world_test import Walk
 
-from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.own_code import PACKAGE, as_failure, load_class, reported
 from motif_jax.envs.worlds import check_world
-from motif_jax.episodes.playback import EventCounter, Track, make_replay
 from motif_jax.launch import stopped_by_signals
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.structs import EpisodeInfo, Interrupted, UserCodeError
+from motif_jax.structs import Interrupted, UserCodeError
 
 pytestmark = pytest.mark.quick
 
@@ -24,21 +21,19 @@ class Odd(BaseException):
     """An exception of the user's own."""
 
 
-RAISED = [SystemExit(0), SystemExit(), SystemExit("bye"), KeyboardInterrupt(), GeneratorExit(), Odd(), StopIteration()]
+RAISED = [SystemExit(0), KeyboardInterrupt(), Odd(), StopIteration()]
 ENV = {"world": "own_code_test:Leaving", "max_episode_steps": 20}
 PLACES = ("__init__", "make", "reset", "step", "caption", "measure", "succeeded", "screen", "check", "game")
 
 
 class Leaving(Walk):
-    """Raises `error` in the method `place`, from its second call on if `later`."""
+    """Raises `error` in the method `place`."""
 
-    place, error, later, calls = "", None, False, 0
+    place, error = "", None
 
     def fail(self, place):
         if place == type(self).place:
-            type(self).calls += 1
-            if not self.later or self.calls > 1:
-                raise self.error
+            raise self.error
 
     def __init__(self, **options):
         self.fail("__init__")
@@ -66,9 +61,9 @@ for name in set(PLACES) - {"__init__", "make", "reset", "step"}:
 def leaving(request, monkeypatch):
     """Sets where and when the world raises the exception of this test; signals are handled as the program does."""
 
-    def leave(place, later=False):
-        for key, value in {"place": place, "error": request.param, "later": later, "calls": 0}.items():
-            monkeypatch.setattr(Leaving, key, value)
+    def leave(place):
+        monkeypatch.setattr(Leaving, "place", place)
+        monkeypatch.setattr(Leaving, "error", request.param)
 
     with stopped_by_signals():
         yield leave
@@ -85,34 +80,6 @@ def test_wherever_a_game_raises_it_the_check_of_the_world_names_the_game(leaving
         with pytest.raises(UserCodeError) as caught:
             check_world(ENV)
         assert named(caught), place
-
-
-def play_in_this_process():
-    with ActorPool(ENV, (), num_workers=0, games_per_worker=1, rollout_length=8, player="random") as pool:
-        pool.poll(0)
-        pool.poll(0)
-
-
-def test_workers_that_play_in_this_process_name_it(leaving):
-    for place in ("make", "reset", "step", "caption", "measure"):
-        leaving(place, later=True)  # not while the world is checked
-        with pytest.raises(UserCodeError) as caught:
-            play_in_this_process()
-        assert named(caught), place
-
-
-def test_playing_episodes_again_names_it(leaving):
-    track = Track(np.zeros(1, np.int32), *np.zeros((4, 1), np.float32))
-    row = {"episode": 0, "end_status": "death", "cause": ""}
-    for place in ("reset", "step", "caption", "measure", "screen"):
-        leaving(place)
-        with pytest.raises(UserCodeError) as caught:
-            make_replay(ENV, 0, row, track, {})
-        assert named(caught), place
-        if place != "screen":
-            with EventCounter(ENV, 0, lambda text: ()) as counter, pytest.raises(UserCodeError) as caught:
-                counter.describe(EpisodeInfo(0, 1, 1.0, 2, True), track.action)
-            assert named(caught), place
 
 
 def test_modules_that_raise_it_are_named(tmp_path, monkeypatch):

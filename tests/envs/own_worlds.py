@@ -146,13 +146,6 @@ class WrongShape(Corridor):
         return super().seen(game) | {"place": np.zeros(3)}
 
 
-class SpeaksNumbers(Corridor):
-    name = "numbers"
-
-    def seen(self, game):
-        return super().seen(game) | {"message": "You walk."}
-
-
 class Falls(Walk):
     def step(self, action):
         if self.steps == 3:
@@ -164,44 +157,11 @@ class Falling(Corridor):
     name, walk = "falling", Falls
 
 
-class Mute(Walk):
-    def say(self, text):
-        self.message, self.message_count = text, 1  # text, and not bytes
-
-
-class Muted(Corridor):
-    name, walk = "mute", Mute
-
-    def seen(self, game):
-        return {"place": [0, 0], "message_count": 1, "message": 0}
-
-
-class Blind(Walk):
-    def screen(self):
-        raise ValueError("nothing can be seen")
-
-
-class Dark(Corridor):
-    name, walk = "dark", Blind
-
-
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
-
-
-class Crooked(Corridor):
-    name = "crooked"
-
-    @property
-    def reads(self):
-        return self.nothing_of_this_name
 
 
 class Counts(Corridor):
     name, figures = "counts", {"steps": int}
-
-
-class Words(Corridor):
-    name, figures = "words", {"ending": str}
 
 
 class Many(Corridor):
@@ -228,13 +188,6 @@ class WithGuide(Guided):
 
 class Pictures(Corridor):
     name, pairs = "pictures", ("message", "place")
-
-
-class Broken(Corridor):
-    name = "broken"
-
-    def __init__(self, max_episode_steps):
-        raise RuntimeError("no bricks left")
 
 
 class Checked(Corridor):

@@ -1,4 +1,4 @@
-"""Worlds that are played by writing, as actors, evaluation, replays and the report see them."""
+"""Worlds that are played by writing, as actors, evaluation and replays see them."""
 
 import json
 import math
@@ -7,25 +7,20 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config, viewed
 
-from motif_jax.actors.acting import answer
-from motif_jax.actors.players import make_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.recorded import play_branches, play_episodes
+from motif_jax.actors.recorded import play_episodes
 from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import Answer
-from motif_jax.envs.world import is_text, text_action, to_row, to_text
+from motif_jax.envs.world import is_text, to_row, to_text
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces
-from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay, read_tracks, write_tracks
+from motif_jax.episodes.playback import Track, figures_of, make_replay
 from motif_jax.names import WORLDS
-from motif_jax.preferences.store import PairDataset
-from motif_jax.replays.replay import load_replay, save_replay
-from motif_jax.replays.story import action_name
-from motif_jax.stages import collect, evaluate, train_policy
+from motif_jax.replays.replay import load_replay
+from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
-from motif_jax.stages.evaluate.page import pack
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
 pytestmark = pytest.mark.quick
@@ -37,9 +32,7 @@ WRITTEN = [name for name in WORLDS if is_text(make_world({"world": name}).action
 assert OF.keys() == {*WRITTEN}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "crane", "naïve café", "日本語", "a\U0001f600", "x" * 40, "é" * 20, "\ud800", "a\0b"]
-)
+@pytest.mark.parametrize("text", ["", "naïve café", "a\U0001f600", "é" * 20, "\ud800", "a\0b"])
 def test_a_text_becomes_an_array_and_a_text_again(text):
     row = to_row(text, 16)
     assert (row.shape, row.dtype) == ((16,), np.uint8)
@@ -109,93 +102,6 @@ def test_scripted_players_of_every_world_play_whole_games(name):
             json.dumps(episode)  # plain values
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_branches_share_their_beginning_and_end_by_themselves(name):
-    world = make_world({"world": name})
-    episodes = list(play_branches(world, "random", "random", range(3), per_moment=2, seed=0))
-    for episode in episodes:
-        expert = next(e for e in episodes if e.info["episode"] == episode.info["episode"])
-        shared = episode.info["shared"]
-        assert episode.turns[:shared] == expert.turns[:shared]
-        assert episode.terminal
-    with pytest.raises(UserError, match="an episode has at most 1,023 branches"):
-        list(play_branches(world, "random", "random", [0], per_moment=2000, seed=0))
-
-
-class Writer:
-    """A policy that writes: the same text in all games, and how likely it found it."""
-
-    reads = ("heard",)
-    starts: dict = {}
-
-    def __init__(self, text: str, width: int):
-        self.outputs = {}
-        self._row = to_row(text, width)
-
-    def room(self, count: int) -> int:
-        return count
-
-    def __call__(self, observations, first, games):
-        assert observations["heard"].dtype == np.uint8
-        return np.stack([self._row] * len(games)), {}
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_policy_that_writes_plays_through_the_pool(workers):
-    with ActorPool({"world": "wordle"}, ("heard",), num_workers=workers, games_per_worker=4, rollout_length=13) as pool:
-        policy, fulls = Writer("crane", 16), []
-        assert pool.layout.action == text_action(16)
-        while not fulls:
-            requests, fulls = pool.poll(1.0)
-            answer(pool, requests, policy)
-        actions = pool.rollouts["action"][fulls[0].slot]
-        assert {to_text(row) for row in actions.reshape(-1, 16)} == {"crane"}
-        ended = pool.ended(fulls[0])
-        assert {info.steps for _, _, info in ended} == {6}
-        heard = pool.rollouts["heard"][fulls[0].slot]
-        first = pool.rollouts["first"][fulls[0].slot]
-        assert not heard[first].any()
-        assert all(to_text(row).count("<") == 5 for row in heard[~first])
-
-
-def track_of(name: str, player: str, episode: int) -> tuple[Track, dict]:
-    world = make_world({"world": name})
-    game, players = world.game(), make_scripted(player, world, 1)
-    seed = game_seed(4, SeedStream.EVALUATE, episode)
-    players.begin(0, seed)
-    game.reset(seed, episode)
-    actions = []
-    while not game.end:
-        actions.append(to_row(players.choose(0, game), world.written))
-        game.step(actions[-1])
-    nothing = np.full(len(actions), np.nan, np.float32)
-    row = figures_of(game.info(), world.figures) | {"cause": game.cause, "did": {}}
-    with EventCounter({"world": name}, 4, lambda message: ["heard"]) as counter:
-        events = counter.describe(game.info(), np.array(actions))
-        assert events == (game.cause, {"heard": len(actions)})
-        assert counter.describe(game.info()._replace(steps=99), np.array(actions)) is None
-    return Track(np.array(actions), *[nothing] * 4), row
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_tracks_of_texts_are_kept_and_become_replays(name, tmp_path):
-    made = {number: track_of(name, OF[name], number) for number in (2, 5)}
-    write_tracks(tmp_path / "tracks.npz", {number: track for number, (track, _) in made.items()})
-    for number, read in read_tracks(tmp_path / "tracks.npz").items():
-        track, row = made[number]
-        assert read.action.dtype == np.uint8
-        assert np.array_equal(read.action, track.action)
-        replay = make_replay({"world": name}, 4, row, read, {"player": OF[name], "chosen": []})
-        texts = [to_text(line) for line in track.action]
-        assert [action_name(replay, step) for step in range(replay.steps)] == texts
-        save_replay(tmp_path / "replay.npz", replay)
-        again = load_replay(tmp_path / "replay.npz", "flag")
-        assert again.about == replay.about
-        packed = pack(again)
-        assert [packed["actions"][at] for at in again.action] == texts
-        assert packed["steps"] == len(texts)
-
-
 def test_what_a_policy_writes_cannot_command_a_terminal():
     nothing = np.full(1, np.nan, np.float32)
     track = Track(np.stack([to_row("\x1b[2J\x07a", 16)]), *[nothing] * 4)
@@ -213,30 +119,14 @@ def test_what_a_policy_writes_cannot_command_a_terminal():
 OWN = "own_texts:EchoWorld"
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_world_of_ones_own_is_played_and_shown(workers, tmp_path):
-    through = pooled(OWN, "random", workers, episodes=4)
-    recorded = {
-        e.info["episode"]: e for e in play_episodes(make_world({"world": OWN}), "random", sorted(through), seed=3)
-    }
-    assert through == recorded
-    for episode in recorded.values():
-        assert episode.episode_return == sum(len(turn.text) for turn in episode.turns if turn.is_action)
-    track, row = track_of(OWN, "random", 1)
-    replay = make_replay({"world": OWN}, 4, row, track, {"player": "me", "chosen": []})
-    assert [action_name(replay, step) for step in range(3)] == [to_text(line) for line in track.action]
-    assert make_world({"world": OWN}).plays({"config": {"env": {"world": OWN}}, "model": {}}) == ""
-
-
 ANSWER = Answer("yes", 1.0, EndStatus.RUNNING, "")
 WRONG_ANSWERS = {  # what a game's answer() must return: wrong answers
-    "(text, reward, end, cause)": [None, "yes", 7, (), ("yes", 1.0), {}],
+    "(text, reward, end, cause)": [None, "yes", ("yes", 1.0)],
     "a reward that is a finite number of float32": [
-        ANSWER._replace(reward=reward)
-        for reward in (math.nan, math.inf, -math.inf, 1e39, -4e38, None, "1", [], 1j, 10**400)
+        ANSWER._replace(reward=reward) for reward in (math.nan, 1e39, "1", 10**400)
     ],
-    "text": [ANSWER._replace(text=text) for text in (None, 7, b"yes", ["yes"])],
-    "an EndStatus as the end": [ANSWER._replace(end=end) for end in (None, "over", 7, [], 2.0)],
+    "text": [ANSWER._replace(text=b"yes")],
+    "an EndStatus as the end": [ANSWER._replace(end=end) for end in ("over", 7)],
 }
 
 
@@ -266,11 +156,6 @@ def test_the_page_on_worlds_of_ones_own_shows_one_that_is_tested():
     assert first == own
 
 
-def test_no_tracks_are_none(tmp_path):
-    write_tracks(tmp_path / "tracks.npz", {})
-    assert read_tracks(tmp_path / "tracks.npz") == {}
-
-
 def settings(world: str):
     config = get_config(argument="toy")
     config.env.world = world
@@ -295,29 +180,3 @@ def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
         replay = load_replay(file, "flag")
         assert replay.steps == rows[replay.about["episode"]]["steps"]
         assert evaluate_replays.file_of(folder, replay.about["episode"]) == file
-
-
-def test_networks_that_choose_among_actions_are_refused_before_anything_starts():
-    config = settings("wordle")
-    config.policy.network = "small"
-    with pytest.raises(UserError, match="the world 'wordle' is played by writing, but the network 'small' chooses"):
-        train_policy.check(viewed(config))
-
-
-def test_policies_that_choose_among_actions_cannot_play():
-    facts = {"config": {"env": {"world": "wordle"}}, "model": {"num_actions": 23}}
-    world = make_world({"world": "wordle"})
-    assert world.plays(facts) == "chooses among 23 actions, but the world 'wordle' is played by writing"
-    assert world.plays(facts | {"model": {}}) == ""
-    assert make_world({"world": "guessing"}).plays(facts) == "was trained in the world 'wordle', not 'guessing'"
-
-
-def test_pairs_of_captions_are_collected_of_games_that_are_played_by_writing(tmp_path):
-    """The other use of a world: Motif's dataset, whose captions a language model compares."""
-    config = settings("wordle")
-    config.collect.collector, config.collect.num_workers, config.collect.num_pairs = OF["wordle"], 0, 40
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), tmp_path)
-    table, ids = PairDataset(tmp_path / "dataset").captions()
-    assert ids.shape[0] == 40
-    assert any("words fit" in table.text(number) for number in ids.ravel().tolist())

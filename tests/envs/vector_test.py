@@ -1,4 +1,4 @@
-"""Many games in lock-step, and the toy world."""
+"""Many games in lock-step: readings, and how one episode follows another."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,7 @@ import pytest
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
-from motif_jax.envs.toy import MOVES, STAIRS, ToyGame
 from motif_jax.envs.world import step_specs
-from motif_jax.structs import EndStatus, UserError
 
 
 def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
@@ -21,32 +19,6 @@ def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, d
 def advance(vector: GameVector, actions: list[int], rows: dict) -> None:
     rows["terminated"][:] = rows["truncated"][:] = False
     vector.step(actions, open_rows(rows))
-
-
-def test_games_in_a_vector_are_those_played_alone():
-    """Episode i of a vector of three is the episode that a vector of one plays as its i-th."""
-    together, rows = make(3, max_episode_steps=400)
-    rng = np.random.default_rng(0)
-    actions = rng.integers(23, size=(300, 3))
-    seen = []
-    for action in actions:
-        advance(together, action.tolist(), rows)
-        together.observe(open_rows(rows))
-        seen.append({key: row.copy() for key, row in rows.items()})
-    for game in range(3):
-        alone = GameVector(
-            1, GameSettings(max_episode_steps=400), together.observer.specs, next_episode=lambda _, game=game: game
-        )
-        alone.reset()
-        row = {key: array[:1].copy() for key, array in rows.items()}
-        for step, action in enumerate(actions[:, game]):
-            advance(alone, [int(action)], row)
-            alone.observe(open_rows(row))
-            for key, array in row.items():
-                if key != "action":
-                    assert np.array_equal(array[0], seen[step][key][game]), (key, step, game)
-            if alone.finished:
-                break
 
 
 @pytest.mark.quick
@@ -96,53 +68,3 @@ def test_reference_time_limit_is_a_true_end():
         advance(vector, [19], rows)
     assert rows["terminated"][0]
     assert not rows["truncated"][0]
-
-
-@pytest.mark.quick
-def test_toy_world_is_solved_by_walking_straight():
-    vector, rows = make(4, task="toy")
-    returns = []
-    best = [None] * 4  # what each running episode can return at most
-    for _ in range(40):
-        actions = []
-        for number, game in enumerate(vector.games):
-            assert isinstance(game, ToyGame)
-            (x, y), (to_x, to_y) = game._hero, game._stairs
-            if game.steps == 0:
-                best[number] = 1 - 0.01 * max(abs(to_x - x), abs(to_y - y))  # a king's distance
-            wanted = int(np.sign(to_x - x)), int(np.sign(to_y - y))
-            actions.append(next(action for action, move in MOVES.items() if move == wanted))
-        advance(vector, actions, rows)
-        for number, info in vector.finished:
-            returns.append(info.episode_return)
-            assert info.episode_return == pytest.approx(best[number])
-            assert info.success
-            assert info.end_status == EndStatus.TASK_SUCCESSFUL
-            assert bytes(rows["event_message"][number]).rstrip(b"\0") == STAIRS
-    assert len(returns) > 30
-
-
-@pytest.mark.quick
-def test_toy_world_shows_hero_and_stairs():
-    vector, rows = make(2, task="toy")
-    vector.observe(open_rows(rows))
-    for chars, _ in rows["crop"]:
-        assert chars[7, 6] == ord("@")
-        assert (chars == ord(">")).sum() == 1
-    actions = np.random.default_rng(1).integers(23, size=(60, 2)).tolist()
-    again, other = make(2, task="toy")
-    for action in actions:
-        advance(vector, action, rows), advance(again, action, other)
-        vector.observe(open_rows(rows)), again.observe(open_rows(other))
-        assert all(np.array_equal(rows[key], other[key]) for key in rows)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"task": "scor"}, r"unknown task 'scor' \(--config.env.task\): did you mean 'score'"),
-    ({"task": "NetHackScore"}, "did you mean 'NetHackScore-v1'"),
-    ({"max_episode_steps": 0}, r"at least 1, not 0 \(--config.env.max_episode_steps\)"),
-])  # fmt: skip
-def test_bad_settings_are_refused_in_one_sentence(settings, message):
-    with pytest.raises(UserError, match=message):
-        GameSettings(**settings).check()

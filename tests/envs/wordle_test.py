@@ -1,22 +1,20 @@
 """Wordle: its rules against a slow twin, sets of words, scripted players against exhaustive search, branches."""
 
 import functools
-import itertools
 import math
 import random
 import statistics
 import string
 
-import numpy as np
 import pytest
 
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.wordle.game import TRIES, Guess, Position, WordleGame, WordleView, guess, reward
-from motif_jax.envs.wordle.players import OPENERS, User
+from motif_jax.envs.wordle.game import TRIES, Position, WordleGame, guess, reward
+from motif_jax.envs.wordle.players import OPENERS
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 SMALL = load_vocabulary("small")
@@ -105,37 +103,6 @@ def test_games_are_those_of_a_slow_twin_that_knows_letters(words, games):
                 break
 
 
-def test_the_colours_of_repeated_letters_are_not_counted():
-    colours = Vocabulary(("level", "crane")).colours
-    assert PATTERNS[colours("eeeee")[0]] == "<y><g><y><g><y>"
-    assert PATTERNS[colours("hello")[0]] == "<b><g><y><y><b>"
-    assert PATTERNS[colours("crane")[1]] == "<g>" * 5
-    assert colours("crane")[1] == ALL_GREEN
-
-
-def counted_by_crossing_out(guess, hidden):
-    """Green letters are crossed out of the hidden word, then each other letter takes one that is left."""
-    left, colours = [other for letter, other in zip(guess, hidden, strict=True) if letter != other], []
-    for letter, other in zip(guess, hidden, strict=True):
-        if letter == other:
-            colours.append("<g>")
-        elif letter in left:
-            left.remove(letter)
-            colours.append("<y>")
-        else:
-            colours.append("<b>")
-    return "".join(colours)
-
-
-def test_counted_colours_are_those_of_crossing_letters_out():
-    rng = random.Random(3)
-    words = tuple(dict.fromkeys("".join(rng.choices("abc", k=5)) for _ in range(60)))
-    vocabulary = Vocabulary(words, counted=True)
-    for text in words:
-        found = [PATTERNS[colours] for colours in vocabulary.colours(text)]
-        assert found == [counted_by_crossing_out(text, hidden) for hidden in words]
-
-
 @pytest.mark.parametrize("vocabulary", [REPEATS, Vocabulary(REPEATS.words, counted=True)])
 def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess(vocabulary):
     for hidden in range(len(vocabulary.words)):
@@ -143,37 +110,9 @@ def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess(vocabulary):
         assert vocabulary.colours_if(hidden).tolist() == wanted
 
 
-@pytest.mark.parametrize("words", [SMALL, REPEATS])
-def test_sets_of_words_are_what_filtering_gives(words):
-    rng = random.Random(1)
-    for _ in range(200):
-        text = a_guess(rng, words, Position(words.everything))
-        if not is_guess(text):
-            continue
-        row = words.colours(text)
-        for colours in {*row.tolist(), 0, ALL_GREEN}:
-            kept = [index for index in range(len(words.words)) if row[index] == colours]
-            assert words.members(words.fitting(text, colours)) == tuple(kept)
-    assert words.members(words.everything) == tuple(range(len(words.words)))
-    assert words.members(0) == ()
-
-
 def play(game: WordleGame, *texts: str, episode: int = 0) -> list[float]:
     game.reset(game_seed(1, SeedStream.COLLECT, episode), episode)
     return [game.step(text) for text in texts]
-
-
-def test_a_game_ends_with_the_word_or_after_six_tries():
-    game = make_world({"world": "wordle"}).game()
-    assert play(game, *["zzzzz"] * 6) == [-1.0] * 6
-    assert (game.end, game.cause, game.info().episode_return) == (EndStatus.ENDED, "no tries are left", -6.0)
-    game.reset(game_seed(1, SeedStream.COLLECT, 1), 1)
-    while not game.end:
-        game.step(members(game.vocabulary, game.position)[0])
-    info = game.info()
-    assert info.success
-    assert info.episode_return == -(info.steps - 1)
-    assert info.figures == (info.steps, 0, 1)
 
 
 def test_what_is_not_five_letters_costs_a_try_and_gets_no_answer():
@@ -185,39 +124,6 @@ def test_what_is_not_five_letters_costs_a_try_and_gets_no_answer():
     assert game.info().figures == (4, 2, game.position.fitting.bit_count())
     assert game.heard == ""
     assert not game.seen["heard"].any()
-
-
-def test_a_time_limit_cuts_a_game():
-    game = make_world({"world": "wordle", "max_episode_steps": 2}).game()
-    play(game, "zzzzz", "zzzzz")
-    assert (game.end, game.steps) == (EndStatus.ABORTED, 2)
-    assert not game.record().terminal
-
-
-def test_the_picture_shows_letters_in_colour():
-    words = Vocabulary(("level", "label"))
-    game = WordleGame(words, written=16, heard=15, time_limit=100)
-    game.reset(game_seed(0, 0, 0), 0)
-    colours = PATTERNS.index("<y><g><y><g><y>")
-    game.position = Position(words.fitting("eeeee", colours), (Guess("eeeee", colours),))
-    screen = game.screen()
-    row = 3
-    at = [column for column in range(80) if screen.chars[row, column] == ord("E")]
-    assert [int(screen.colors[row, column]) for column in at] == [27, 18, 27, 18, 27]  # reversed yellow and green
-    text = "".join(map(chr, screen.chars.ravel()))
-    assert "level" in text
-    assert "label" not in text
-
-
-def test_captions_tell_guess_colours_and_how_much_is_open():
-    game = make_world({"world": "wordle"}).game()
-    play(game, "zzzzz")
-    left = game.position.fitting.bit_count()
-    assert game.message == f"zzzzz is black black black black black: {left} words fit".encode()
-    game.step("no")
-    assert game.message == f'"no" is not five letters: {left} words fit'.encode()
-    game.step("no")
-    assert game.message_count == 2
 
 
 # ---- lists of words
@@ -238,33 +144,6 @@ def test_a_list_of_ones_own_leaves_out_other_lengths_and_keeps_a_word_once(tmp_p
     assert world.vocabulary.words == ("crane", "slate")
 
 
-@pytest.mark.parametrize(("lines", "said"), [
-    (["crane"], "has 1 words of five letters, but a game needs 2 to 65,536"),
-    (["crane", "crane"], "has 1 words of five letters"),
-    ([], "has 0 words of five letters"),
-    (["crane", "slate", "na-ve"], "line 3 of the word list .* is 'na-ve', where letters a-z belong"),
-    (["crane", "naïve"], "line 2 of the word list .* is 'naïve'"),
-    (["crane", "12345"], "line 2 of the word list .* is '12345'"),
-    (["six", "longer"], "has 0 words of five letters"),
-])  # fmt: skip
-def test_lists_that_cannot_be_played_are_refused_in_one_sentence(tmp_path, lines, said):
-    file = tmp_path / "words.txt"
-    file.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=rf"{said}.*\(--config.env.options\)$"):
-        load_vocabulary(str(file))
-
-
-@pytest.mark.parametrize(("options", "said"), [
-    ('{"words": "smal"}', "the word list 'smal' is not one of small, larger, and cannot be read as a file"),
-    ('{"words": "/"}', "the word list '/' is not one of small, larger, .* it is not a regular file"),
-    ('{"words": 5}', r"words must be text, not 5 \(--config.env.options\)"),
-    ('{"word": "small"}', r"the world 'wordle' cannot be made with .*'word' \(--config.env.options\)"),
-])  # fmt: skip
-def test_options_that_cannot_work_are_refused(options, said):
-    with pytest.raises(UserError, match=said):
-        check_world({"world": "wordle", "options": options})
-
-
 # ---- players
 
 
@@ -272,12 +151,7 @@ def test_options_that_cannot_work_are_refused(options, said):
     ("optimum", r"unknown collector 'optimum' \(--config.collect.collector\): did you mean 'optimal'\?"),
     ("repeat(9)", "the number of 'repeat' must be from 1 to 6, not 9"),
     ("repeat(2 nobody)", "the player 'repeat' takes one of random, candidate, .*, not 'nobody'"),
-    ("candidate(3)", "the player 'candidate' takes no arguments, not '3'"),
-    ("repeat*-1+candidate", "the weight of 'repeat' must be a positive number, not '-1'"),
     ("repeat*nan+candidate", "the weight of 'repeat' must be a positive number, not 'nan'"),
-    ("repeat++candidate", r"a player must have the form repeat\*0.6\+candidate\*0.4, not 'repeat\+\+candidate'"),
-    ("repeat:0", "the share of 'repeat' must be a positive number"),
-    ("montecarlo(999999999999999999)", "the number of 'montecarlo' must be from 1 to 100,000"),
     ("", "candidate\\*0.4, not ''"),
 ])  # fmt: skip
 def test_players_that_do_not_exist_are_refused(player, said):
@@ -286,14 +160,14 @@ def test_players_that_do_not_exist_are_refused(player, said):
 
 
 def worth(words: Vocabulary, choose, fitting: int, tries: int) -> float:
-    """The expected return of a policy that draws among `choose(fitting)`, or of the best if that is None."""
+    """The expected return of a policy that draws among `choose(fitting)`."""
 
     @functools.cache
     def value(fitting: int, tries: int) -> float:
         if not tries:
             return 0.0
         found = []
-        for index in words.members(fitting) if choose is None else choose(fitting):
+        for index in choose(fitting):
             colours, total = words.colours(words.words[index]), 0.0
             inside = words.members(fitting)
             for group in {int(colours[hidden]) for hidden in inside}:
@@ -301,22 +175,9 @@ def worth(words: Vocabulary, choose, fitting: int, tries: int) -> float:
                 rest = 0.0 if group == ALL_GREEN else -1.0 + value(left, tries - 1)
                 total += left.bit_count() / len(inside) * rest
             found.append(total)
-        return max(found) if choose is None else statistics.fmean(found)
+        return statistics.fmean(found)
 
     return value(fitting, tries)
-
-
-def test_optimal_is_the_best_of_all_policies_on_small_lists():
-    """It is greedy; on lists of up to eight words it is as good as searching all games among the fitting words."""
-    equal = 0
-    for number in range(30):
-        rng = random.Random(number)
-        words = Vocabulary(tuple(rng.sample(SMALL.words, rng.randint(2, 8))))
-        greedy = worth(words, words.most_telling, words.everything, TRIES)
-        best = worth(words, None, words.everything, TRIES)
-        assert best - 0.15 <= greedy <= best + 1e-9
-        equal += math.isclose(greedy, best)
-    assert equal >= 24
 
 
 def test_optimal_takes_the_guess_that_says_most():
@@ -359,37 +220,10 @@ def test_monte_carlo_plays_better_than_who_it_imagines():
     assert mean("montecarlo(40 random)", 20) > mean("random", 200) + 1
 
 
-def test_repeat_says_again_what_it_said_and_starts_as_told():
-    for episode in play_episodes(make_world({"world": "wordle"}), "repeat(2 start)", range(40), seed=0):
-        texts = [turn.text for turn in episode.turns if turn.is_action]
-        assert texts[0] in OPENERS
-        assert {*texts} == {texts[0]}  # the first is the only one that was said
-
-
 def test_a_mixture_for_the_whole_episode_is_drawn_once():
     for episode in play_episodes(make_world({"world": "wordle"}), "repeat:0.5,optimal:0.5", range(40), seed=0):
         texts = [turn.text for turn in episode.turns if turn.is_action]
         assert len({*texts}) in (1, len(texts))
-
-
-def test_a_user_is_asked_until_it_is_five_letters(capsys):
-    lines = iter(["no", "CRANE "])
-    player = User(None, lambda prompt: next(lines))
-    player.begin(random.Random(0))
-    assert player.choose(WordleView(SMALL, Position(SMALL.everything, (Guess("slate", 0),)))) == "crane"
-    said = capsys.readouterr()
-    assert "slate  <b><b><b><b><b>" in said.out
-    assert "five letters a-z, please" in said.err
-
-
-def test_a_user_without_a_terminal_is_refused():
-    def nobody(prompt: str) -> str:
-        raise EOFError
-
-    player = User(None, nobody)
-    player.begin(random.Random(0))
-    with pytest.raises(UserError, match="the player 'user' needs a terminal, and no workers"):
-        player.choose(WordleView(SMALL, Position(SMALL.everything)))
 
 
 # ---- branches
@@ -422,39 +256,3 @@ def test_a_branch_goes_on_from_the_expert_s_moment():
     # The branches of one moment are different games.
     firsts = {e.turns for e in episodes if not e.info["episode"] and e.info["branch"] and not e.info["shared"]}
     assert len(firsts) > 1
-
-
-def test_a_game_that_is_set_to_a_state_is_the_game_that_led_there():
-    world = make_world({"world": "wordle"})
-    game, other = world.game(), world.game()
-    play(game, "crane", "four", "eeeee")
-    other.reset(game_seed(9, SeedStream.TRAIN, 9), 9)
-    other.set_state(game.state())
-    assert other.position == game.position
-    assert (other.steps, other.heard, other.message) == (game.steps, game.heard, game.message)
-    assert np.array_equal(other.seen["heard"], game.seen["heard"])
-    assert other.info()[1:] == game.info()[1:]
-    while not other.end:
-        other.step("zzzzz")
-    assert other.steps == TRIES
-    assert game.steps == 3  # goes on by itself
-
-
-def test_a_state_that_no_word_fits_is_refused():
-    game = make_world({"world": "wordle"}).game()
-    play(game)
-    turns = (Turn("crane", -1.0), Turn("<g>" * 5))
-    with pytest.raises(ValueError, match="no word of the list fits"):
-        game.set_state(game.state()._replace(turns=turns))
-
-
-def test_all_positions_of_two_guesses_agree_with_the_twin():
-    """Every pair of guesses from a few words, and every hidden word."""
-    texts = ("abbey", "label", "eagle", "allee")
-    for hidden, first, second in itertools.product(REPEATS.words[:20], texts, texts):
-        twin = Knowledge()
-        colours = [twin.learn(text, hidden) for text in (first, second)]
-        fitting = REPEATS.everything
-        for text, said in zip((first, second), colours, strict=True):
-            fitting &= REPEATS.fitting(text, PATTERNS.index(said))
-        assert members(REPEATS, Position(fitting)) == [word for word in REPEATS.words if twin.allows(word)]

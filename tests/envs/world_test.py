@@ -8,20 +8,16 @@ import sys
 import numpy as np
 import pytest
 from conftest import get_config
-from import_order_test import MODULES, imported_by
-from own_worlds import LENGTH, Corridor
+from own_worlds import LENGTH
 
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.players import make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
-from motif_jax.envs.worlds import TAKEN, check_world, essential, make_world, title
-from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
-from motif_jax.experiment import check_same_experiment
-from motif_jax.files import write_config
+from motif_jax.envs.worlds import TAKEN, check_world, make_world
+from motif_jax.episodes.playback import EpisodeEvents, figures_of
 from motif_jax.names import WORLDS
 from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
@@ -110,23 +106,6 @@ def test_a_game_of_every_world_is_played_again_and_shown(env):
     game.close()
 
 
-def test_the_toy_world_is_the_toy_task_with_figures_of_its_own():
-    own, as_task = (play({"world": "toy"} | env) for env in ({}, {"world": "nethack", "task": "toy"}))
-    for one, other in zip(own[1], as_task[1], strict=True):
-        assert all(np.array_equal(one[key], other[key]) for key in one)
-    for one, other in zip(own[0], as_task[0], strict=True):
-        assert one[:5] == other[:5]
-        assert 0 <= one.named(("walls",))["walls"] <= one.steps
-    assert any(one.figures[0] for one in own[0])
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_scripted_players_that_a_world_names_can_be_made(name):
-    world = make_world({"world": name})
-    for player in world.players:
-        assert make_scripted(player, world, 1).frames == (("glyphs",) if player == "explorer" else ())
-
-
 def test_nothing_of_nethack_is_loaded_for_another_world():
     code = (
         "import sys; from motif_jax.actors import worker; from motif_jax.envs.worlds import make_world;"
@@ -147,18 +126,6 @@ def test_policies_play_where_they_have_learnt():
     assert make_world({}).plays(other) == f"was trained in the world {OWN!r}, not 'nethack'"
 
 
-def test_records_of_older_versions_are_of_the_same_games():
-    now = {"world": "nethack", "options": "{}", "task": "score", "screen": "map"}
-    assert essential(now) == {"task": "score", "screen": "map"} == essential(essential(now))
-    assert essential(now | {"world": "toy"})["world"] == "toy"
-    assert title(now) == "score"
-    assert title(now | {"world": "toy"}) == "toy"
-    sections = now | {"babyai": {"level": "GoToLocal", "window": 3}}
-    assert essential(sections) == essential(now)
-    assert essential(sections | {"babyai": {"window": 9}})["babyai.window"] == 9
-    assert title(sections | {"world": "babyai"}) == "GoToLocal"
-
-
 # ---- a user's own
 
 
@@ -176,50 +143,21 @@ def test_a_world_of_ones_own_is_played(workers):
         assert np.array_equal(arrays["place"][1:][~arrays["first"][1:]][:, 1], np.ones((~arrays["first"][1:]).sum()))
 
 
-def test_an_episode_of_ones_own_world_becomes_a_replay():
-    env = {"world": OWN, "max_episode_steps": 30}
-    game = Corridor(30).game()
-    game.reset(game_seed(4, SeedStream.EVALUATE, 2), 2)
-    actions = []
-    while not game.end:
-        actions.append(1)
-        game.step(1)
-    nothing = np.full(len(actions), np.nan, np.float32)
-    track = Track(np.array(actions, np.int32), *[nothing] * 4)
-    with EventCounter(env, 4, lambda message: ["light"] if "light" in message else []) as counter:
-        events = counter.describe(game.info(), track.action)
-    assert events == ("", {"light": 1})
-    row = figures_of(game.info(), Corridor.figures) | {"intrinsic_return": None} | events._asdict()
-    replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
-    assert replay.about["task"] == OWN
-    assert replay.about["action_names"] == ["back", "on"]
-    assert replay.chars[-1, 3].tobytes().startswith(b".....@ ")
-    assert make_replay(env, 4, row | {"turns_back": 1}, track, {"player": "me", "chosen": []}) is None
-
-
 # ---- bad input
 
 
 @pytest.mark.parametrize(("env", "said"), [
     ({"world": "nethak"}, r"^unknown world 'nethak' \(--config.env.world\): did you mean 'nethack'\?$"),
-    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, treasure, .*, or name module:Class"),
     ({"world": "no_such.module:World"}, r"cannot use the world 'no_such.module:World' \(--config.env.world\): No"),
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
-    ({"world": "own worlds:Corridor"}, r"is named module:Class, not 'own worlds:Corridor' \(--config.env.world\)"),
     ({"world": OWN, "options": "{length: 5}"}, r"options must be a JSON object .* not '\{length: 5\}' \(--config"),
-    ({"world": OWN, "options": "[1]"}, r"options must be a JSON object .* not '\[1\]' \(--config.env.options\)"),
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
-    ({"world": "toy", "options": '{"size": 9}'}, r"the world 'toy' cannot be made with size: .*\(--config.env.options"),
-    ({"world": "babyai", "options": '{"size": 9}'}, r"the world 'babyai' takes no options, not 'size' \(--config.env"),
     ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py asks for"),
     ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* be called otherwise than episode, steps"),
-    ({"world": "own_worlds:Words"}, r"has the figure 'ending' of type <class 'str'>: it must be bool, int or float"),
     ({"world": "own_worlds:Many"}, r"has actions of shape \(2,\) and type int32, so its "
      "'action_space' must be an ActionSpace with this spec, not None"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
      r"type float32, as its spec says, but shape \(3,\) and type float64 were written \(--config.env.world\)"),
-    ({"world": "own_worlds:SpeaksNumbers"}, r"the observation 'message' of the world 'numbers' must be of shape "
-     r"\(256,\) and type uint8, .* but shape \(\) and type <U9 were written"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_world_is_told_in_one_sentence(env, said):
     assert type(refused(env, said)) is UserError
@@ -227,8 +165,6 @@ def test_what_is_wrong_with_a_world_is_told_in_one_sentence(env, said):
 
 @pytest.mark.parametrize(("name", "said", "where"), [
     ("raises_on_import:World", "OverflowError: too many corridors", "raises_on_import.py"),
-    ("own_worlds:Broken", "RuntimeError: no bricks left", "own_worlds.py"),
-    ("own_worlds:Crooked", "AttributeError: 'Crooked' object has no attribute 'nothing_of_this_name'", "own_worlds.py"),
     ("own_worlds:Checked", "LookupError: the corridor is closed", "own_worlds.py"),
     ("own_worlds:Falling", "ZeroDivisionError: the floor gives way", "own_worlds.py"),
 ])  # fmt: skip
@@ -239,15 +175,6 @@ def test_a_crash_of_the_users_code_comes_with_its_traceback(name, said, where):
     assert said in error.traceback
 
 
-def test_a_crash_in_a_picture_or_a_caption_of_no_bytes_is_told_as_well():
-    nothing = np.full(2, np.nan, np.float32)
-    track, row = Track(np.ones(2, np.int32), *[nothing] * 4), {"episode": 0, "end_status": "aborted", "cause": ""}
-    with pytest.raises(UserCodeError, match="'own_worlds:Dark' failed with ValueError: nothing can be seen"):
-        make_replay({"world": "own_worlds:Dark", "max_episode_steps": 2}, 0, row, track, {})
-    with pytest.raises(UserError, match=r"must be at most 256 bytes, not 'You stand.* \(--config.env.world\)"):
-        make_replay({"world": "own_worlds:Muted", "max_episode_steps": 2}, 0, row, track, {})
-
-
 def test_no_figure_of_a_world_can_have_the_name_of_another_value():
     """Whoever adds a value to episodes' lines, summaries or metrics adds its name to TAKEN."""
     info = EpisodeInfo(0, 1, 0.0, 1, False)
@@ -255,11 +182,6 @@ def test_no_figure_of_a_world_can_have_the_name_of_another_value():
     row = figures_of(info, ()) | returns_of(rewards, RewardSources())
     names = {*row, *EpisodeEvents._fields, *keys_of(()), *summarise_recent([], ())}
     assert names <= {*TAKEN}
-
-
-def test_only_nethack_calls_the_end_of_a_game_a_death():
-    said = {module for module, path in MODULES.items() if "EndStatus.DEATH" in path.read_text()}
-    assert {module for module in said if ".envs." in module} == {"motif_jax.envs.nethack.game"}
 
 
 def test_every_end_of_an_episode_has_words():
@@ -287,41 +209,6 @@ def test_observations_that_datasets_cannot_keep_are_refused_before_anything_star
     config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
     with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
         collect.check(collect.STAGE.view(config))
-
-
-def test_a_missing_observation_is_named():
-    with pytest.raises(UserError, match="unknown observation 'plac' .* did you mean 'place'"):
-        ActorPool({"world": OWN}, ("plac",), num_workers=0, games_per_worker=2, rollout_length=4)
-    assert make_world({}).specs["crop"].shape == (2, CROP, CROP)
-
-
-def test_a_workdir_of_another_world_is_refused_in_one_sentence(tmp_path):
-    config = get_config(argument="toy")
-    (tmp_path / "dataset").mkdir()
-    write_config(tmp_path / "dataset", config)
-    config.env.world = "toy"
-    said = "belongs to an experiment with env.world = 'nethack', not 'toy': choose another --workdir"
-    with pytest.raises(UserError, match=said):
-        check_same_experiment(config, tmp_path, tmp_path / "dataset/config.json", collect.STAGE)
-    config.env.world = "nethack"
-    check_same_experiment(config, tmp_path, tmp_path / "dataset/config.json", collect.STAGE)
-
-
-# Who may know that NetHack is played. Everybody else speaks to the world.
-OF_NETHACK = {
-    "envs", "networks",
-    "rewards.learnt_source", "stages.train_reward.fitting",  # the bottom line, as learnt rewards read it
-}  # fmt: skip
-
-
-def test_only_what_belongs_to_nethack_imports_it():
-    users = {
-        module.removeprefix("motif_jax.")
-        for module in MODULES
-        for other in imported_by(module)
-        if other.startswith("motif_jax.envs.nethack.")
-    }
-    assert {user for user in users if not {user, user.split(".")[0]} & OF_NETHACK} == set()
 
 
 @pytest.mark.parametrize("key", ["blstats", "message", "tty_chars", "tty_colors", "glyphs"])

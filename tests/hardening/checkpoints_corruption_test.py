@@ -1,48 +1,91 @@
-"""Checkpoints, published rewards and replays, damaged in every way: refused in one sentence, or read as they were.
+"""Checkpoints, damaged in several ways: refused in one sentence, or read as they were.
 
 A foreign pickle in their place would leave a trace if it were ever executed.
 """
 
-import functools
+import os
+import pickle
 import shutil
+import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from damages import (
-    DAMAGES,
-    ORBAX,
-    archive,
-    directory,
-    empty,
-    files_of,
-    flip,
-    flip_one,
-    make_whole,
-    not_text,
-    poison,
-    poison_array,
-    refused_or,
-    run,
-    truncate,
-)
+from conftest import get_config
 
-from motif_jax import load_reward
+from motif_jax import experiment, load_reward
 from motif_jax.devices.checkpoints import reading
-from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.policies.model import read_policy
-from motif_jax.replays.replay import load_replay
-from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.torch_format import read_checkpoint, write_experiment
 from motif_jax.structs import UserError
 
+ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 pytestmark = pytest.mark.filterwarnings(ORBAX)
+
+SMALL = {
+    "env.max_episode_steps": 50, "collect.num_pairs": 120, "collect.num_workers": 0, "reward.num_epochs": 2,
+    "reward.batch_size": 32, "reward.message": "lt_cnn_small", "reward.learning_rate": 1e-3,
+    "policy.num_workers": 0, "policy.synchronous": True, "policy.games_per_worker": 8, "policy.groups": 2,
+    "policy.rollout_length": 8, "policy.batch_size": 64, "policy.warmup_steps": 0, "policy.tensorboard": False,
+    "policy.intrinsic_coefficient": 0.0, "policy.extrinsic_coefficient": 1.0,
+    "policy.train_for_env_steps": 192, "policy.save_every_steps": 64,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def whole():
+def whole(tmp_path_factory):
     """A workdir in which nothing is wrong."""
-    return make_whole()
+    config, workdir = get_config("quickstart.py", "toy"), tmp_path_factory.mktemp("whole")
+    config.update_from_flattened_dict(SMALL)
+    experiment.run(config, workdir, ["collect", "annotate", "train_reward", "train_policy"])
+    return workdir
+
+
+class Evil:
+    """Leaves a trace when it is loaded."""
+
+    def __init__(self, trace: Path):
+        self.trace = trace
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.trace),))
+
+
+def truncate(file: Path, trace: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip_one(file: Path, trace: Path, where: float = 0.75) -> None:
+    data = bytearray(file.read_bytes())
+    data[int(len(data) * where)] ^= 1
+    file.write_bytes(data)
+
+
+def poison(file: Path, trace: Path) -> None:
+    file.write_bytes(pickle.dumps(Evil(trace)))
+
+
+def not_text(file: Path, trace: Path) -> None:
+    file.write_bytes(b"\xff\xfe" * 40)
+
+
+def refused_or_same(file: Path, damage, trace: Path, attempt) -> None:
+    """Damages a file; then `attempt` must raise one sentence, or find what it found without the damage."""
+    damage(file, trace)
+    refusal = ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            attempt()
+        except UserError as error:
+            refusal = str(error)
+    assert "\n" not in refusal
+    assert len(refusal) < 700
+    assert not trace.exists(), "a stranger's code was executed"
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 @pytest.fixture
@@ -52,14 +95,11 @@ def workdir(whole, tmp_path):
     return tmp_path / "run"
 
 
-# ---- the reward
-
-
 def arrays_of(tree) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, flip, flip_one])
+@pytest.mark.parametrize("damage", [truncate, poison, not_text, flip_one])
 def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(whole, workdir, tmp_path, damage):
     folder = "reward/checkpoints"
     with reading(whole / folder) as checkpoints:
@@ -72,27 +112,16 @@ def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(whole, workdir, tmp_
         assert (arrays_of(state), facts) == good[step]
 
     for file in files_of(whole / last):
-        refused_or(workdir, str(file.relative_to(whole)), damage, tmp_path, attempt)
+        refused_or_same(workdir / file.relative_to(whole), damage, tmp_path / "trace", attempt)
         shutil.rmtree(workdir / last)
         shutil.copytree(whole / last, workdir / last)
-
-
-def test_a_file_in_the_place_of_checkpoints_is_refused(workdir):
-    (workdir / "reward/statistics.json").unlink()
-    shutil.rmtree(workdir / "reward/checkpoints")
-    (workdir / "reward/checkpoints").write_text("")
-    with pytest.raises(UserError, match="is a file, not a directory"):
-        run(workdir, "train_reward")
-
-
-# ---- the policy
 
 
 def test_a_policy_whose_arrays_have_changed_is_not_played(workdir):
     """Nobody else notices: not orbax, not the format that it writes."""
     largest = max(files_of(workdir / "policy/checkpoints/192/state"), key=lambda file: file.stat().st_size)
     good, told = largest.read_bytes(), []
-    for eighth in range(1, 8):
+    for eighth in (1, 4, 7):
         largest.write_bytes(good)
         flip_one(largest, largest, eighth / 8)
         with pytest.warns(UserWarning, match="checkpoint 192 in .* cannot be read") as caught:
@@ -106,57 +135,3 @@ def test_one_kind_of_checkpoint_is_not_taken_for_another(workdir):
         load_reward(workdir / "policy")
     with pytest.raises(UserError, match="are not of a policy"):
         read_policy(workdir / "reward")
-
-
-def test_a_published_reward_is_read_as_it_was_or_not_at_all(whole, tmp_path):
-    pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it")
-    config = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
-    arrays = {key: np.asarray(leaf) for key, leaf in leaves_by_path(make_reward_model(config, 0)[1]).items()}
-    facts = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}
-    file = write_experiment(tmp_path / "theirs", arrays, 1, facts)
-    good, data = read_checkpoint(file)[0], file.read_bytes()
-    for damage in (truncate, empty, poison, archive, not_text, flip, flip_one):
-        file.write_bytes(data)
-        refused_or(tmp_path, str(file.relative_to(tmp_path)), damage, tmp_path, lambda: [
-            np.testing.assert_array_equal(array, good[key]) for key, array in read_checkpoint(file)[0].items()
-        ])  # fmt: skip
-
-
-# ---- evaluation
-
-PLAYER = "evaluate/random"
-EVALUATION = {
-    "evaluate__policy": "random",
-    "evaluate__beside": "",
-    "evaluate__episodes": 12,
-    "evaluate__num_workers": 0,
-}
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    """A workdir with an evaluation."""
-    workdir = tmp_path_factory.mktemp("played") / "run"
-    run(workdir, "evaluate", **EVALUATION)
-    return workdir
-
-
-@pytest.mark.parametrize("damage", [truncate, empty, poison, poison_array, flip, flip_one, directory, not_text])
-def test_a_replay_is_shown_as_it_was_or_not_at_all(played, tmp_path, damage):
-    source = next((played / PLAYER / "replays").iterdir())
-    good, file = load_replay(source, "--flag"), tmp_path / "replay.npz"
-    shutil.copyfile(source, file)
-
-    def attempt():
-        found = load_replay(file, "--flag")
-        assert found.about == good.about
-        for name, array in zip(found._fields[1:], found[1:], strict=True):
-            np.testing.assert_array_equal(array, getattr(good, name))
-
-    refused_or(tmp_path, "replay.npz", damage, tmp_path, attempt)
-    if file.is_file():
-        data = source.read_bytes()
-        for seed in range(60):  # flips everywhere, the directory of the archive included
-            file.write_bytes(data)
-            once = functools.partial(flip_one, where=seed / 60)
-            refused_or(tmp_path, "replay.npz", once, tmp_path, attempt)

@@ -1,59 +1,20 @@
-"""Anything may stand in files: it is read as it is, or refused in one sentence; fuzz_words_test.py has the rest."""
+"""Any text becomes a caption, and any bytes an array or one sentence."""
 
 import random
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from fuzzing import SETTINGS
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from motif_jax.annotation.parsing import KEYS, read_verdict, shares, to_answer
 from motif_jax.captions import decode, encode
 from motif_jax.system.arrays import read_array
 
-# ---- verdicts
-
-
-@SETTINGS
-@given(st.one_of(st.text(), st.lists(st.sampled_from(
-    ["best", "BEST", "_", "description", "message", " ", "\n", '"', ":", "(", "1", "2", "None", "none", "is", "é", "\0"]
-)).map("".join)))  # fmt: skip
-def test_a_verdict_is_one_of_three_or_none(text):
-    for key, other in (KEYS, KEYS[::-1]):
-        verdict = read_verdict(text, key)
-        assert verdict in (None, 0.0, 0.5, 1.0)
-        if verdict is not None:  # what comes later under the other key changes nothing
-            assert read_verdict(f'{text} ("{other}": 1)', key) == verdict
-
-
-def test_long_answers_are_read_in_no_time():
-    for part in (
-        "best ",
-        "best_",
-        "best description ",
-        "best_" * 3 + "description ",
-        " ",
-        "\n",
-        "best description is ",
-        "bestdescription",
-        "best_message_" * 2,
-    ):
-        for key in KEYS:
-            read_verdict(part * 20_000, key)
-
-
-@SETTINGS
-@given(st.lists(st.tuples(st.text(max_size=6) | st.sampled_from(["1", "2", "0", "(", " 1"]),
-                          st.floats(max_value=0.0, allow_nan=False)), max_size=8))  # fmt: skip
-def test_shares_of_verdicts_are_shares(tokens):
-    found = shares(tokens)
-    better = to_answer(found, 0, 0, 0).yes
-    assert better is None or 0 <= better <= 1
-
-
-# ---- captions
+SETTINGS = settings(
+    derandomize=True, deadline=None, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
 
 
 @SETTINGS

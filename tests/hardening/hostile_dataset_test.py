@@ -3,8 +3,6 @@
 Whatever is not needed is left out, with a line; whatever is needed is refused in one sentence.
 """
 
-import contextlib
-import ctypes
 import os
 import shutil
 
@@ -23,10 +21,8 @@ from motif_jax.structs import UserError
 LLAMA = "llama70b_msg_defaultgoal_default"
 NEEDED = ("data/message.npy", "data/tty_chars.npy", "info/score.npy", "info/character.npy", f"preference/{LLAMA}.npy")
 BESIDE = (
-    "data/extra.npy", "data/message.old.npy", "data/readme.txt", "info/path.npy", "info/.hidden.npy",
-    "preference/readme.txt", "preference/no name.npy", "preference/a.b.npy", "preference/mine", "index",
-    "preference/\x1b[2J\x1b]0;title\a.npy", "preference/\udcff\udcfe.npy", "info/" + 120 * "\udcff", "dataset.json",
-    "annotations", "train_split_info/sorted_messages.pkl", "run.json",
+    "data/extra.npy", "info/.hidden.npy", "preference/no name.npy", "preference/mine", "index",
+    "preference/\x1b[2J\x1b]0;title\a.npy", "info/" + 120 * "\udcff", "annotations",
 )  # fmt: skip
 # Left out of these, because they are no arrays that anybody could want; a link to one elsewhere is told of.
 NO_LABELS = ("directory", "pipe", "socket", "link to nothing", "itself", "/dev/")
@@ -71,8 +67,10 @@ def check_harmless(workdir, source, outside):
     assert (outside / "secret.txt").read_bytes() == SECRET
 
 
-@pytest.mark.parametrize("name", NEEDED)
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(("name", "attack"), [
+    *((NEEDED[0], attack) for attack in ATTACKS), *((name, "link to an array elsewhere") for name in NEEDED[1:]),
+    (NEEDED[-1], "pipe"),
+])  # fmt: skip
 def test_what_is_needed_is_refused_in_one_sentence(source, outside, tmp_path, capsys, name, attack):
     put(attack, source / name, outside)
     if name.startswith("preference") and any(kind in attack for kind in NO_LABELS):
@@ -87,7 +85,7 @@ def test_what_is_needed_is_refused_in_one_sentence(source, outside, tmp_path, ca
     check_harmless(tmp_path / "run", source, outside)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", ["link to an array elsewhere", "pipe", "head of four gigabytes", "Python objects"])
 def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, capsys, attack):
     for number, name in enumerate(BESIDE):
         put(attack, source / name, outside)
@@ -104,22 +102,6 @@ def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, c
         (source / name).unlink()
 
 
-@pytest.mark.parametrize("folder", ["data", "info", "preference"])
-@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack != "Python objects"])
-def test_folders_that_are_none_or_lead_out(source, outside, tmp_path, capsys, folder, attack):
-    for name in ("message", "score", "mine"):  # what would be wanted of it
-        shutil.copy(outside / "secret.npy", outside / f"{name}.npy")
-    put(attack, source / folder, outside)
-    if folder == "data" or attack == "link to a directory elsewhere":
-        sentence = "leads out" if "directory elsewhere" in attack else "has no data/message.npy"
-        with pytest.raises(UserError, match=sentence) as caught:
-            adopt(source, tmp_path / "run")
-        assert "\n" not in str(caught.value)
-    else:
-        adopt(source, tmp_path / "run")
-    check_harmless(tmp_path / "run", source, outside)
-
-
 def write_labels(source):
     """An annotation of the dataset, as this program makes it."""
     (source / "dataset.json").write_text("{}")
@@ -132,11 +114,8 @@ def write_labels(source):
 
 @pytest.mark.parametrize(("name", "content", "problem"), [
     ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), ".*not between 0 and 1"),
-    ("prob.npy", np.full(PUBLISHED_PAIRS, -np.inf, np.float32), ".*not between 0 and 1"),
     ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), r"it holds \(1, 12\) float32"),
-    ("shard-00000-of-00001.npy", np.full(PUBLISHED_PAIRS, 9, np.int8), ".*not between 0 and 3"),
     ("merged.json", b'{"facts": {}}', "it has no 'counts'"),
-    ("shard-00000-of-00001.json", b"[]", "it is not a JSON object"),
 ])  # fmt: skip
 def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, name, content, problem):
     folder = write_labels(source)
@@ -148,28 +127,6 @@ def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, na
         np.save(folder / name, content)
     with pytest.raises(UserError, match=rf"is not what this program writes: {problem}"):
         adopt(source, tmp_path / "other")
-
-
-def test_many_files_that_are_not_read_make_one_short_line(source, tmp_path, capsys):
-    for number in range(3000):
-        (source / "info" / f"{number:05}{200 * 'x'}.npy").touch()
-    adopt(source, tmp_path / "run")
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "not read" in line)
-    assert line.endswith("and 2,995 more")
-    assert len(line) < 1000
-
-
-def test_links_within_a_dataset_and_to_the_dataset_are_followed(source, tmp_path):
-    (source / "arrays").mkdir()
-    for name in ("data/message.npy", "info/score.npy", f"preference/{LLAMA}.npy"):
-        moved = source / "arrays" / name.replace("/", "-")
-        (source / name).rename(moved)
-        (source / name).symlink_to(moved)
-    (tmp_path / "link").symlink_to(source)
-    adopt(tmp_path / "link", tmp_path / "run")
-    assert np.array_equal(
-        PairDataset(tmp_path / "run/dataset").data["message"], np.load(source / "arrays/data-message.npy")
-    )
 
 
 def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outside, tmp_path):
@@ -186,13 +143,6 @@ def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outs
     assert np.array_equal(dataset.data["message"], np.load(outside / "data-message.npy"))
     assert np.array_equal(dataset.preference(LLAMA), codes)
     assert not (tmp_path / f"run/dataset/preference/{LLAMA}.npy").is_symlink()
-
-
-@pytest.mark.parametrize("attack", ["link to /dev/zero", "link to a pipe elsewhere", "link to itself", "pipe"])
-def test_but_to_files_alone(source, outside, tmp_path, attack):
-    put(attack, source / "data/message.npy", outside)
-    with pytest.raises(UserError, match="cannot read"):
-        adopt(source, tmp_path / "run", follow_links=True)
 
 
 def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
@@ -215,42 +165,3 @@ def test_an_attack_takes_no_memory(source, outside, tmp_path):
     put("head of four gigabytes", source / "data/message.npy", outside)
     with little_memory(1), pytest.raises(UserError, match="its head is too long|a hole"):
         adopt(source, tmp_path / "run")
-
-
-@contextlib.contextmanager
-def permissions_that_hold():
-    """Root may read what its modes forbid; within this, it may not (Linux capabilities 1 and 2)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    version, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable
-    assert libc.capget(version, sets) == 0
-    before = sets[0]
-    sets[0] = before & ~0b110
-    assert libc.capset(version, sets) == 0
-    try:
-        yield
-    finally:
-        sets[0] = before
-        assert libc.capset(version, sets) == 0
-
-
-def test_what_may_not_be_read_is_refused_or_left_out(source, tmp_path, capsys):
-    (source / "info/path.npy").touch(0o000)
-    with permissions_that_hold():
-        adopt(source, tmp_path / "run")
-        assert "info/path.npy" in capsys.readouterr().out
-        (source / "data/message.npy").chmod(0o000)
-        with pytest.raises(UserError, match="cannot read .*message.npy.*Permission denied"):
-            adopt(source, tmp_path / "other")
-
-
-def test_names_that_are_no_text_reach_no_terminal(launch, source, tmp_path):
-    (source / "preference/\x1b[2J\udcff.npy").touch()
-    (source / "info/path.npy").symlink_to("/dev/zero")
-    done = launch(
-        "--config=configs/motif.py", f"--workdir={tmp_path / 'run'}", "--stage=collect",
-        f"--config.collect.dataset={source}",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert r"not read in" in done.stdout
-    assert r"info/path.npy, preference/\x1b[2J\udcff.npy" in done.stdout
-    assert "\x1b" not in done.stdout

@@ -6,12 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from chat_server import ChatServer
 from conftest import ROOT
 from small_dataset import MANY, random_pairs, write_dataset
 
-LISTENS, ANY = "0A", {"00000000", "0" * 32}
+LISTENS = "0A"
 SECRETS = {"MOTIF_JAX_API_KEY": "sesame-4711-motif", "HF_TOKEN": "hf_sesame4712", "WANDB_API_KEY": "f" * 36 + "4713"}
 POLICY = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 2, "games_per_worker": 8, "rollout_length": 8,
@@ -87,25 +86,9 @@ def assert_told_nobody(workdir: Path, output: str) -> None:
         assert not told
 
 
-def test_looking_for_listeners_finds_them():
-    code = "import socket, time; held = socket.create_server(('{}', 0)); print(flush=True); time.sleep(1000)"
-    for address, loopback in (("127.0.0.1", True), ("0.0.0.0", False)):
-        with subprocess.Popen([sys.executable, "-c", code.format(address)], stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            found = listening(process.pid)
-            process.kill()
-        assert len(found) == 1
-        assert is_loopback(found.pop()) == loopback
-
-
-@pytest.mark.parametrize(("stage", "arguments"), [
-    ("collect", ["quickstart.py", "--config.collect.num_pairs=3000", "--config.collect.num_workers=2"]),
-    ("train_policy", ["motif.py:toy", *(f"--config.policy.{name}={value}" for name, value in POLICY.items())]),
-    ("evaluate", ["motif.py:toy", "--config.evaluate.policy=random", "--config.evaluate.episodes=40"]),
-])  # fmt: skip
-def test_a_stage_listens_to_nobody_and_keeps_its_secrets(tmp_path, stage, arguments):
-    config, *more = arguments
-    status, output, found = watch(tmp_path / "run", f"--stage={stage}", f"--config=configs/{config}", *more)
+def test_a_stage_listens_to_nobody_and_keeps_its_secrets(tmp_path):
+    options = [f"--config.policy.{name}={value}" for name, value in POLICY.items()]
+    status, output, found = watch(tmp_path / "run", "--stage=train_policy", "--config=configs/motif.py:toy", *options)
     assert status == 0, output
     assert not [address for address in found if not is_loopback(address)]
     assert_told_nobody(tmp_path / "run", output)
@@ -117,7 +100,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(tmp_path):
     arguments = ["--config=configs/motif.py", "--stage=annotate", "--config.annotate.backend=server",
                  f"--config.annotate.cache_dir={workdir}/answers",
                  "--config.annotate.server.patience_s=1.0"]  # fmt: skip
-    faults = {"": 0, "403": 2, "500": 2}  # lets everybody in; lets nobody in; fails at everything: exit status
+    faults = {"": 0, "403": 2}  # lets everybody in; lets nobody in: exit status
     for number, (fault, expected) in enumerate(faults.items()):
         with ChatServer(lambda number, body, fault=fault: fault, key=key) as chat:
             chat.delay_s = 0.005

@@ -15,7 +15,7 @@ from victims import Outcome, Victims
 
 from motif_jax.actors.transport import remove_stale_folders
 
-KILLS = 8
+KILLS = 6
 LANES = 2  # that kill at a time
 
 

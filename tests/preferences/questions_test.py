@@ -1,11 +1,10 @@
-"""Distinct questions, against a dictionary of sets."""
-
-import itertools
+"""Distinct questions, against a dictionary of sets; and those about a moment without a message."""
 
 import numpy as np
 import pytest
 from small_dataset import EVENTS, random_pairs, write_dataset
 
+from motif_jax.preferences.neutral import ask_about, captions_to_ask, neutral_pairs
 from motif_jax.preferences.questions import KINDS, Asked, Questions, caption, status
 from motif_jax.preferences.store import PairDataset
 
@@ -88,17 +87,6 @@ def test_pairs_that_ask_the_same_are_one_question(tmp_path, kind, length, monkey
     assert questions.counts.tolist() == [asked.count(frozenset(questions.text(n))) for n in range(len(questions))]
 
 
-def test_neighbours_share_their_first_caption_and_order_depends_on_captions_alone(tmp_path):
-    pairs = random_pairs(400)
-    one = Questions(PairDataset(write_dataset(tmp_path / "one", pairs)), "msg")
-    other = Questions(PairDataset(write_dataset(tmp_path / "other", [pair[::-1] for pair in reversed(pairs)])), "msg")
-    texts = [one.text(number) for number in range(len(one))]
-    assert texts == [other.text(number) for number in range(len(other))]
-    firsts = [first for first, _ in texts]
-    assert len(set(firsts)) == 1 + sum(a != b for a, b in itertools.pairwise(firsts))
-    assert (one.sample(0.3) == other.sample(0.3)).all()
-
-
 def test_questions_are_found_by_their_captions(tmp_path):
     questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", random_pairs(400))), "msg")
     texts = [questions.text(number) for number in range(len(questions))]
@@ -110,30 +98,6 @@ def test_questions_are_found_by_their_captions(tmp_path):
     numbers, _ = questions.find([("You die...", "You die...")])  # seen, but never a question
     assert numbers.tolist() == [-1]
     assert questions.find([])[0].shape == (0,)
-
-
-def test_a_dataset_may_ask_nothing(tmp_path):
-    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", [("a", "a")] * 5)), "msg")
-    assert len(questions) == 0
-    assert (questions.of_pair == -1).all()
-    assert questions.find([("a", "b")])[0].tolist() == [-1]
-    assert questions.sample(1.0).shape == (0,)
-
-
-def test_messages_that_read_the_same_are_the_same(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", [("ab", "ab")]))
-    messages = np.array(dataset.data["message"])
-    messages[0, 1, 0, :3] = (ord("a"), 0, ord("b"))  # a zero byte in the middle
-    np.save(tmp_path / "dataset/data/message.npy", messages)
-    assert len(Questions(PairDataset(tmp_path / "dataset"), "msg")) == 0
-
-
-def test_samples_are_of_about_the_share(tmp_path):
-    pairs = [(f"first {number}", f"second {number % 37}") for number in range(3000)]
-    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", pairs)), "msg")
-    assert 100 < questions.sample(0.05).sum() < 200
-    assert not questions.sample(0.0).any()
-    assert questions.sample(1.0).all()
 
 
 # ---- answers
@@ -161,15 +125,43 @@ def test_both_orders_are_averaged_and_one_is_not_enough():
     np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
 
 
-def test_what_is_not_wanted_or_not_ours_is_left_aside():
-    asked = Asked(10, np.array([False, False]))
-    assert take(asked, (-1, False, 1.0), (9, False, 1.0), (12, False, 1.0), (11, False, NAN)) == 0
-    assert np.isnan(asked.labels()).all()
-    assert list(asked.missing(np.array([0]))) == [(10, False)]
+# ---- questions about a moment without a message
 
 
-def test_labels_of_an_earlier_run_stand():
-    asked = Asked(5, np.array([True, True]))
-    asked.know(np.array([6, 5]), np.array([0.25, NAN]))
-    np.testing.assert_allclose(asked.labels(), [NAN, 0.25])
-    assert list(asked.missing(np.arange(2))) == [(5, False), (5, True)]
+COMMON = [("You kill the newt!", "It's a wall.")] * 150 + [("It's a wall.", "It's a wall.")] * 49
+
+
+def captions(path, *more, length=1):
+    pairs = [[[text] + [""] * (length - 1) for text in pair] for pair in [*COMMON, *more]]
+    return PairDataset(write_dataset(path / "dataset", pairs)).captions()
+
+
+def test_frequent_captions_are_asked_about_where_neutral_moments_are_rare(tmp_path):
+    table, ids = captions(tmp_path, ("", "You die..."))
+    # One of 200 pairs is below 1 %, and 1 % of 200 pairs are 2: those seen 249 and 150 times.
+    assert [table.text(at) for at in captions_to_ask(table, ids)] == ["It's a wall.", "You kill the newt!"]
+
+
+@pytest.mark.parametrize("more", [(), (("", "You die..."),) * 3], ids=["no neutral moment", "enough of them"])
+def test_elsewhere_nothing_is_asked(tmp_path, more):
+    assert len(captions_to_ask(*captions(tmp_path, *more))) == 0
+
+
+def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(tmp_path):
+    table, ids = captions(tmp_path, ("", "You die..."), length=3)
+    answers = {"It's a wall.": 0.4, "You kill the newt!": 0.9}
+
+    def asks(pairs):  # with a liking of 0.1 for what is shown second, and none that can be read of "You die..."
+        better = [answers.get(second, np.nan) if second else 1 - answers.get(first, np.nan) for first, second in pairs]
+        return np.array(better) + 0.1
+
+    asked = [table.messages.tolist().index(list(table.messages[at])) for at in captions_to_ask(table, ids)]
+    die = next(at for at in range(len(table)) if table.text(at) == "You die...")
+    ask_about(table, np.array([*asked, die]), asks, tmp_path)
+    more, prob = neutral_pairs(tmp_path, table, ids)
+    # 1 % of 200 pairs: in proportion 249 to 150 these are 1.2 and 0.8, so one of each.
+    assert [[[table.text(at) for at in moment] for moment in pair] for pair in more] == [
+        [["It's a wall.", "", ""], ["", "", ""]],
+        [["", "", ""], ["You kill the newt!", "", ""]],
+    ]
+    assert prob.tolist() == pytest.approx([0.6, 0.9])

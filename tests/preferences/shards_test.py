@@ -1,23 +1,16 @@
 """Shards: made, killed at every point, gone on with, merged."""
 
 import contextlib
-import json
-import multiprocessing
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LONG_S
 from hypothesis import given
 from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
-from motif_jax.preferences import merging as merging_module
 from motif_jax.preferences import shards as shards_module
 from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.merging import check_free, is_merged, merge
+from motif_jax.preferences.merging import is_merged, merge
 from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
@@ -47,33 +40,6 @@ def test_codes():
     on_the_edge = np.array([0.4, 0.6], np.float32)  # a pair and the same pair turned
     assert to_codes(on_the_edge, 0.1).tolist() == [2, 2]
     assert count(np.array([0, 0, 1, 3], np.int8)) == {"first": 2, "second": 1, "tie": 0, "unknown": 1}
-
-
-def test_jobs_that_labelled_nothing_bind_nobody(tmp_path):
-    other = FACTS | {"backend": "other"}
-    for part in (Part(0, 2), Part(1, 2)):
-        with Shard(tmp_path, part, 4, FACTS):
-            with pytest.raises(UserError, match="has backend = 'test', not 'other'"):  # while it works
-                Shard(tmp_path, Part(1 - part.number, 2), 4, other)
-            record = (tmp_path / f"{part.stem}.json").read_text()
-        Shard(tmp_path, Part(0, 2), 4, other).close()
-        (tmp_path / f"{part.stem}.json").write_text(record)  # as if it had been killed
-        Shard(tmp_path, Part(0, 2), 4, other).close()
-        assert not list(tmp_path.glob("shard-*.json"))
-
-
-def test_labels_last(tmp_path):
-    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
-        assert shard.codes.tolist() == [3, 3, 3, 3]
-        shard.set(np.array([1, 3]), np.array([0.9, 0.5]), 0.1)
-        shard.commit(False, {"asked": 2})
-        shard.set(np.array([0]), np.array([0.0]), 0.1)  # never committed
-    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
-        assert shard.codes.tolist() == [3, 1, 3, 2]
-        np.testing.assert_allclose(shard.prob, [NAN, 0.9, NAN, 0.5], rtol=1e-6)
-        assert shard.record["log"] == {"asked": 2}
-    codes = np.load(tmp_path / "shard-00000-of-00001.npy")
-    assert codes.dtype == np.int8
 
 
 class Killed(BaseException):
@@ -132,50 +98,6 @@ def test_other_settings_and_other_datasets_are_refused(tmp_path):
     assert not list(tmp_path.glob("shard-*-of-00002*"))
 
 
-def test_settings_bind_from_the_moment_a_job_starts_until_it_leaves_nothing(tmp_path):
-    with Shard(tmp_path, Part(0, 2), 4, FACTS | {"num_shards": 2}):
-        with pytest.raises(UserError, match="has backend = 'test', not 'other'"):
-            Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"})
-        with pytest.raises(UserError, match="shard 0 of 2 of annotation .* is being written"):
-            Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True)
-    Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"}).close()  # nothing was labelled
-
-
-@pytest.mark.parametrize("moment", ["read_json", "take_lock"])
-def test_jobs_that_start_or_end_while_another_starts_wait_for_it(tmp_path, monkeypatch, moment):
-    """A job that starts has read the blank record of another, which ends; or it tries the lock of one that starts."""
-    part = Part(1, 2)
-    other = Shard(tmp_path, part, 4, FACTS)
-    if moment == "take_lock":
-        other._lock.close()  # as if it had been killed
-
-    def act():
-        (other if moment == "read_json" else Shard(tmp_path, part, 4, FACTS)).close()
-
-    waits, found, executor = threading.Event(), [], ThreadPoolExecutor(1)
-    lock, real = shards_module.folder_lock, getattr(shards_module, moment)
-
-    def folder_lock(folder):
-        if threading.current_thread() is not threading.main_thread():
-            waits.set()
-        return lock(folder)
-
-    def meanwhile(*arguments):
-        result = real(*arguments)
-        of_other = part in arguments or part.stem in str(arguments[0])
-        if of_other and threading.current_thread() is threading.main_thread():
-            found.append(executor.submit(act))
-            found[0].add_done_callback(lambda _: waits.set())
-            assert waits.wait(LONG_S)
-        return result
-
-    monkeypatch.setattr(shards_module, "folder_lock", folder_lock)
-    monkeypatch.setattr(shards_module, moment, meanwhile)
-    with Shard(tmp_path, Part(0, 2), 4, FACTS):
-        found[0].result(LONG_S)
-    assert not list(tmp_path.glob("*.json"))
-
-
 # ---- merging
 
 
@@ -215,72 +137,6 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     assert not is_merged(dataset, "mine", FACTS | {"backend": "other"})
 
 
-def test_shards_of_other_settings_are_not_merged(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
-    of_pair = np.arange(20)
-    label(dataset, "mine", 0, 2, of_pair)
-    label(dataset, "mine", 1, 2, of_pair)
-    assert merge(dataset, "mine", 2, of_pair, FACTS | {"new": 1}, partial=False).missing == [0, 1]
-
-
-def test_a_partial_merge_never_replaces_labels_by_nothing(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
-    of_pair = np.arange(20)
-    with pytest.raises(UserError, match="has no shards to merge"):
-        merge(dataset, "mine", 2, of_pair, FACTS, partial=True)
-    for number in (0, 1):
-        label(dataset, "mine", number, 2, of_pair)
-    merge(dataset, "mine", 2, of_pair, FACTS, partial=False)
-    before = dataset.preference("mine").tolist()
-    with pytest.raises(UserError, match="has num_shards = 1, not 2"):
-        merge(dataset, "mine", 2, of_pair, FACTS | {"num_shards": 2}, partial=True)
-    assert dataset.preference("mine").tolist() == before
-
-
-def commit_for_ever(folder, of_pair, ready, done):
-    rows = rows_of(Part(0, 2), of_pair)
-    with Shard(Path(folder), Part(0, 2), len(rows), FACTS) as shard:
-        while not done.is_set():
-            shard.set(np.arange(len(rows)), np.random.default_rng().random(len(rows)), 0.0)
-            shard.commit(True, {})
-            ready.set()
-
-
-def test_a_merge_while_another_job_commits_reads_whole_shards(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(200)))
-    of_pair = np.arange(200)
-    label(dataset, "mine", 1, 2, of_pair)
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    folder = annotation_folder(dataset.path, "mine")
-    process = context.Process(target=commit_for_ever, args=(str(folder), of_pair, ready, done))
-    process.start()
-    try:
-        ready.wait()
-        for _ in range(100):
-            assert merge(dataset, "mine", 2, of_pair, FACTS, partial=False).written
-    finally:
-        done.set()
-        process.join()
-
-
-def test_merged_labels_are_ours_from_the_first_file_on(tmp_path, monkeypatch):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
-    label(dataset, "mine", 0, 1, np.arange(20))
-
-    def killed(*_):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(merging_module, "write_array", killed)
-        with pytest.raises(Killed):
-            merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
-    check_free(dataset, "mine")
-    assert not is_merged(dataset, "mine", FACTS)
-    merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
-    assert is_merged(dataset, "mine", FACTS)
-
-
 @pytest.mark.parametrize("survivors", range(5))
 def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypatch, survivors):
     """Another job, which finishes meanwhile, would merge it without them."""
@@ -304,12 +160,3 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
     merged = merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
     assert merged.written == (survivors == 4)
     assert merged.counts.get("first", 20) == 20
-
-
-def test_the_record_is_json_for_people(tmp_path):
-    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
-        shard.set(np.arange(4), np.array([0.0, 1.0, 0.5, NAN]), 0.0)
-        shard.commit(True, {"asked": 3})
-    record = json.loads((tmp_path / "shard-00000-of-00001.json").read_text())
-    assert record["counts"] == {"first": 1, "second": 1, "tie": 1, "unknown": 1}
-    assert (record["facts"], record["rows"], record["finished"]) == (FACTS, 4, True)

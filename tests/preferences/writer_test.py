@@ -1,17 +1,14 @@
 """From episodes to pairs, interrupted at will."""
 
-import shutil
-
 import numpy as np
 import pytest
 from conftest import get_config
 
 from motif_jax.files import read_json
-from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.pairs import FinishedEpisode, cut, stretch_starts
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
-from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EpisodeInfo
 
 pytestmark = pytest.mark.quick
 SPECS = {
@@ -46,17 +43,6 @@ def write(writer: PairWriter, episodes: list[FinishedEpisode]) -> None:
 EPISODES = [episode(number, steps) for number, steps in enumerate([25, 1, 60, 33, 90])]
 
 
-def test_stretches_begin_at_distinct_places():
-    """33 steps, L = 5: 33 // 5 = 6 distinct starts of 0 .. 28."""
-    starts = stretch_starts(episode(1, 33), 5, seed=0, keep_empty=1.0)
-    assert len(starts) == len(set(starts.tolist())) == 6
-    assert starts.min() >= 0
-    assert starts.max() <= 28
-    assert np.array_equal(starts, stretch_starts(episode(1, 33), 5, seed=0, keep_empty=1.0))
-    assert not np.array_equal(starts, stretch_starts(episode(2, 33), 5, seed=0, keep_empty=1.0))
-    assert len(stretch_starts(episode(1, 4), 5, seed=0, keep_empty=1.0)) == 0
-
-
 def test_silent_stretches_can_be_thinned_out():
     """Messages stand at every third step: of 1,000 single steps 334 speak."""
     long = episode(1, 1000)
@@ -64,11 +50,6 @@ def test_silent_stretches_can_be_thinned_out():
     assert sorted(none.tolist()) == list(range(0, 1000, 3))
     some = stretch_starts(long, 1, seed=0, keep_empty=0.5)
     assert len(none) + 250 < len(some) < len(none) + 420
-
-
-def test_places_are_a_shuffle_of_all_sides_of_all_pairs():
-    assert sorted(places(0, 50).tolist()) == list(range(100))
-    assert not np.array_equal(places(0, 50), places(1, 50))
 
 
 def test_pairs_hold_what_was_played(tmp_path):
@@ -123,39 +104,3 @@ def test_progress_that_a_killed_run_left_in_a_finished_dataset_is_removed(tmp_pa
     collect.run(collect.STAGE.view(config), tmp_path)
     assert collect.is_complete(collect.STAGE.view(config), tmp_path)
     assert sorted((tmp_path / "dataset").rglob("*")) == whole
-
-
-def test_killed_before_the_first_progress(tmp_path):
-    PairWriter(tmp_path / "dataset", **SIZES)
-    (tmp_path / "dataset.partial/data/message.npy").write_bytes(b"half")
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
-    write(writer, EPISODES)
-    assert len(writer.finish({}, {})) == 40
-
-
-def test_an_episode_given_up_is_noted(tmp_path):
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
-    write(writer, EPISODES[:2])
-    writer.skip(2)
-    write(writer, EPISODES[3:])
-    writer.commit()
-    assert writer.progress["given_up"] == [2]
-    assert writer.progress["next_episode"] == 5
-    assert writer.moments == 12 + 0 + 16 + 45  # episodes of 25, 1, 33 and 90 steps, two steps each
-    assert set(PairDataset(writer.partial).info["episode"].ravel().tolist()) == {0, 3, 4}
-
-
-def test_a_full_disk_is_noticed_before_anything_is_played(tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * 2**20))
-    with pytest.raises(UserError, match=r"100,000 pairs need .* MiB, but .* has 10 MiB left \(--config.collect.num"):
-        PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 100_000})
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_start_without_progress_leaves_no_trace(tmp_path):
-    """Another config may have begun here, with other arrays."""
-    PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 7, "specs": {"message": SPECS["message"]}}).commit()
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
-    write(writer, EPISODES)
-    assert set(writer.finish({}, {}).data) == set(SPECS)

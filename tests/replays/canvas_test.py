@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from emulator import Emulator
 
-from motif_jax.replays.canvas import WHITE, Canvas, changes
+from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.screens import screen_text
 
 HOSTILE = "a\x1b[2Jb\x07c\x9b1md\ne\x7ff\u200bg\u202eh漢i\u0301j\xad"
@@ -28,13 +28,6 @@ def test_changes_turn_any_sheet_into_any_other():
 
 
 @pytest.mark.quick
-def test_few_changes_are_few_bytes():
-    before, after = Canvas(24, 80), Canvas(24, 80)
-    after.put(12, 40, "@", WHITE)
-    assert changes(before, after) == "\033[13;41H\033[0;97;40m@\033[0m"
-
-
-@pytest.mark.quick
 def test_text_from_anywhere_is_one_line_without_commands():
     sheet = Canvas(1, 40)
     sheet.put(0, 0, HOSTILE)
@@ -51,24 +44,3 @@ def test_screens_of_the_game_are_without_commands_too():
         assert text[:128] == " " * 32 + bytes(range(32, 127)).decode() + " "
         assert text[128:161].isspace()
         assert text[161:] == "".join(map(chr, range(161, 256))).replace("\xad", " ")
-
-
-@pytest.mark.quick
-def test_what_does_not_fit_is_cut():
-    sheet = Canvas(2, 10)
-    assert sheet.put(0, 4, "a long story") == 10
-    assert sheet.put(1, 0, "a long story", width=5) == 5
-    assert sheet.put(2, 0, "below") == 0
-    assert sheet.put(0, 10, "right of it") == 10
-    assert sheet.text() == ["    a lon…", "a lo…     "]
-
-
-@pytest.mark.quick
-def test_the_cursor_is_shown_reversed_also_on_a_blank():
-    chars, colors = np.full((24, 80), ord(" "), np.uint8), np.zeros((24, 80), np.uint8)
-    chars[3, 4], colors[3, 4] = ord("@"), 15
-    sheet = Canvas(24, 80)
-    sheet.put_screen(chars, colors, (3, 4))
-    assert sheet.styles[3, 4] == 15 + 16
-    sheet.put_screen(chars, colors, (5, 6))
-    assert (sheet.styles[3, 4], sheet.styles[5, 6], sheet.styles[0, 0]) == (15, 7 + 16, 7)

@@ -24,9 +24,6 @@ class Emulator:
     def lines(self) -> list[str]:
         return list(self._screen.display)
 
-    def resize(self, rows: int, columns: int) -> None:
-        self._screen.resize(rows, columns)
-
     def style(self, row: int, column: int) -> int:
         """Colour and reversal, as the game numbers them."""
         cell = self._screen.buffer[row][column]

@@ -10,37 +10,19 @@ from PIL import Image
 from real_replay import NEEDED, made, play
 
 from motif_jax.envs.gym_games import encode_picture
-from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.film import PICTURE_ROWS, count_sheets, film, write_cast
+from motif_jax.replays.film import PICTURE_ROWS, film, write_cast
 from motif_jax.replays.movie import find_ffmpeg, write_mp4
-from motif_jax.replays.painter import HEIGHT, SHADES, WIDTH, Painter
+from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
 from motif_jax.replays.pictures import write_gif
 from motif_jax.replays.replay import COLUMNS, ROWS, load_replay, save_replay
 from motif_jax.replays.scene import FACTS
 from motif_jax.replays.story import LEAST_ROWS, describe
-from motif_jax.screens import BACKGROUND, PALETTE, SHOWN
+from motif_jax.screens import BACKGROUND, SHOWN
 from motif_jax.structs import UserError
 
 
 def ignore(_: int) -> None:
     """Nobody waits for it."""
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("speed", "frames", "seconds"), [
-    (10.0, [0, 1, 2, 3, 4, 5], [0.1] * 5 + [2, 6]),
-    (0.25, [0, 1, 2, 3, 4, 5], [4] * 5 + [4, 6]),
-    (100.0, [0, 2, 4, 5], [0.02, 0.02, 0.01, 2, 6]),  # 50 sheets per second are enough
-])  # fmt: skip
-def test_a_film_is_as_long_as_its_speed_says(speed, frames, seconds):
-    story = describe(made([str(number) for number in range(6)], reward=[0] * 5))
-    sheets = list(film(story, speed))
-    assert len(sheets) == count_sheets(story, speed) == len(seconds)
-    assert [sheet.seconds for sheet in sheets] == pytest.approx(seconds)
-    assert [sheet.start for sheet in sheets] == pytest.approx(np.cumsum([0, *seconds])[:-1])
-    shown = ["".join(sheet.canvas.text()) for sheet in sheets]
-    assert all(f"step {frame} of 5" in text for frame, text in zip(frames, shown, strict=False))
-    assert "top messages" in shown[-1]
 
 
 def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
@@ -79,12 +61,6 @@ def test_a_gif_decodes_to_the_sheets(tmp_path):
     assert (tmp_path / "a.gif").stat().st_size < 5000 * len(sheets)
 
 
-def test_a_thousand_steps_do_not_make_a_thousand_pictures_worth_of_bytes(tmp_path):
-    story = describe(made([""] * 301, reward=[0] * 300))
-    write_gif(tmp_path / "still.gif", story, 10.0, ignore)
-    assert (tmp_path / "still.gif").stat().st_size < 300 * 1000
-
-
 @pytest.fixture(scope="module")
 def ffmpeg() -> str:
     try:
@@ -109,25 +85,6 @@ def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
         assert np.abs(pictures[int(12 * sheet.start) + 1] - wanted).mean() < 4  # of 255
 
 
-def test_a_film_that_fails_leaves_nothing_and_says_why(tmp_path, monkeypatch):
-    program = tmp_path / "bin" / "ffmpeg"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'no such codec' >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    with pytest.raises(UserError, match="no such codec \\(--the.flag\\)"):
-        write_mp4(tmp_path / "films" / "a.mp4", describe(play()), 10.0, ignore, "--the.flag")
-    assert list((tmp_path / "films").iterdir()) == []
-
-
-@pytest.mark.quick
-def test_without_ffmpeg_the_message_names_both_ways_and_a_gif(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"ffmpeg on the PATH, or `pip install imageio-ffmpeg`; a \.gif .*--the.flag"):
-        find_ffmpeg("--the.flag")
-
-
 @pytest.mark.parametrize("write", [write_cast, write_gif])
 def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
     (tmp_path / "a").write_text("before")
@@ -140,22 +97,6 @@ def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
         write(tmp_path / "a", describe(play()), 10.0, stop)
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "before"
-
-
-@pytest.mark.quick
-def test_characters_are_drawn_in_their_colours():
-    sheet = Canvas(1, 4)
-    sheet.put(0, 0, "█", 2)
-    sheet.put(0, 1, " ", 16 + 4)
-    sheet.put(0, 2, "@", 15)
-    painter = Painter()
-    pixels = painter.colours[painter.paint(sheet)]
-    width = WIDTH
-    assert (pixels[:, : width - 1] == PALETTE[2]).all()
-    assert (pixels[:, width : 2 * width] == PALETTE[4]).all()  # a reversed blank is full
-    assert (pixels[:, 2 * width : 3 * width] == PALETTE[15]).all(-1).any()
-    assert (pixels[:, 3 * width :] == BACKGROUND).all()
-    assert len(painter.colours) == 1 + len(PALETTE) * (SHADES - 1) < 128
 
 
 def test_films_show_the_games_pictures_and_are_as_small_as_the_game(tmp_path):

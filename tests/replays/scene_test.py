@@ -1,14 +1,13 @@
-"""One moment on a sheet: everything is said, at any size, about any replay."""
+"""One moment on a sheet: everything is said, at any size, about any replay; and what keys do."""
 
-import numpy as np
 import pytest
 from real_replay import NEEDED, made, play
 
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.replay import COLUMNS, ROWS
-from motif_jax.replays.scene import BESIDE, HELP, MESSAGES, View, compose, list_rows
-from motif_jax.replays.story import Story, describe
-from motif_jax.screens import SHOWN
+from motif_jax.replays.controls import press
+from motif_jax.replays.replay import ROWS
+from motif_jax.replays.scene import HELP, MESSAGES, View, compose
+from motif_jax.replays.story import Story, describe, summary
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
 
@@ -40,99 +39,16 @@ def test_below_the_game_stands_what_a_moment_is_worth(story):
     assert "q quit" in lines[5]
 
 
-@pytest.mark.quick
-def test_the_ends_of_an_episode_say_so(story):
-    first, last = (" ".join(text(story, View(frame), NEEDED[1] + 1, 80)[ROWS:]) for frame in (0, 3))
-    assert "the start → north" in first
-    assert "game       - sum 0" in first
-    assert "kick → the end" in last
-    assert "sum +19.99" in last
-    assert "sum +0.75" in last
-
-
-@pytest.mark.quick
-def test_a_wide_sheet_has_it_beside_the_game(story):
-    lines = text(story, View(2), BESIDE[1] + 1, BESIDE[0])
-    facts = "\n".join(line[COLUMNS + 3 :].rstrip() for line in lines[:ROWS])
-    for said in ("policy-7680, episode 17", "killed by a jackal (best)", "far ne → kick", "+20.00   sum +19.99",
-                  "+0.50 seen 2x → +0.25", "sum +0.75", "You see here a gold piece.", "last rewards"):  # fmt: skip
-        assert said in facts
-    assert facts.index("     2    +0.25") < facts.index("     1    +0.50")
-
-
-@pytest.mark.quick
-def test_without_a_learnt_reward_nothing_is_made_up():
-    lines = text(describe(made(WORDS, reward=[0, 20, 0])), View(2), NEEDED[1] + 1, 80)[ROWS:]
-    assert words(lines[3]) == "game +20.00 sum +20.00 learnt -"
-    assert "█" in lines[4]
-
-
-@pytest.mark.quick
-def test_the_probabilities_of_all_actions_are_shown_where_they_are_known(story):
-    odds = np.array([[0.5, 0.25, 0.25], [0.58, 0.42, 0.0], [0.0, 0.0, 1.0]], np.float32)
-    known = describe(story.replay._replace(odds=odds))
-    lines = text(known, View(1), NEEDED[1] + 1, 80)[ROWS:]
-    assert words(lines[4]) == "north 58% far ne 42% kick 0%"
-    facts = [words(line[COLUMNS + 3 :]) for line in text(known, View(1), BESIDE[1] + 1, BESIDE[0])]
-    (north,), (far,) = ([line for line in facts if line.startswith(name + " █")] for name in ("north", "far ne"))
-    assert north.endswith(" 58%")
-    assert north.count("█") > far.count("█") > 10
-    assert "kick 0%" in facts
-    assert "last rewards" not in "".join(facts)
-    text(known, View(3), BESIDE[1] + 1, BESIDE[0])  # at the end no action follows
-
-
-@pytest.mark.quick
-def test_the_mark_goes_from_left_to_right(story):
-    def mark(frame: int) -> int:
-        sheet = compose(story, View(frame), NEEDED[1], 80, keys=False)
-        (column,) = np.flatnonzero(sheet.styles[NEEDED[1] - 1] >= 16)
-        return column
-
-    assert mark(0) < mark(1) < mark(2) < mark(3)
-
-
-@pytest.mark.quick
-def test_small_sheets_show_the_game_and_say_that_there_is_more(story):
-    for rows in range(1, 31):
-        lines = text(story, View(1), rows, 80)
-        assert len(lines) == rows
-        assert ("is too small, 80x30 shows all" in lines[-1]) == (rows < 30)
-        if rows < 26:
-            assert "step 1 of 3" in lines[-1]
-        elif rows < 30:
-            assert any("step 1 of 3" in line for line in lines[ROWS:-1])
-
-
-@pytest.mark.quick
-def test_the_usual_24_lines_show_all_but_the_first_line_of_the_game():
-    replay = play()
-    sheet = compose(describe(replay), View(9), 24, 80, keys=True)
-    shown = SHOWN[replay.chars[9, 1:]]
-    assert (sheet.chars[:23] == shown).all()
-    row, column = replay.cursor[9].tolist()
-    assert sheet.styles[row - 1, column] >= 16
-
-
 def test_no_size_is_too_small_for_any_of_it():
     real, short = describe(play()), describe(made([""], reward=[]))
-    for rows in (1, 2, 3, 5, 9, 23, 24, 25, 28, 29, 30, 60):
-        for columns in (1, 2, 3, 7, 30, 79, 80, 123, 124, 200):
+    for rows in (1, 3, 24, 29, 60):
+        for columns in (1, 7, 80, 124, 200):
             for over in ("", HELP, MESSAGES):
                 for which, frame in ((real, 40), (short, 0)):
                     assert compose(which, View(frame, over=over), rows, columns, keys=True).chars.shape == (
                         rows,
                         columns,
                     )
-
-
-@pytest.mark.quick
-def test_messages_are_listed_with_times_and_reward(story):
-    lines = text(story, View(3, over=MESSAGES), 30, 80)
-    assert "top messages · killed by a jackal after 3 steps" in lines[0]
-    assert words(lines[2]) == "2 +1.00 You see here a gold piece."
-    assert words(lines[3]) == "1 0 You die..."
-    assert list_rows(30, keys=True) == 24
 
 
 @pytest.mark.quick
@@ -144,3 +60,77 @@ def test_what_somebody_elses_file_says_is_only_text():
             sheet: Canvas = compose(describe(replay), view, *size, keys=True)
             codes = set(sheet.chars.ravel().tolist())
             assert not codes & {*range(32), *range(127, 160)}
+
+
+# ---- what is said about an episode
+
+
+SAID = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
+
+
+@pytest.mark.quick
+def test_sums_are_those_of_all_steps_so_far():
+    story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    assert story.earned.tolist() == [0, -1, 1, 1, 8]
+    assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
+    assert story.learnt
+    assert story.rewarded.tolist() == [2, 4]
+
+
+@pytest.mark.quick
+def test_the_summary_lists_messages_by_frequency():
+    story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    lines = summary(story, 2).splitlines()
+    assert lines[0] == "policy-7680, episode 17: killed by a jackal after 4 steps"
+    assert lines[1] == "return of the game +8.00, learnt +3.50, score 12, max depth 1"
+    assert lines[3].split() == ["times", "reward", "message"]
+    assert [line.split() for line in lines[4:]] == [
+        ["2", "0", "(none)"], ["1", "+3.00", "You", "see", "here", "a", "gold", "piece."],
+    ]  # fmt: skip
+
+
+@pytest.mark.quick
+def test_nothing_that_is_told_moves_the_cursor():
+    replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0])
+    replay.about["player"] = "\x1b]0;title\x07"
+    told = summary(describe(replay), 10)
+    assert "red" in told
+    assert all(character.isprintable() or character == "\n" for character in told)
+
+
+# ---- keys: each does what the help says
+
+
+LIST_ROWS = 7  # of the list: three messages
+STORY = describe(made([f"message {number}" for number in range(11)], [0] * 10, [0, 0, 5, 0, 0, 3, 0, 0, 0, 0]))
+
+
+def after(view: View, *keys: str) -> View:
+    for key in keys:
+        found = press(view, key, STORY, LIST_ROWS)
+        assert found is not None
+        view = found
+    return view
+
+
+@pytest.mark.quick
+def test_steps_forward_and_back_stop_at_the_ends():
+    assert after(View(4), "right").frame == after(View(4), "l").frame == 5
+    assert after(View(4), "left").frame == after(View(4), "h").frame == 3
+    assert after(View(0), "left", "left").frame == 0
+    assert after(View(9), "right", "right").frame == 10
+    assert after(View(4), "end").frame == after(View(4), "G").frame == 10
+    assert after(View(4), "home").frame == after(View(4), "g").frame == 0
+    assert not after(View(4, playing=True), "right").playing
+
+
+@pytest.mark.quick
+def test_lists_open_scroll_and_close():
+    view = after(View(4, playing=True), "t")
+    assert (view.over, view.playing) == (MESSAGES, False)
+    for keys, first in {"down": 1, "down up up": 0, "page_down": 3, "end": 7, "end home": 0}.items():
+        assert after(view, *(key.replace("_", " ") for key in keys.split())).scroll == first
+    assert after(view, "down").frame == 4
+    assert after(view, "t").over == after(view, "escape").over == ""
+    assert after(view, "?").over == HELP
+    assert after(view, "?", "?").over == ""

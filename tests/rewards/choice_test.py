@@ -1,13 +1,12 @@
 """The list of reward sources: what may stand in it, and what is refused."""
 
-import ast
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import get_config, viewed
 
-from motif_jax.rewards.choice import CODE, READING, SOURCES, VALUES, SourceChoice, find_class, parse_sources
+from motif_jax.rewards.choice import CODE, SourceChoice, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
@@ -32,7 +31,6 @@ def own(tmp_path, monkeypatch):
     """A module of the user's own, and one that fails."""
     (tmp_path / "own_rewards.py").write_text(OWN)
     (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
-    (tmp_path / "lacking_rewards.py").write_text("import nothing_of_this_name\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -57,23 +55,12 @@ def test_names_with_coefficients_and_classes_by_their_paths():
 
 @pytest.mark.parametrize(("text", "said"), [
     ("cuont:0.1", r"unknown reward source 'cuont' \(--config.policy.sources\): did you mean 'count'\?"),
-    ("x", rf"unknown reward source 'x' .*: choose from {', '.join(SOURCES)}, or a module:Class"),
     ("rnd", r"the reward source 'rnd' needs a coefficient, as in 'rnd:0.1'"),
-    ("my.module:Class", r"the reward source 'my.module:Class' needs a coefficient, as in 'my.module:Class:0.1'"),
     ("rnd:much", r"the coefficient of the reward source 'rnd' must be a number .*, not 'much'"),
-    ("rnd:nan", r"must be a number from -1e\+06 to 1e\+06, not 'nan'"),
-    ("my.module:Class:1e9", r"the reward source 'my.module:Class' must be a number .*, not '1e9'"),
     ("count:1:2", r"is written as NAME:COEFFICIENT, or module:Class:COEFFICIENT, not 'count:1:2'"),
-    ("my module:Class:1", r"is written as NAME:COEFFICIENT, or module:Class:COEFFICIENT"),
     ("rnd:0.1,rnd:0.2", r"the reward source 'rnd' is named twice in 'rnd:0.1,rnd:0.2'"),
-    ("learnt,learnt", r"the reward source 'learnt' is named twice"),
-    ("a.b:It:1,c.d:It:1", r"the reward source 'It' is named twice"),
-    ("code", r"a program is a file NAME.reward, .* not ''"),
     ("code:gold.py:1", r"a program is a file NAME.reward, .* not 'gold.py'"),
-    ("code:go-ld.reward", r"a program is a file NAME.reward, .* not 'go-ld.reward'"),
     ("code:gold.reward:1:2", r"a program is written as code:FILE or code:FILE:COEFFICIENT"),
-    ("code:gold.reward:1e9", r"the reward source 'code_gold' must be a number .*, not '1e9'"),
-    ("code:a/gold.reward:1,code:b/gold.reward:1", r"the reward source 'code_gold' is named twice"),
     ("learnt:0.5", r"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_with_the_flag(text, said):
@@ -90,16 +77,8 @@ def test_own_sources_are_imported_before_anything_starts(own):
     assert [(one.name, one.coefficient) for one in sources] == [("Steps", 0.5)]
     assert sources.shape(sources.moments({"reward": np.zeros((2, 3))}))["Steps"].tolist() == [[1] * 3] * 2
     for name, said in (
-        ("own_rewards:Nobody", r"cannot use the reward source 'own_rewards:Nobody' .* has no class 'Nobody'"),
         ("own_rewards:Other", "'own_rewards:Other' is not a subclass of RewardSource"),
-        (
-            "no_such_rewards:It",
-            r"cannot use the reward source 'no_such_rewards:It' .*: No module named 'no_such_rewards'",
-        ),
-        (
-            "lacking_rewards:It",
-            "the reward source 'lacking_rewards:It' failed with ModuleNotFoundError: No module named 'nothing_of_this",
-        ),
+        ("no_such_rewards:It", "cannot use the reward source 'no_such_rewards:It' .*: No module named 'no_such"),
     ):
         config.policy.sources = f"{name}:0.5"
         with pytest.raises(UserError, match=said) as caught:
@@ -111,17 +90,6 @@ def test_own_sources_are_imported_before_anything_starts(own):
     assert "broken_rewards.py" in caught.value.traceback
 
 
-def test_a_policy_without_any_reward_is_refused():
-    config = get_config(argument="toy")
-    config.policy.extrinsic_coefficient = 0.0
-    for sources in ("", "count:0"):
-        config.policy.sources = sources
-        with pytest.raises(UserError, match="without any reward learns nothing"):
-            train_policy.check(viewed(config))
-    config.policy.sources = "count:1"
-    train_policy.check(viewed(config))
-
-
 def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name():
     source = RewardSources([Weighted("mine", "mine:Mine", 1.0, RewardSource())])
     source.check({"mine": np.zeros((2, 3))}, (2, 3))
@@ -131,40 +99,6 @@ def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name():
         source.check({"mine": np.full((2, 3), np.nan)}, (2, 3))
     with pytest.raises(UserCodeError, match="'mine:Mine' failed with .*RewardSource has no method `rewards`"):
         source.moments({})
-
-
-def test_what_a_source_keeps_may_be_any_tree_of_arrays():
-    class Keeps(RewardSource):
-        def arrays(self):
-            return np.zeros((2, 3))
-
-    of = [Weighted("keeps", "mine:Keeps", 1.0, Keeps()), Weighted("mine", "mine:Mine", 1.0, RewardSource())]
-    assert RewardSources(of).arrays().keys() == {"keeps"}
-
-
-MAY_CHANGE = {  # in a run that goes on: what its judge is asked and when, and when its pay is audited
-    "online.goals", "online.order", "online.labels_per_1000_steps", "online.queue", "online.attempts",
-    "online.patience_s", "online.when_down", "online.audit_every_steps",
-}  # fmt: skip
-
-
-def test_every_source_of_the_program_stands_in_the_list_with_its_values():
-    """Whoever adds a module with a source and forgets its line, or names a value otherwise, is told here."""
-    folder = Path(__import__("motif_jax").__file__).parent / "rewards"
-    classes = {
-        f"motif_jax.rewards.{'.'.join(file.relative_to(folder).with_suffix('').parts)}:{node.name}"
-        for file in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.ClassDef)
-        and {"RewardSource", "Captioned"} & {getattr(base, "id", "") for base in node.bases}
-    }
-    # The base of those that reward captions, and a kind of `online`, which makes it (--config.policy.online.kind).
-    classes -= {"motif_jax.rewards.online.captioned:Captioned", "motif_jax.contrib.words:WordsSource"}
-    classes -= {READING, CODE}  # which a world and a file name
-    known = {known.path for known in SOURCES.values()}
-    assert classes == known, f"SOURCES of rewards/choice.py lacks {classes - known} and has too much {known - classes}"
-    assert all(issubclass(find_class(known.path), RewardSource) for known in SOURCES.values())
-    assert {name for name, value in VALUES.items() if not value.decides} <= MAY_CHANGE
 
 
 @pytest.mark.quick

@@ -14,7 +14,7 @@ from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.parsing import parse
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.source import read_program
-from motif_jax.rewards.code.tokens import Place, ProgramError
+from motif_jax.rewards.code.tokens import ProgramError
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -50,53 +50,18 @@ def test_operators_bind_as_in_python(text, tree):
     assert written(parse(text)) == tree
 
 
-def test_places_are_counted_from_one():
-    tree = parse("# first line\n\n  a +\r\n\tbee")
-    assert [tree.place, *(one.place for one in tree.args)] == [Place(3, 5), Place(3, 3), Place(4, 2)]
-
-
-def test_a_chain_is_one_level_and_everything_else_counts():
-    parse(" + ".join(["a"] * 32))  # 63 nodes
-    with pytest.raises(ProgramError, match="at most 64 numbers, names and operators"):
-        parse(" + ".join(["a"] * 33))
-    parse("f(" * 11 + "a" + ")" * 11)
-    for deep in ("f(" * 12 + "a" + ")" * 12, "(" * 13 + "a" + ")" * 13, "-" * 12 + "a"):
-        with pytest.raises(ProgramError, match="nested at most 12 levels deep"):
-            parse(deep)
-    mixed = "a"
-    for number in range(11):
-        mixed = f"{mixed} {'+*'[number % 2]} a" if number % 2 else f"({mixed} + a)"
-    parse(mixed)
-    with pytest.raises(ProgramError, match="levels deep"):
-        parse(f"{mixed} < 1")
-
-
 @pytest.mark.parametrize(("text", "column", "said"), [
     ("", 1, "the program is empty: write an expression such as gained"),
-    ("gold +", 7, "expected a number, a name or a function, not the end"),
     ("gold gold", 6, "expected an operator or the end, not 'gold': a program is one expression, without statements"),
-    ("gold)", 5, r"not '\)': this parenthesis was not opened"),
-    ("gold, 1", 5, "not ',': only the arguments of a function are separated by commas"),
     ("(gold", 6, r"expected '\)' to close the parenthesis of line 1, column 1, not the end"),
-    ("min(gold, 1", 12, r"expected '\)' to close the arguments of min of line 1, column 1"),
     ("min(gold, )", 9, "expected one more argument of min after the comma"),
     ("1 < gold < 3", 10, "a comparison has two sides: write 1 < x and x < 3, not 1 < x < 3"),
     ("gold = 1", 6, "unexpected '=': write == to compare"),
     ("says('kill')", 6, "unexpected \"'\": write texts in double quotes"),
-    ('says("kill', 6, "a text ends with a double quote in the same line, and has no backslash"),
-    ('says("k\\n")', 6, "has no backslash"),
-    ("gold.real", 5, "unexpected '.': write numbers as 0.5; values have no attributes"),
     ("view[0]", 5, r"unexpected '\[': write at\(grid, i, j\) to read a cell"),
-    ("gold & lit", 6, "unexpected '&': write and"),
-    ("gold ^ 2", 6, r"unexpected '\^': write x \* x for a square"),
-    ("gold ** 2", 7, r"expected a number, a name or a function, not '\*'"),
     ("1e7", 1, r"numbers are at most 1e\+06, not '1e7': scale the reward"),
     ("0x10", 1, "a number is written as 20, 0.5 or 1e-3, not '0x'"),
-    ("1_000", 1, "a number is written as 20, 0.5 or 1e-3, not '1_'"),
-    ("2j", 1, "a number is written as"),
     ("g\u043eld", 2, r"a program is printable ASCII, without '\\u043e' \(U\+043E\)"),
-    ("# a\u00a0b\ngold", 4, r"a program is printable ASCII, without '\\xa0'"),
-    ("gold \x00", 6, r"a program is printable ASCII, without '\\x00'"),
     (f'says("{"a" * 101}")', 6, "a text has at most 100 characters, not 101"),
 ])  # fmt: skip
 def test_errors_of_grammar_name_the_column_and_the_fix(text, column, said):
@@ -109,43 +74,22 @@ def test_errors_of_grammar_name_the_column_and_the_fix(text, column, said):
 @pytest.mark.parametrize(("text", "column", "said"), [
     ("1 + glod", 5, "unknown name 'glod': did you mean 'gold'?"),
     ("gained", 1, r"gained is a function: write gained\(gold\)"),
-    ("xyzzy", 1, "unknown name 'xyzzy': this world has .*body, column, crop.* and [0-9]+ more"),
-    ("nan", 1, "unknown name 'nan': a program is one expression, with numbers such as 1"),
-    ("gaind(gold)", 1, "unknown function 'gaind': did you mean 'gained'?"),
     ("exec(gold)", 1, "unknown function 'exec': choose from gained, record"),
-    ("gold(1)", 1, "gold is a value and not a function: write gold"),
     ("gained(gold, 1)", 1, r"gained is written as gained\(gold\), not with 2 arguments"),
-    ("still(1)", 1, r"still is written as still\(\), not with 1 argument$"),
     ("gained(event_found)", 8, "gained needs a value of a moment, and this is already a change of the step"),
-    ("gained(record(gold))", 8, "already a change of the step"),
     ("gained(2)", 8, "gained needs a value that changes, not a constant"),
-    ("record(1 + 1)", 10, "record needs a value that changes, not a constant"),
-    ("once(1 < 2)", 8, "once needs a value that changes, not a constant"),
     ("once(gold)", 6, "once needs a flag, such as x > 0, not a number: compare it, as in x > 0"),
-    ("gold and lit", 1, "and needs a flag"),
     ("lit == 1", 5, "== compares numbers: write x or not x for a flag x"),
     ("view + 1", 1, r"\+ needs a number, not a grid: read a cell with at, or use count"),
-    ("mission * 2", 1, r"\* needs a number, not a text: compare it with ==, or use says"),
-    ("view == 1", 6, r"a reward is a number or a flag, not a comparison of a grid: put it into any"),
     ("view", 1, "a reward is a number or a flag, not a grid"),
-    ("gold * (view == 1)", 14, r"\* needs a number, not a comparison of a grid: put it into any"),
     ("view == map", 6, "== cannot compare a grid with a grid"),
-    ("mission < mission", 9, "< cannot compare a text with a text"),
     ("any(gold == 1)", 10, r"any needs the comparison of a grid, as in any\(grid == 8\)"),
     ("gold / level", 8, "the divisor must be a number other than 0"),
-    ("gold / 0", 8, "the divisor must be a number other than 0"),
-    ("gold / -0", 8, "the divisor must be a number other than 0"),
     ("at(gold, 0)", 4, "at reads a grid by its name: choose from"),
     ("at(view, 0)", 1, r"view has 2 axes: write at\(view, i, j\)"),
-    ("at(view, 0, 4)", 13, "an index of this axis of view is a number from 0 to 3"),
     ("at(view, 0.5, 0)", 10, "is a number from 0 to 2"),
-    ("at(view, gold, 0)", 10, "is a number from 0 to 2"),
-    ("at(view, -1, 0)", 10, "is a number from 0 to 2"),
     ("distance(heights, 1)", 10, r"the world does not say where the agent is in heights \(`viewpoints`\): choose from"),
     ("says(mission)", 6, 'says needs a text in double quotes'),
-    ('says("")', 6, 'says needs a text in double quotes'),
-    ('says(gold, "a")', 6, "says reads a text of the world, not a number"),
-    ("abs(-view)", 6, "- needs a number, not a grid"),
 ])  # fmt: skip
 def test_errors_of_types_name_the_column_and_the_fix(text, column, said):
     with pytest.raises(ProgramError, match=said) as caught:
@@ -198,25 +142,6 @@ def test_functions_over_steps():
     assert pays('rose(says("kill")) + 2 * once(says("kill"))', says=said) == [3, 0, 1, 0]
 
 
-def test_functions_over_grids():
-    view = np.zeros((3, 3, 4))
-    view[1, 0, 3] = view[2, 0, 3] = view[2, 1, 1] = 8  # the agent is in row 2, column 1
-    assert pays("distance(view, 8)", view=view) == [2, 1]
-    assert pays("-gained(distance(view, 8))", view=view) == [998, 1]  # 1000 while there is none
-    assert pays("count(view == 8) + 10 * any(0 < view) + at(view, 1, 1)", view=view) == [11, 20]
-
-
-def test_an_episodes_last_step_shows_what_the_world_records_of_it():
-    rollouts = one_game(gold=[1, 2, 9, 9], level=[1, 2, 5, 5])
-    rollouts["terminated"][1] = rollouts["first"][2] = True
-    rollouts["event_stats"][1, 0, 0] = 3  # before the next episode begins with 9
-    found = {text: Runner(check(text, READABLE)).rewards(rollouts)[:, 0].tolist() for text in
-             ("gained(gold)", "gained(level)", "record(gold)", "still()")}  # fmt: skip
-    assert found == {
-        "gained(gold)": [1, 1, 0], "gained(level)": [1, 0, 0], "record(gold)": [1, 1, 0], "still()": [0, 0, 1]
-    }  # fmt: skip
-
-
 def test_a_game_that_is_first_seen_within_an_episode_begins_there():
     rollouts = one_game(gold=[5, 6, 8])
     rollouts["first"][:] = False
@@ -225,12 +150,6 @@ def test_a_game_that_is_first_seen_within_an_episode_begins_there():
     assert runner.rewards(rollouts)[:, 0].tolist() == [0, 0]  # the same game goes on, and its best is 8
     rollouts["game"] = np.array([[1]])
     assert runner.rewards(rollouts)[:, 0].tolist() == [1, 2]
-
-
-def test_rewards_are_finite_and_limited():
-    body = np.array([[0, 0, 0], [0, np.inf, 0], [0, np.nan, 0], [0, 3e38, 0], [0, -3e38, 0]], np.float32)
-    assert pays("health", body=body) == [0, 0, 1e6, -1e6]
-    assert np.isfinite(pays("health * health * health - health * health * health / 1e-300", body=body)).all()
 
 
 # ---- worlds
@@ -242,16 +161,9 @@ def world(**attributes):
 
 @pytest.mark.parametrize(("attributes", "said"), [
     ({"numbers": {"gold": ("stats", 4)}}, "'numbers' of the world 'small' must be names .* not {'gold'"),
-    ({"numbers": {"g old": ("stats", 0)}}, "'numbers' of the world 'small'"),
-    ({"numbers": {"gold": "stats"}}, "'numbers' of the world 'small'"),
-    ({"numbers": {"gold": ("event_stats", 0)}}, "'numbers' of the world 'small'"),
     ({"numbers": ["gold"]}, "'numbers' of the world 'small' must be a dictionary"),
-    ({"viewpoints": {"view": (2, 1)}}, "'viewpoints' of the world 'small'"),
-    ({"viewpoints": {"image": Viewpoint(1, 1)}}, "'viewpoints' of the world 'small'"),
-    ({"viewpoints": {"image": Viewpoint(1, 1, plane=2)}}, "'viewpoints' of the world 'small'"),
     ({"viewpoints": {"view": Viewpoint("line", 1)}}, "'viewpoints' of the world 'small'"),
     ({"still": ("event_found",)}, "'still' of the world 'small' must be names of values of a moment"),
-    ({"still": ["gold"]}, "'still' of the world 'small' must be a tuple"),
 ])  # fmt: skip
 def test_what_a_world_declares_is_checked(attributes, said):
     with pytest.raises(UserError, match=said) as caught:
@@ -259,23 +171,9 @@ def test_what_a_world_declares_is_checked(attributes, said):
     assert "--config.env.world" in str(caught.value)
 
 
-def test_without_attributes_still_compares_what_the_policy_reads():
-    bare = SimpleNamespace(name="bare", specs=SMALL_WORLD.specs, reads=("view", "message", "level"))
-    readable = find_readable(bare)
-    assert readable.still == ("view", "level")
-    assert not readable.viewpoints
-    assert readable.entries["hurt"] == readable.entries["event_hurt"]
-
-
 @pytest.mark.parametrize("record", [
-    None, {}, {"entries": {}, "viewpoints": {}}, {"entries": [], "viewpoints": {}, "still": []},
-    {"entries": {"a": ["number", "moment", "stats", [4], [4], ""]}, "viewpoints": {}, "still": []},
-    {"entries": {"a": ["number", "moment", "stats", ["4"], [], ""]}, "viewpoints": {}, "still": []},
-    {"entries": {"a": ["number", "never", "stats", [4], [0], ""]}, "viewpoints": {}, "still": []},
-    {"entries": {"a": ["number", "moment", "stats", [4], [], ""]}, "viewpoints": {}, "still": []},
-    {"entries": {"a": ["text", "moment", "stats", [], [], ""]}, "viewpoints": {}, "still": []},
+    None, {}, {"entries": {"a": ["number", "moment", "stats", [4], [4], ""]}, "viewpoints": {}, "still": []},
     {"entries": {"a": ["number"]}, "viewpoints": {}, "still": []},
-    {"entries": {}, "viewpoints": {"view": [1, 2, 3, 4, 5]}, "still": []},
     {"entries": {}, "viewpoints": {"view": [1.5, "x", None, False]}, "still": []},
     {"entries": {}, "viewpoints": {}, "still": ["gold"]},
 ])  # fmt: skip
@@ -284,8 +182,12 @@ def test_names_of_a_damaged_checkpoint_are_refused(record):
         readable_from(record)
 
 
-@pytest.mark.parametrize(("name", "game"), [("gold", "nethack"), ("stairs", "treasure"), ("pickup", "babyai")])
-def test_the_examples_fit_their_worlds(name, game):
+@pytest.mark.parametrize(("name", "game"), [
+    ("gold", "nethack"), ("stairs", "treasure"), ("pickup", "babyai"),
+    ("doorkey", "examples.minigrid.door_key:DoorKey"),
+])  # fmt: skip
+def test_the_examples_fit_their_worlds(name, game, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
     config = get_config(argument="toy")
     config.env.world = game
     read_program(str(ROOT / f"examples/rewards/{name}.reward"), make_world(config.env.to_dict()))

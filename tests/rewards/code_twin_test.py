@@ -1,6 +1,5 @@
 """Rewards of programs for many steps and games at once equal those of a slow interpreter of one game and step."""
 
-import collections
 import itertools
 import random
 import re
@@ -9,14 +8,14 @@ import numpy as np
 import pytest
 from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program_text
 
-from motif_jax.rewards.code.checking import FUNCTIONS, check
+from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import MOST_PAID, Runner
 from motif_jax.rewards.code.terms import terms_of
 from motif_jax.rewards.code.tokens import ProgramError
 
 READABLE = find_readable(SMALL_WORLD)
-PROGRAMS = 2400
+PROGRAMS = 1200
 
 
 def programs(first, number):
@@ -37,9 +36,9 @@ def checked(text):
         return None
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(4))
 def test_the_fast_evaluator_equals_the_slow_one(part):
-    size, differs = PROGRAMS // 8, 0
+    size, differs = PROGRAMS // 4, 0
     for number, program in enumerate(programs(part * size, size)):
         whole, chances = play(part * size + number), random.Random(number)
         slow = np.array([SlowGame(program, whole, column).rewards() for column in range(GAMES)]).T
@@ -53,15 +52,6 @@ def test_the_fast_evaluator_equals_the_slow_one(part):
         assert np.abs(fast).max() <= 1e6
         differs += len(np.unique(fast)) > 1
     assert differs > size / 2  # most programs pay something in some steps, and less in others
-
-
-@pytest.mark.quick
-def test_the_programs_use_the_whole_language():
-    texts = [program.text for program in programs(0, 400)]
-    counts = collections.Counter(word for text in texts for word in re.findall(r"\w+|[^\w\s]+", text))
-    names = [*FUNCTIONS, "and", "or", "not", *"+-*/", "<", "<=", ">", ">=", "==", "!="]
-    text = " ".join(texts)
-    assert not [name for name in names if not counts[name] and name not in text]
 
 
 @pytest.mark.quick
@@ -86,17 +76,3 @@ def test_terms_add_up_to_the_program_where_no_limit_applies():
         for term, one in zip(terms, found, strict=True):  # the text of a term is a program of the same rewards
             np.testing.assert_array_equal(Runner(check(term.text, READABLE)).rewards(whole), one, term.text)
     assert sums > 40
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("text", "terms"), [
-    ("gained(gold) + 20 * record(row) - 0.01 * still()  # it",
-     ["gained(gold)", "20 * record(row)", "-0.01 * still()"]),
-    ("-(gold - (row + 3)) - -0.5 * row", ["-gold", "row", "3", "0.5 * row"]),
-    ("(gold - row) / -3 - (-gold > 1)", ["(gold - row) / -3", "-(-gold > 1)"]),
-    ("lit and not (gold > 1 or lit)", ["lit and not (gold > 1 or lit)"]),
-    ('2 * (gold * (row / 3)) - (row - gold) * says(mission, "red")',
-     ["2 * (gold * (row / 3))", '-(row - gold) * says(mission, "red")']),
-])  # fmt: skip
-def test_the_text_of_a_term_has_its_sign(text, terms):
-    assert [term.text for term in terms_of(check(text, READABLE))] == terms

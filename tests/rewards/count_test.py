@@ -1,16 +1,15 @@
-"""The count bonus against a slow twin that plays the rollouts step by step."""
-
-from pathlib import Path
+"""The rewards for what is new, against slow twins that play the rollouts step by step."""
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from nle import nethack
 
-from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
+from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.observations import BLANK_GLYPH, observation_specs
+from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.count import CountBonus
-from motif_jax.rewards.source import Setting
-from motif_jax.structs import UserError
+from motif_jax.rewards.explore import Explore
 
 pytestmark = pytest.mark.quick
 T, B = 6, 4
@@ -66,11 +65,59 @@ def test_messages_are_counted_by_the_game():
     assert CountBonus("event_message", 0.0).rewards({"event_message_count": counts}).tolist() == [[1, 1], [1, 1]]
 
 
-def test_it_is_made_from_the_config_and_again_from_a_checkpoint():
-    config = get_config()
-    config.policy.count.update({"of": "event_glyphs", "exponent": 2.0})
-    source = CountBonus.make(Setting(viewed(config), Path(), OBSERVATIONS | EVENTS))
-    assert source.facts() == {"of": "event_glyphs", "exponent": 2.0} == CountBonus.rebuild({}, source.facts()).facts()
-    config.policy.count.of = "event_glyps"
-    with pytest.raises(UserError, match=r"'event_glyps' .*did you mean 'event_glyphs'\? \(--config.policy.count.of\)"):
-        CountBonus.make(Setting(viewed(config), Path(), OBSERVATIONS | EVENTS))
+# ---- new squares
+
+
+STEPS, GAMES, CALLS = 8, 3, 30
+
+
+def test_a_step_is_worth_its_new_squares():
+    rng = np.random.default_rng(0)
+    source, paid = Explore(), []
+    first = rng.random((STEPS * CALLS, GAMES)) < 0.05
+    first[0] = True
+    drawn = rng.integers(100, size=first.shape, dtype=np.int32)
+    bottom = np.zeros((*first.shape, 27), np.int32)
+    bottom[..., 24] = rng.integers(1, 4, size=first.shape)
+    for call in range(CALLS):
+        at = slice(call * STEPS, (call + 1) * STEPS)
+        begins = np.concatenate([first[at], np.zeros((1, GAMES), bool)])
+        order = rng.permutation(GAMES)  # games come in another order each time
+        rollouts = {"first": begins, "event_drawn": drawn[at], "event_blstats": bottom[at]}
+        rollouts = {name: array[:, order] for name, array in rollouts.items()} | {"game": order[None]}
+        found = np.empty((STEPS, GAMES))
+        found[:, order] = source.rewards(rollouts)
+        paid.append(found)
+    paid = np.concatenate(paid)
+    for game in range(GAMES):
+        begin = 0
+        for step in range(len(first)):
+            begin = step if first[step, game] else begin
+            past = range(begin, step)
+            level = bottom[step, game, 24]
+            most = max((drawn[t, game] for t in past if bottom[t, game, 24] == level), default=0)
+            assert paid[step, game] == (max(drawn[step, game] - most, 0) if step > begin else 0)
+
+
+def play(steps: int, **settings) -> dict[str, np.ndarray]:
+    """Random play of four games, as rows of the results of steps."""
+    names = ("event_message", "event_blstats", "event_drawn", "event_glyphs")
+    vector = GameVector(4, GameSettings(**settings), names, seed=1)
+    vector.reset()
+    rows = {name: np.zeros((steps, 4, *spec.shape), spec.dtype) for name, spec in observation_specs(names).items()}
+    rows["reward"] = np.zeros((steps, 4), np.float32)
+    rows["terminated"], rows["truncated"] = np.zeros((2, steps, 4), bool)
+    rng = np.random.default_rng(0)
+    for step in range(steps):
+        vector.step(
+            rng.integers(23, size=4).tolist(), vector.open_rows({name: row[step] for name, row in rows.items()})
+        )
+    vector.close()
+    return rows
+
+
+def test_drawn_squares_are_those_of_the_map():
+    assert BLANK_GLYPH == nethack.GLYPH_CMAP_OFF
+    rows = play(400, max_episode_steps=150)  # ends of episodes included
+    assert rows["truncated"].any()
+    assert (rows["event_drawn"] == (rows["event_glyphs"] != nethack.GLYPH_CMAP_OFF).sum((2, 3))).all()

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
 
 from motif_jax.envs.worlds import make_world
-from motif_jax.policies.model import heads_of
-from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named, parse_coefficients
-from motif_jax.rewards.options import LENGTHS, find_plan, mixed, parse_plan
-from motif_jax.stages import train_policy
+from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
+from motif_jax.rewards.options import LENGTHS, mixed, parse_plan
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -29,37 +26,17 @@ def test_options_are_mixtures_of_sources_readings_and_the_game():
     assert plan.controller == 4
 
 
-def test_copies_of_an_option_are_numbered_and_a_fixed_length_is_the_only_one():
-    plan = parse_plan("gold,gold:2,gold", "game", "7", TREASURE)
-    assert plan.names == ("gold", "gold2", "gold3")
-    assert plan.lengths == (7,)
-
-
-def test_without_options_there_is_no_plan():
-    assert parse_plan(" ", "", "auto", TREASURE) is None
-
-
 @pytest.mark.parametrize(("options", "controller", "length", "sentence"), [
     ("gold", "game", "auto", "a controller chooses among at least two options, not 1: 'gold'"),
     ("gold,stares", "game", "auto", "unknown reward 'stares' (--config.policy.options): did you mean 'stairs'?"),
-    ("gold,drawn", "game", "auto", "unknown reward 'drawn' (--config.policy.options)"),
-    ("gold,stairs", "", "auto", "a controller needs a reward for its choices, such as game:0.1"),
-    ("", "game", "auto", "a controller needs options to choose from"),
     ("gold,stairs", "game:0", "auto", "rewards that all have the factor 0 teach nothing: 'game:0' (--config.policy.c"),
-    ("gold:0,stairs", "game", "auto", "rewards that all have the factor 0 teach nothing: 'gold:0' (--config.policy.o"),
     ("gold:abc,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not 'abc'"),
-    ("gold : ,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not ''"),
     ("controller=gold,stairs", "game", "auto", "an option needs another name than 'controller'"),
-    ("gold:nan,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not 'nan'"),
-    ("gold:1e9,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not '1e9'"),
     ("gold:1e-60+stairs,stairs", "game", "auto", "the factor '1e-60' of a reward is 0 in float32"),
     ("gold+a.b:C,d.e:C", "game", "auto", "two rewards have the same name, 'C': 'gold+a.b:C,d.e:C'"),
-    ("gold+gold:2,stairs", "game", "auto", "the reward 'event_gold' is named twice in 'gold+gold:2'"),
     ("a=gold,a=stairs,a2=gold", "game", "auto", "two options have the same name"),
     ("2 x=gold,stairs", "game", "auto", "the name of an option has letters, digits and underscores, not '2 x'"),
-    ("gold,a.b:C:D:1", "game", "auto", "a reward of your own is written as module:Class, not 'a.b:C:D'"),
     ("gold,stairs", "game", "0", "the length of options must be auto or a number of game steps from 1 to 100,000"),
-    ("gold,stairs", "game", "long", "the length of options must be auto or a number"),
     (",".join(["gold"] * 65), "game", "auto", "at most 64 options are possible, not 65"),
 ])  # fmt: skip
 def test_bad_options_are_refused(options, controller, length, sentence):
@@ -67,56 +44,6 @@ def test_bad_options_are_refused(options, controller, length, sentence):
         parse_plan(options, controller, length, TREASURE)
     assert sentence in str(refused.value)
     assert "--config.policy" in str(refused.value)
-
-
-@pytest.mark.parametrize(("name", "value", "sentence"), [
-    ("algorithm", "ppo", "options are learnt by appo and impala, not by 'ppo'"),
-    ("sources", "event_gould:1", None),
-    ("options", "gold,nothing.here:Mine", "No module named 'nothing'"),
-])  # fmt: skip
-def test_other_values_must_fit_options(name, value, sentence):
-    config = get_config("options.py", "treasure")
-    config.policy[name] = value
-    if sentence is None:  # the list of sources has no effect beside options
-        train_policy.check(viewed(config))
-        return
-    with pytest.raises(UserError) as refused:
-        train_policy.check(viewed(config))
-    assert sentence in str(refused.value)
-
-
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"controller_chooses": "mixtures", "options": "", "controller": ""}, "mixtures need options to mix"),
-    ({"control": {"coefficients": "some"}}, "a coefficient must be 0 or a number from 1e-06 to 1000, not 'some'"),
-])  # fmt: skip
-def test_values_of_mixtures_are_checked_before_training(values, sentence):
-    config = get_config("options.py", "treasure")
-    config.policy.update({"intrinsic_coefficient": 0.0} | values)
-    with pytest.raises(UserError) as refused:
-        train_policy.check(viewed(config))
-    assert sentence in str(refused.value)
-
-
-def test_a_plan_with_endless_mixtures_is_refused():
-    plan = {
-        "names": [f"o{number}" for number in range(24)],
-        "lengths": [1],
-        "coefficients": [0, 1, 2],
-        "sum_to_one": True,
-    }
-    with pytest.raises(UserError, match="3 coefficients for each of 24 options are 282,429,536,481 mixtures, more"):
-        heads_of(plan, 5)
-
-
-def test_a_reading_can_reward_a_policy_without_options():
-    config = get_config("options.py", "treasure")
-    config.policy.options = config.policy.controller = ""
-    config.policy.sources = "event_gold:0.1"
-    train_policy.check(viewed(config))
-    assert find_plan(config) is None
-    config.policy.sources = "event_gould:0.1"
-    with pytest.raises(UserError, match=r"unknown observation 'event_gould'.*did you mean 'event_gold'"):
-        train_policy.check(viewed(config))
 
 
 def test_mixtures_are_all_combinations_of_coefficients():
@@ -144,42 +71,3 @@ def test_a_person_sets_any_mixture(text, weights):
     plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0), sum_to_one=True)
     assert find_behaviour(text, plan.record()) == pytest.approx(weights)
     assert find_behaviour("down=2", plan._replace(sum_to_one=False).record()) == (0, 2)
-
-
-@pytest.mark.parametrize(("text", "sentence"), [
-    ("gould=1", "mixes the options gold, down, not 'gould': did you mean 'gold'?"),
-    ("gold=1+gold=2", "the option 'gold' is named twice in 'gold=1+gold=2'"),
-    ("gold=nan", "a coefficient must be 0 or a number from 1e-06 to 1000, not 'nan'"),
-    ("gold=-1", "a coefficient must be 0 or a number from 1e-06 to 1000, not '-1'"),
-    ("gold=1e-60", "a coefficient must be 0 or a number from 1e-06 to 1000, not '1e-60'"),
-    ("gold=", "a coefficient must be 0 or a number from 1e-06 to 1000, not ''"),
-    ("gold=0", "a mixture needs a coefficient above 0: 'gold=0'"),
-    ("", "mixes the options gold, down, not ''"),
-])  # fmt: skip
-def test_bad_mixtures_are_refused(text, sentence):
-    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0), sum_to_one=True)
-    with pytest.raises(UserError) as refused:
-        find_behaviour(text, plan.record())
-    assert sentence in str(refused.value)
-
-
-def test_a_policy_without_options_has_none_to_play():
-    with pytest.raises(UserError, match="the policy has no options"):
-        find_behaviour("gold", {})
-
-
-@pytest.mark.parametrize(("options", "levels", "sentence"), [
-    ("gold,stairs", "0", "mixtures need at least two coefficients, all different: '0'"),
-    ("gold,stairs", "0,1,1.0", "mixtures need at least two coefficients, all different: '0,1,1.0'"),
-    ("gold,stairs", "0,-1", "a coefficient must be 0 or a number from 1e-06 to 1000, not '-1'"),
-    ("gold,stairs", "0,1e-60", "a coefficient must be 0 or a number from 1e-06 to 1000, not '1e-60'"),
-    ("gold,stairs", "1,1.0001", "two mixtures have the same name, option 1=0.5+option 2=0.5: choose coefficients that"),
-    ("gold,stairs", "0,,1", "a coefficient must be 0 or a number from 1e-06 to 1000, not ''"),
-    ("gold,stairs,game", "0,1,2,3,4,5,6,7,8,9,10", "11 coefficients for each of 3 options are 1,331 mixtures, more"),
-    ("gold+stairs,game", "0,1", "options that are mixed need names of letters, digits and underscores, as in NAME="),
-])  # fmt: skip
-def test_bad_coefficients_are_refused(options, levels, sentence):
-    with pytest.raises(UserError) as refused:
-        mixed(parse_plan(options, "game", "auto", TREASURE), parse_coefficients(levels), sum_to_one=True)
-    assert sentence in str(refused.value)
-    assert "--config.policy" in str(refused.value)

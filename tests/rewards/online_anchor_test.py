@@ -1,24 +1,13 @@
-"""ONI's ranking against the neutral moment: its questions, its worth, and what began before it."""
+"""ONI's ranking against the neutral moment: its questions and its worth."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
-from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
+from online_parts_test import LEXICON, TEXTS, make, messages, show
 
-from motif_jax import experiment
 from motif_jax.annotation.annotator import Question
-from motif_jax.envs.texts import texts_of
-from motif_jax.files import write_config
-from motif_jax.rewards.online.asking import in_order
-from motif_jax.rewards.online.kinds import Anchored, Ranking
-from motif_jax.rewards.online.online_section import check_online
-from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.online.store import ANSWERED, Store
-from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.page import kind_of
-from motif_jax.structs import UserError
+from motif_jax.rewards.online.kinds import Anchored
 
 
 def asked(store):
@@ -70,88 +59,3 @@ def test_each_caption_is_asked_once_against_no_message(tmp_path):
     assert source.store.questions["label"].tolist() == [
         LEXICON.answer(Question(first, second)).yes for first, second, _ in expected
     ]
-
-
-def test_a_dropped_question_returns_with_its_caption_and_a_new_goal_asks_again(tmp_path):
-    source = make(tmp_path, kind="ranking", queue=1, labels_per_1000_steps=1.0)  # too few steps for a question
-    show(source, *TEXTS[:2])
-    (kept,) = source.store.waiting
-    (dropped,) = {0, 1} - {kept}
-    show(source, source.store.text(dropped + 1))
-    assert source.store.waiting.tolist() == [dropped]
-
-    source = make(tmp_path, kind="ranking", goals="defaultgoal@0,gold@6")
-    show(source, *TEXTS[:2])
-    show(source, TEXTS[0])
-    show(source, *TEXTS[:3])  # the goal changes
-    assert sorted(first or second for first, second, _ in asked(source.store)) == sorted(TEXTS[:2])
-    assert (source.store.questions["state"] == ANSWERED).all()
-
-
-@pytest.mark.quick
-def test_the_most_frequent_caption_is_asked_first_where_all_moments_have_a_message():
-    store = Store(pairs=True, capacity=100, anchored=True)
-    store.compare_with_neutral(store.see(seen(new=["a", "b", "c"], times=(2, 9, 4)), 1), 1)
-    ordered = in_order(store, None, "count")
-    assert [max(asked(store)[number][:2]) for number in ordered] == ["b", "c", "a"]
-    assert store.of_captions["count"].tolist() == [0, 2, 9, 4]
-
-
-def test_helpful_captions_are_paid_and_harmless_ones_are_not(tmp_path):
-    source = make(tmp_path, kind="ranking", learning_rate=1e-3, batch_size=8, lessons_early=60)
-    show(source, *TEXTS)
-    worth = dict(zip(TEXTS, source.worth(messages(*TEXTS)).tolist(), strict=True))
-    better = {text: LEXICON.answer(Question("", text)).yes for text in TEXTS}
-    assert {0, 0.5, 1} == {*better.values()}
-    for text, label in better.items():
-        assert (worth[text] >= 0.2) == (label == 1), (text, worth)
-    assert worth[""] == 0
-    again = OnlineSource.rebuild(source.arrays(), source.facts())
-    assert again.worth(messages(*TEXTS)).tolist() == list(worth.values())
-
-
-@pytest.mark.quick
-def test_what_began_without_an_anchor_goes_on_without_one(tmp_path):
-    facts = make(tmp_path, kind="ranking", anchor="none").facts()
-    assert "anchor" not in facts  # as in checkpoints from before
-    assert type(OnlineSource(facts).kind) is Ranking
-    assert type(make(tmp_path, kind="ranking").kind) is Anchored
-
-    def check(argument, **now):
-        """Goes on with a workdir of this argument from before there were anchors."""
-        before, config = get_config("oni.py", argument), get_config("oni.py", argument)
-        del before.policy.online["anchor"]
-        write_config(tmp_path, before)
-        config.policy.online.update(now)
-        experiment.check_same_experiment(config, tmp_path, tmp_path / "config.json", train_policy.STAGE)
-
-    with pytest.raises(UserError, match=r"anchor = 'none', not 'neutral'.*--config.policy.online.anchor=none"):
-        check("score,ranking")
-    check("score,ranking", anchor="none")
-    check("score,ranking,reference")
-    check("score,ranking,reference", anchor="neutral")  # which has no effect there
-    check("score,retrieval")
-
-
-@pytest.mark.quick
-def test_values_of_pairs_are_refused_with_an_anchor():
-    config = get_config("oni.py", "score,ranking")
-    texts = texts_of(config.env, config.annotate.lexicon)
-
-    def check():
-        check_online(viewed(config).policy.online, viewed(config).annotate, texts, config.seed)
-
-    check()
-    config.policy.online.floor = 1.0
-    with pytest.raises(UserError, match=r"uses floor = 1.0 \(--config.policy.online.floor\) only with .*anchor=none"):
-        check()
-    config.policy.online.anchor = "none"
-    check()
-
-
-@pytest.mark.quick
-def test_the_page_says_which_way():
-    online = {"kind": "ranking", "goals": "defaultgoal@0", "normalise": True}
-    found = [kind_of(online | {"anchor": anchor}, []).split(" · ")[0] for anchor in ("neutral", "none")]
-    assert found == ["ranking: captions against a moment without a message", "ranking: captions against each other"]
-    assert kind_of(online | {"kind": "retrieval"}, []) == "retrieval · goal: defaultgoal"

@@ -1,9 +1,5 @@
-"""Parts of online rewards: the store, snapshots, what hosts tell each other, words, an earlier reward's opinion."""
+"""Parts of online rewards: the store, what hosts tell each other, words, an earlier reward's opinion."""
 
-import itertools
-import re
-import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,19 +7,16 @@ import pytest
 from conftest import get_config, viewed
 from nethack_texts import NETHACK
 
-from motif_jax.annotation import asking
-from motif_jax.annotation.annotator import Question, QuestionAnswer
+from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
-from motif_jax.contrib.words import WordsSource, cosine, read_vectors
+from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online import exchange, making
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
-from motif_jax.rewards.online.online_section import KINDS
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
 from motif_jax.rewards.source import Setting
@@ -82,18 +75,6 @@ def make(tmp_path, **values):
 # ---- the store
 
 
-@pytest.mark.quick
-def test_captions_are_counted_and_numbered_once():
-    store = Store(pairs=False, capacity=100)
-    assert store.see(seen(new=TEXTS[:3], times=(1, 2, 3)), 10).tolist() == [0, 1, 2]
-    # The next batch was looked up before that: it calls two captions new that the store has by now.
-    assert store.see(seen([0], [5], [TEXTS[1], TEXTS[3]], (1, 7)), 20).tolist() == [0, 1, 3]
-    assert store.of_captions["count"].tolist() == [6, 3, 3, 7]
-    assert store.of_captions["last_step"].tolist() == [20, 20, 10, 20]
-    assert [store.text(row) for row in range(4)] == TEXTS[:4]
-    assert store.questions["first"].tolist() == [0, 1, 2, 3]
-
-
 @pytest.mark.differs(
     "oni",
     there='an answer that cannot be parsed counts as "not helpful", or as a tie, for ever',
@@ -123,49 +104,6 @@ def test_an_unreadable_answer_is_no_label_and_is_given_up_in_the_end():
     assert store.of_captions["count"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "words"])
-def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys, kind):
-    """100 messages are shown twice, and 200 pairs made each time: 200 answers or more, next to none with a verdict."""
-    now, shown = [0.0], [f"A bat flutters past you #{number}." for number in range(100)]
-    monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "FOO\nor BAR?"))
-    source = make(tmp_path, kind=kind, pairs_per_update=200, attempts=5)
-    assert source.failure() == ""
-    show(source, *shown)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(
-        r"train_policy: (\d+) of \1 answers lack a readable verdict.* 'FOO\\nor BAR\?' \(--config.*", line
-    )
-    show(source, *shown)
-    assert capsys.readouterr().out == ""  # within a minute
-    now[0] += 60.0
-    show(source, *shown)
-    assert "lack a readable verdict" in capsys.readouterr().out
-    figures = source.figures()
-    assert figures["online_answers"] >= 200
-    assert figures["online_answers_read"] == figures["online_labels"] == 0
-    assert "lack a readable verdict, the last one was 'FOO" in source.failure()
-    resumed = OnlineSource.rebuild(source.arrays(), source.facts())
-    assert "lack a readable verdict (--config" in resumed.failure()
-
-    monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(1.0, "yes"))
-    shown[:] = [f"A rat bites you #{number}." for number in range(300)]
-    show(source, *shown)
-    now[0] += 60.0
-    show(source, *shown)
-    assert (source.failure(), capsys.readouterr().out) == ("", "")
-
-
-@pytest.mark.quick
-def test_a_full_store_takes_no_more_and_says_so():
-    store = Store(pairs=False, capacity=4)
-    assert store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1).tolist() == [0, 1, 2]
-    assert not store.is_full
-    assert store.see(seen([0], [1], TEXTS[3:6], (1, 1, 1)), 2).tolist() == [0, 3]
-    assert store.is_full
-    assert len(store.captions) == len(store.questions) == len(store.of_captions) == 4
-
-
 @pytest.mark.differs(
     "oni", there="pairs of two equal messages are asked", here="pairs of two equal messages are not asked"
 )
@@ -181,76 +119,10 @@ def test_a_pair_is_asked_once():
     assert store.labelled().tolist() == [True, True, False, False]
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("pairs", [False, True])
-def test_a_store_goes_on_from_its_arrays(pairs):
-    store = Store(pairs, capacity=100)
-    for step in range(3):
-        store.see(seen(new=TEXTS[2 * step : 2 * step + 2], times=(1, 2)), step)
-        if pairs:
-            store.add_pairs(np.array([0]), np.array([step]), step)
-        store.want(store.waiting, step)
-        store.take(0, 1.0, 1)
-        found = Store(pairs, capacity=100)
-        found.restore(store.arrays())
-        for one in (store, found):
-            assert [one.text(row) for row in range(len(one.captions))] == TEXTS[: 2 * step + 2]
-        for name in ("count", "last_step"):
-            assert np.array_equal(store.of_captions[name], found.of_captions[name])
-        for name in ("first", "second", "state", "label", "attempts", "step"):
-            assert np.array_equal(store.questions[name], found.questions[name])
-        assert np.array_equal(
-            found.captions.lookup.find(messages(*TEXTS)), store.captions.lookup.find(messages(*TEXTS))
-        )
-
-
 # ---- threads
 
 
-def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
-    """While one thread learns that everything is helpful or not, another sees all of it or nothing."""
-    source = make(tmp_path)
-    texts = [f"You kill the newt number {number}!" for number in range(50)]
-    show(source, *texts)
-    stop, mixed, sums = threading.Event(), [], set()
-
-    def reward():
-        while not stop.is_set():
-            found = source.rewards(batch_of(*texts))
-            sums.add(float(found.sum()))
-            if found.min() != found.max():
-                mixed.append(found)
-
-    thread = threading.Thread(target=reward)
-    thread.start()
-    for number in itertools.count():
-        if number > 100 and (len(sums) == 2 or not thread.is_alive()):
-            break
-        time.sleep(0.001)
-        label = float(number % 2)
-        source.store.questions["label"][:] = label  # at once for the learner's thread, which alone may do this
-        source.kind.learn(source.store, 1, HostMoments())
-        source._swap()
-    stop.set()
-    thread.join()
-    assert not mixed
-    assert sums == {0.0, 50.0}
-
-
 # ---- hosts
-
-
-@pytest.mark.quick
-def test_what_a_host_tells_arrives_as_it_was():
-    told = NOTHING._replace(
-        seen=seen([3, 9], [1, 4], TEXTS[:3], (7, 8, 9)), scores=HostMoments(5.0, 0.1, 2.5), steps=64, labelled=3,
-        questions=np.array([4, 2]), yes=np.array([np.nan, 0.25]),
-    )  # fmt: skip
-    assert len(pack(told)) == len(pack(NOTHING))
-    for one, other in ((told, unpack(pack(told))), (NOTHING, unpack(pack(NOTHING)))):
-        for a, b in zip((*one.seen, one.questions, one.yes), (*other.seen, other.questions, other.yes), strict=True):
-            assert np.array_equal(a, b, equal_nan=a.dtype == np.float64)
-        assert (one.scores, one.steps, one.labelled) == (other.scores, other.steps, other.labelled)
 
 
 @pytest.mark.quick
@@ -352,44 +224,6 @@ def test_words_pay_for_being_close_to_the_goal(tmp_path, vectors):
     later = make_words(tmp_path, vectors, floor=0.1)
     later.restore(source.arrays(), source.facts())
     assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("one", "other", "expected"), [
-    ([3, 4], [8, 6], 48 / 50),
-    ([3, 4], [0, 0], 0),
-    ([1e-8, 0], [3, 4], 3 / 5),
-    ([1e-9, 0], [3, 4], 3 / 50),  # as if its norm were 1e-8
-])  # fmt: skip
-def test_norms_below_1e_minus_8_count_as_1e_minus_8(one, other, expected):
-    assert cosine(np.float32(one), np.float32(other)) == pytest.approx(expected, rel=1e-6, abs=0)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("text", "said"), [
-    ("", "there are no word vectors"),
-    ("newt 1 0\ngold 1\n", "line 2 of .* is not a word with its numbers"),
-    ("newt 1 nan\n", "line 1 of"),
-    ("newt one two\n", "line 1 of"),
-    ("\x00\xff", "line 1 of"),
-])  # fmt: skip
-def test_a_file_that_holds_no_vectors_is_refused(tmp_path, text, said):
-    (tmp_path / "bad.vec").write_text(text)
-    with pytest.raises(UserError, match=rf"{said}.*--config.policy.online.vectors"):
-        read_vectors(tmp_path / "bad.vec")
-
-
-def test_vectors_that_know_no_word_of_the_goal_are_refused(tmp_path, vectors):
-    with pytest.raises(UserError, match=r"no word of the goal 'My silver is all' has a vector"):
-        make_words(tmp_path, vectors, goal="silver")
-
-
-def test_other_vectors_than_training_began_with_are_refused(tmp_path, vectors):
-    source = make_words(tmp_path, vectors)
-    source.rewards(batch_of("A newt."))
-    (tmp_path / "tiny.vec").write_text(VECTORS.replace("newt 1 0", "newt 1 2"))
-    with pytest.raises(UserError, match=r"word vectors, such as that of '\w+', have changed"):
-        make_words(tmp_path, vectors).restore(source.arrays(), source.facts())
 
 
 # ---- an earlier reward

@@ -12,7 +12,6 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.preference import TrainState, make_reward_update, pair_loss, zero_sums
-from motif_jax.structs import UserError
 
 RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
@@ -58,9 +57,9 @@ def assert_same(one: TrainState, other: TrainState, atol: float = 2e-5) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one.params, other.params)
 
 
-@pytest.mark.parametrize("length", [1, 3])
-def test_once_per_distinct_caption_equals_once_per_moment(length):
-    table, ids, target = data(length=length)
+def test_once_per_distinct_caption_equals_once_per_moment():
+    length = 3
+    table, ids, target = data(pairs=130, length=length)
     rows = epoch_order(np.arange(len(ids)), seed=1, epoch=0)
     fast = make_batches(rows, ids, target, 64, 1)
     nothing = {"nothing": lambda rows: np.zeros((len(rows), 2, length), np.float32)}
@@ -80,21 +79,6 @@ def test_the_last_batch_may_be_short_and_its_padding_counts_nothing():
     short = train(make_batches(np.arange(70), ids, target, 64, 1), table)
     assert short.sums.pairs == 70
     assert short.sums.sided == (target != 0.5).sum()
-
-
-def test_padding_is_never_a_row_without_a_label():
-    table, ids, target = data(pairs=70)
-    target[0] = np.nan
-    short = train(make_batches(np.arange(1, 70), ids, target, 64, 1), table)
-    assert short.sums.broken == 0
-    assert np.isfinite(short.sums.loss)
-
-
-def test_the_order_is_that_of_seed_and_epoch():
-    rows = np.arange(100)
-    assert (epoch_order(rows, 1, 2) == epoch_order(rows, 1, 2)).all()
-    assert (epoch_order(rows, 1, 2) != epoch_order(rows, 1, 3)).any()
-    assert sorted(epoch_order(rows, 1, 2)) == rows.tolist()
 
 
 def test_training_is_that_of_plain_pytorch():
@@ -142,9 +126,3 @@ def test_the_first_step_that_is_no_number_is_remembered():
     state = train(make_batches(np.arange(300), ids, target, 64, 1), table)
     assert state.sums.broken == 3
     assert train(make_batches(np.arange(128), ids, target, 64, 1), table).sums.broken == 0
-
-
-@pytest.mark.quick
-def test_a_reward_with_several_heads_is_refused():
-    with pytest.raises(UserError, match="this reward has 5 heads, .* train it again in another --workdir"):
-        make_reward_model({"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False, "heads": 5}, 0)

@@ -1,17 +1,19 @@
-"""Statistics of a reward, against the data written out."""
+"""Statistics of a reward and of the labels that it learns from, against the data written out."""
 
 import numpy as np
 import pytest
 
+from motif_jax.rewards import labels
+from motif_jax.rewards.against_worth import compare_with_worth, correlation, ranks
 from motif_jax.rewards.statistics import (
     LEVELS,
-    RewardStatistics,
     calibration,
     compare,
     independent_questions,
     share_interval,
     summarise_values,
 )
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 
@@ -47,12 +49,6 @@ def test_an_anchor_is_normalised_to_0_and_thresholds_are_not_below_it():
     assert anchored.quantile(0.75) == pytest.approx(0.878114)  # halfway between the captions 1 and 5, as both have z
 
 
-def test_between_levels_lies_what_is_between():
-    statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": level * 10 for level in LEVELS})
-    assert statistics.quantile(0.525) == pytest.approx(5.25)
-    assert statistics.quantile(0.0) == pytest.approx(0.5)  # the lowest that is known
-
-
 def test_agreement_counts_only_pairs_with_a_preference():
     rewards = np.array([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0], [5.0, 5.0]])
     found = compare(rewards, np.array([1.0, 0.0, 0.2, 0.5]))
@@ -61,11 +57,6 @@ def test_agreement_counts_only_pairs_with_a_preference():
     loss = [-np.log(p), -np.log(1 - p), -0.2 * np.log(1 - p) - 0.8 * np.log(p), np.log(2)]
     assert found["loss"] == pytest.approx(np.mean(loss))
     assert np.isnan(compare(rewards[3:], np.array([0.5]))["accuracy"])
-
-
-def test_equal_rewards_prefer_neither():
-    found = compare(np.zeros((4, 2)), np.array([1.0, 0.0, 0.0, 0.0]))  # three of four preferences are for the first
-    assert found["accuracy"] == 0.5
 
 
 def test_the_interval_of_a_share_is_wilsons():
@@ -88,3 +79,89 @@ def test_calibration_compares_what_is_predicted_with_what_was_said():
     assert (low["stated"], low["pairs"]) == (0.0, 2)
     assert (high["stated"], high["pairs"]) == (0.875, 4)
     assert high["predicted"] == pytest.approx(1 / (1 + np.exp(-5)))
+
+
+# ---- labels to learn from
+
+
+NAN = float("nan")
+
+
+def test_targets():
+    codes = np.array([0, 1, 2, 3], np.int8)
+    np.testing.assert_array_equal(labels.soft_target(codes, None), [0, 1, 0.5, NAN])
+    prob = np.array([0.1, NAN, 0.55, NAN], np.float32)
+    np.testing.assert_allclose(labels.soft_target(codes, prob), [0.1, 1, 0.55, NAN])
+
+
+def test_several_annotators_are_mixed_and_all_must_know():
+    weights = labels.parse_annotators("a:3,b")
+    assert weights == {"a": 0.75, "b": 0.25}
+    mixed = labels.mix({"a": np.array([0, 1, NAN, 0.5]), "b": np.array([1, 1, 0, NAN])}, weights)
+    np.testing.assert_allclose(mixed, [0.25, 1, NAN, NAN])
+    assert labels.parse_annotators("") == {}
+    assert labels.parse_annotators("a") == {"a": 1.0}
+
+
+def test_a_tie_of_all_annotators_stays_one():
+    """Weights of 1/7, 2/7, 3/7 and 1/7 add up to 1 + 1.2e-7 in float32."""
+    weights = labels.parse_annotators("a:1,b:2,c:3,d:1")
+    targets = {name: labels.soft_target(np.array([2, 0, 1], np.int8), None) for name in weights}
+    assert labels.mix(targets, weights).tolist() == [0.5, 0, 1]
+
+
+@pytest.mark.parametrize("text", ["a:0", "a:x", "a,a", "a:nan", ".."])
+def test_what_lists_no_annotators_is_refused(text):
+    with pytest.raises(UserError, match="--config.reward.annotators"):
+        labels.parse_annotators(text)
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ([NAN, NAN], "no pair has a label"),
+        ([0.5, NAN, 0.5], "all 2 labels are ties"),
+        ([0, 0.5], "all 1 preferences are for the first moment"),
+    ],
+)
+def test_labels_that_teach_nothing_are_refused(target, sentence):
+    with pytest.raises(UserError, match=sentence + r".*'mine' \(--config.reward.annotators\)"):
+        labels.check_targets(np.array(target, np.float32), "mine")
+    labels.check_targets(np.array([0, 1, 0.5, NAN], np.float32), "mine")
+
+
+# ---- rewards compared with the worth that rules give
+
+
+HELD_OUT = np.array([False, False, True, True, True, True])
+WORTH = np.array([3.0, 0.0, 0.25, 1.5, 3.0, -6.0])
+COUNTS = np.array([30, 50, 0, 0, 0, 0])
+
+
+def test_a_reward_in_proportion_to_the_worth_is_not_inflated():
+    found = compare_with_worth(2 * WORTH + 7, WORTH, COUNTS, HELD_OUT, neutral=7.0)
+    assert (found["captions"], found["linear"], found["rank"], found["inflation"]) == (4, *[pytest.approx(1.0)] * 3)
+    assert [row["worth"] for row in found["levels"]] == [-6, 0.25, 1.5, 3]
+    assert all(row["share"] == pytest.approx(row["due"]) for row in found["levels"])
+
+
+def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
+    values = np.array([5.6, 0.0, 2.8, 2.8, 5.0, -1.0])
+    found = compare_with_worth(values, WORTH, COUNTS, HELD_OUT, neutral=0.0)
+    # Worth 0.25 of 3 is paid 2.8 of 5.6: 6 times its share; worth 1.5 of 3 is paid the same: once. The median is 3.5.
+    assert found["inflation"] == pytest.approx(3.5)
+    assert found["levels"][1] == {
+        "worth": 0.25,
+        "due": pytest.approx(1 / 12),
+        "share": pytest.approx(0.5),
+        "captions": 1,
+    }
+    assert found["rank"] == pytest.approx(correlation(np.array([2.5, 2.5, 4, 1]), np.array([2, 3, 4, 1])))
+
+
+def test_ranks_are_those_of_counting():
+    values = np.random.default_rng(0).integers(0, 9, 40).astype(float)
+    twin = [(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values]
+    assert ranks(values).tolist() == twin
+    assert np.isnan(correlation(np.ones(3), np.arange(3.0)))
+    assert np.isnan(correlation(np.ones(1), np.ones(1)))

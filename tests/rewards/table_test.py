@@ -40,25 +40,6 @@ def test_values_are_those_of_the_network_and_nobody_is_asked_twice():
     assert table(np.zeros((0, 4, 256), np.uint8)).shape == (0, 4)
 
 
-def test_messages_that_differ_in_the_last_byte_alone_are_two():
-    table = RewardTable(Network(), messages())
-    twins = np.zeros((2, 256), np.uint8)
-    twins[1, 255] = 7
-    assert table(twins).tolist() == [0, 7]
-    assert table(twins).tolist() == [0, 7]
-
-
-def test_messages_that_differ_in_any_byte_are_told_apart_by_their_hashes():
-    network = Network()
-    table = RewardTable(network, messages())
-    for place in range(256):
-        many = np.zeros((255, 256), np.uint8)
-        many[:, place] = np.arange(1, 256)
-        table(many)
-    assert len(table) == 256 * 255
-    assert table.misses == 256 * 255
-
-
 def test_a_full_table_forgets_what_came_later():
     network = Network()
     table = RewardTable(network, messages("x"), capacity=4)
@@ -75,11 +56,3 @@ def test_two_messages_with_one_hash_keep_their_own_values(monkeypatch):
     table = RewardTable(Network(), messages("first"))
     for _ in range(3):
         assert table(messages("first", "other")).tolist() == [sum(b"first"), sum(b"other")]
-
-
-def test_the_beginning_of_a_known_message_is_another_message(monkeypatch):
-    """Only as many bytes are compared as the longest message asked for has."""
-    monkeypatch.setattr(captions, "hash_words", lambda words: np.zeros(len(words), np.uint64))
-    table = RewardTable(Network(), messages("12345678 and more"))
-    for text in ("12345678", "12345678 and more", "12345678", ""):
-        assert table(messages(text)).tolist() == [sum(text.encode())]

@@ -70,7 +70,7 @@ def take(workdir, checkpoint):
     return load_reward(workdir)
 
 
-@pytest.mark.parametrize("epoch", [0, 1, 7, EPOCHS])
+@pytest.mark.parametrize("epoch", [1, EPOCHS])
 def test_a_published_reward_is_taken_with_the_row_of_its_own_epoch(published, tmp_path, capsys, epoch):
     _, folder = published
     reward = take(tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * epoch}.pth")
@@ -84,30 +84,12 @@ def test_a_published_reward_is_taken_with_the_row_of_its_own_epoch(published, tm
         assert reward.statistics.mean == float(whole["reward_mean"])
 
 
-def test_a_second_run_of_the_same_experiment_is_read_from_its_own_rows(published, tmp_path):
+def test_where_the_row_is_not_known_the_last_one_is_taken_and_this_is_said(published, tmp_path, capsys):
     _, folder = published
-    levels = [f"{level:.2f}" for level in LEVELS]
-    write_table(folder, [[77.0] * 19] * 5 + [levels] + [row_of(epoch) for epoch in range(EPOCHS + 1)])
-    reward = take(tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * 3}.pth")
-    assert reward.facts["epoch"] == 3
-    assert reward.statistics.quantile(0.5) == 0.03
-
-
-@pytest.mark.parametrize("change", ["fewer checkpoints", "more rows", "another name"])
-def test_where_the_row_is_not_known_the_last_one_is_taken_and_this_is_said(published, tmp_path, capsys, change):
-    _, folder = published
-    file = folder / f"checkpoint_p0/checkpoint_{UPDATES * EPOCHS}.pth"
-    last = EPOCHS
-    if change == "fewer checkpoints":
-        (folder / "checkpoint_p0/checkpoint_0.pth").unlink()
-    elif change == "more rows":
-        write_table(folder, [row_of(epoch) for epoch in range(EPOCHS + 2)])
-        last = EPOCHS + 1
-    else:
-        file = file.rename(file.with_name("checkpoint_1.pth"))
-    reward = take(tmp_path / "ours", file)
-    assert reward.statistics.quantile(0.5) == last / 100
-    assert reward.facts["epoch"] == last
+    (folder / "checkpoint_p0/checkpoint_0.pth").unlink()
+    reward = take(tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * EPOCHS}.pth")
+    assert reward.statistics.quantile(0.5) == EPOCHS / 100
+    assert reward.facts["epoch"] == EPOCHS
     assert "its row is unknown: the last one is used" in capsys.readouterr().out
 
 
@@ -190,13 +172,9 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
 
 
 @pytest.mark.parametrize(("table", "sentence"), [
-    (None, "No such file"),
     ("pipe", "it is not a regular file"),
-    ("", "not enough values"),
     ("0.05,0.10\n", "must be lines of 2 finite numbers"),
-    ("0.05,0.10\n1.0\n", "must be lines of 2 finite numbers"),
     ("0.05,0.10\n1.0,nan\n", "must be lines of 2 finite numbers"),
-    ("0.05,0.10\nx,1\n", "could not convert"),
     ("0.05,0.10\n" + "1.00,2.00\n" * 2_000_000, "more than 16,777,216 bytes"),
 ])  # fmt: skip
 def test_quantiles_that_cannot_be_read_are_refused_in_one_sentence(tmp_path, table, sentence):
@@ -205,7 +183,7 @@ def test_quantiles_that_cannot_be_read_are_refused_in_one_sentence(tmp_path, tab
         (tmp_path / folder).mkdir()
     if table == "pipe":
         os.mkfifo(file)
-    elif table is not None:
+    else:
         file.write_text(table)
     with pytest.raises(
         UserError, match=rf"cannot read the quantiles in .*{sentence}.*--config.reward.import_from"

@@ -14,14 +14,12 @@ import pytest
 from conftest import ROOT, get_config
 from small_dataset import random_pairs, write_dataset
 from talks import random_store
-from toy_policies import write_reward
 
-from motif_jax.actors.handoff import Handoff
 from motif_jax.actors.pool import ActorPool
 from motif_jax.experiment import flatten
-from motif_jax.stages import NAMES, annotate, find_stage
+from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
-from motif_jax.system.errors import LIMITS, REMEDIES, explained, is_about_the_file
+from motif_jax.system.errors import LIMITS, REMEDIES, explained
 
 PROGRAM = (sys.executable, "-m", "motif_jax.launch")
 TOY = (
@@ -35,29 +33,21 @@ TOY = (
     "--config.visualize.policy=random", "--config.visualize.episode=3", "--config.benchmark.parts=('env',)",
 )  # fmt: skip
 # What is left on the disk; 16 for others.
-ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "check_judge": 12, "audit": 8, "benchmark": 8}
+ROOM_KIB = {"train_policy": 200, "annotate": 24}
 
 
-def run(stage, workdir, *arguments, limit="", **variables):
-    """The stage in a process of its own, within a limit that a shell sets."""
+def run(stage, workdir, *arguments):
+    """The stage in a process of its own."""
     command = [*PROGRAM, *TOY, f"--stage={stage}", f"--workdir={workdir}", *arguments]
-    command = ["bash", "-c", f'{limit or ":"}; exec "$@"', "bash", *command]
-    environment = os.environ | variables
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def prepare(stage, workdir):
     """What the stage reads."""
-    if stage in ("annotate", "check_judge", "train_reward"):
+    if stage == "annotate":
         write_dataset(workdir / "dataset", random_pairs(40))
-    if stage == "train_reward":
-        annotate.run(annotate.STAGE.view(get_config("quickstart.py")), workdir)
     if stage == "train_language":
         random_store(workdir / "transcripts")
-    if stage == "export":
-        write_reward(workdir / "reward/checkpoints")
-    if stage in ("audit", "report"):
-        assert run("evaluate", workdir).returncode == 0
 
 
 def said(done):
@@ -105,15 +95,12 @@ def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
     (OSError(errno.ENOSPC, "full"), "full for "),
     (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), "(the variable TMPDIR)"),
     (PermissionError(errno.EACCES, "no", "/elsewhere/film.gif"), "no for '/elsewhere/film.gif' (--config.x.writes)"),
-    (MemoryError(), "not enough memory (--config.x.memory)"),
     (MemoryError("Unable to allocate 8 GiB\nfor"), "not enough memory: Unable to allocate 8 GiB (--config.x.memory)"),
     (RuntimeError("can't start new thread"), "can't start new thread (--config.x.memory"),
     (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes"), "9 bytes (--config.x.device)"),
-    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\n"), "r 128 GiB ("),
     (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1610612736 bytes."), "left for another 1.5 GiB ("),
     (RuntimeError("INTERNAL: RESOURCE_EXHAUSTED: allocator (GPU_0_bfc) ran out of memory trying to allocate 8.00GiB"),
      "the device has no memory left for another 8.00 GiB (--config.x.device)"),
-    (ImportError("lib.so: failed to map segment from shared object"), "(--config.x.memory)"),
     (ValueError("RESOURCE_EXHAUSTED: Error writing ... [os_error_code='28']"), "No space left on device for"),
     (ExceptionGroup("tasks", [KeyError("first"), OSError(errno.EMFILE, "too many")]), "too many (--config.x.memory"),
 ])  # fmt: skip
@@ -134,11 +121,7 @@ def while_handling(error, later):
 @pytest.mark.quick
 @pytest.mark.parametrize("fail", [
     partial(while_handling, FileNotFoundError(errno.ENOENT, "no", "WORKDIR/file"), KeyError("a bug")),
-    partial(while_handling, KeyError("a"), AssertionError("a bug")),
-    partial(while_handling, KeyError("a"), FileNotFoundError(errno.ENOENT, "no", "/usr/lib/python/library.py")),
-    partial(while_handling, KeyError("a"), OSError("libnethack.so is not where it was loaded")),
     partial(while_handling, KeyError("a"), RuntimeError("a bug\nwith out of memory in its text")),
-    partial(while_handling, KeyError("a"), BrokenPipeError(errno.EPIPE, "Broken pipe")),
     partial(while_handling, KeyError("a"), OSError(errno.EINVAL, "Invalid argument")),
 ])  # fmt: skip
 def test_errors_in_the_program_keep_their_traceback(tmp_path, fail):
@@ -151,14 +134,6 @@ def test_errors_in_the_program_keep_their_traceback(tmp_path, fail):
 def test_cleaning_up_does_not_hide_what_went_wrong(tmp_path):
     with pytest.raises(UserError, match="full for '/some/file'"), explained(tmp_path):
         while_handling(OSError(errno.ENOSPC, "full", "/some/file"), ValueError("write to closed file"))
-
-
-@pytest.mark.quick
-def test_a_lack_of_memory_is_not_a_damaged_file():
-    assert not is_about_the_file(MemoryError())
-    assert not is_about_the_file(OSError(errno.EMFILE, "too many open files"))
-    assert is_about_the_file(OSError(errno.EIO, "Input/output error"))
-    assert is_about_the_file(ValueError("not an array"))
 
 
 @pytest.mark.quick
@@ -187,25 +162,6 @@ def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
         play()
 
 
-@pytest.mark.quick
-def test_refusals_in_the_hand_off_are_told_alike(tmp_path):
-    def place(arrays):
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    def play():
-        options = {"num_workers": 0, "games_per_worker": 1, "rollout_length": 4, "player": "random"}
-        with explained(tmp_path, "x", "", "--config.x.memory"), \
-                ActorPool({"task": "toy"}, ("message",), **options) as pool, \
-                Handoff(pool, 1, place=place) as handoff:  # fmt: skip
-            while True:
-                for full in pool.poll()[1]:
-                    handoff.offer(full)
-                handoff.get(0.05)
-
-    with pytest.raises(UserError, match=r"^x cannot go on: Cannot allocate memory \(--config.x.memory\)$"):
-        play()
-
-
 # ---- the real thing
 
 
@@ -221,7 +177,7 @@ def disk(tmp_path):
     subprocess.run(["umount", "--lazy", path], check=True)
 
 
-@pytest.mark.parametrize("stage", NAMES)
+@pytest.mark.parametrize("stage", ["collect", "annotate", "train_language", "train_policy", "visualize"])
 def test_a_full_disk(disk, stage):
     workdir = disk / "run"
     workdir.mkdir()
@@ -237,33 +193,15 @@ def test_a_full_disk(disk, stage):
     assert text.startswith(f"{stage} cannot go on: No space left on device for {str(disk)!r}"[:-1])
     assert text.endswith(f"{find_stage(stage).writes})")
     assert ("(--workdir, " in text) == (stage != "visualize")  # whose film lies elsewhere
-    if stage in ("train_reward", "train_policy"):
+    if stage == "train_policy":
         assert "/checkpoints/" in text  # which orbax writes, in threads
 
 
-@pytest.mark.parametrize("stage", ["collect", "annotate", "evaluate", "report"])
-def test_files_that_may_not_be_so_large(tmp_path, stage):
-    prepare(stage, tmp_path)
-    text = said(run(stage, tmp_path, limit="ulimit -f 9"))  # KiB; config.json is smaller
-    assert text.startswith(f"{stage} cannot go on: File too large")
-    assert text.endswith(f"({find_stage(stage).writes}, `ulimit -f`)")
-
-
-@pytest.mark.parametrize(
-    ("stage", "begun"), [("collect", "dataset.partial/*"), ("train_policy", "policy/metrics.jsonl")]
-)
-def test_the_workdir_goes_while_a_stage_works(tmp_path, stage, begun):
-    workdir = tmp_path / "run"
-    command = [
-        *PROGRAM,
-        *TOY,
-        f"--stage={stage}",
-        f"--workdir={workdir}",
-        "--config.collect.num_pairs=1000000",
-        "--config.collect.commit_every_s=0.5",
-    ]
+def test_the_workdir_goes_while_a_stage_works(tmp_path):
+    stage, workdir = "train_policy", tmp_path / "run"
+    command = [*PROGRAM, *TOY, f"--stage={stage}", f"--workdir={workdir}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not list(workdir.glob(begun)):
+        while process.poll() is None and not (workdir / "policy/metrics.jsonl").exists():
             time.sleep(0.01)
         workdir.rename(tmp_path / "gone")
         try:

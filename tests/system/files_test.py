@@ -1,12 +1,11 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and files of others."""
 
 import fcntl
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from motif_jax.files import write_whole
-from motif_jax.structs import UserError
+from motif_jax.system.foreign import leads_out, read_bytes
 
 pytestmark = pytest.mark.quick
 
@@ -37,19 +36,24 @@ def test_what_killed_writers_left_is_taken_away_and_what_others_write_is_not(tmp
     assert sorted(tmp_path.iterdir()) == [other, tmp_path / "x"]
 
 
-def test_many_write_the_same_file_at_a_time(tmp_path):
-    def write(number):
-        for _ in range(40):
-            write_whole(tmp_path / "x", lambda out: out.write(b"%d" % number * 1000))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
-    assert len(set((tmp_path / "x").read_bytes())) == 1
-    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
+def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        read_bytes(tmp_path / "file", 4)
 
 
-def test_a_directory_where_a_file_is_due_is_one_sentence(tmp_path):
-    (tmp_path / "x").mkdir()
-    with pytest.raises(UserError, match="expected a file, found a directory: '.*x'"):
-        write_whole(tmp_path / "x", lambda out: out.write(b"new"))
-    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
+def test_where_links_lead(tmp_path):
+    for name in ("inside", "outside"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    (tmp_path / "inside/to file").symlink_to("file")
+    (tmp_path / "inside/out").symlink_to("../outside/file")
+    (tmp_path / "inside/folder").symlink_to("../outside")
+    (tmp_path / "inside/back").symlink_to("../outside/../inside/file")
+    (tmp_path / "alias").symlink_to("inside")
+    for base in ("inside", "alias"):
+        found = {name: leads_out(tmp_path / base / name, tmp_path / base) for name in (
+            "file", "to file", "back", "missing", "out", "folder/file", "../outside/file",
+        )}  # fmt: skip
+        assert [name for name, out in found.items() if out] == ["out", "folder/file", "../outside/file"]

@@ -1,13 +1,14 @@
-"""Before JAX is loaded: the devices that it makes of a CPU, and the programs that it keeps between runs."""
+"""Before JAX is loaded: devices of a CPU, programs that are kept between runs, the commit."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
 
-from motif_jax.system.jax_start import keep_compiled_programs
+from motif_jax.system.machine import commit
 
 COUNT = "from motif_jax.system.jax_start import divide_cpu; divide_cpu(3); import jax; print(jax.device_count())"
 
@@ -21,30 +22,6 @@ def test_a_cpu_is_divided_unless_the_environment_says_how(said, devices):
     environment = kept | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} | said
     found = subprocess.run([sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True)
     assert int(found.stdout) == devices
-
-
-@pytest.mark.quick
-def test_programs_are_kept_below_the_cache_directory_of_the_user(tmp_path):
-    environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    keep_compiled_programs(environment)
-    assert environment["JAX_COMPILATION_CACHE_DIR"].startswith(f"{tmp_path}/motif_jax/compiled-")
-    assert int(environment["JAX_COMPILATION_CACHE_MAX_SIZE"]) == 2**30
-
-
-@pytest.mark.quick
-def test_what_the_user_has_set_stays(tmp_path):
-    environment = {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": ""}
-    keep_compiled_programs(environment)
-    assert environment == {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": ""}
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.quick
-def test_without_a_place_nothing_is_kept(tmp_path):
-    (tmp_path / "file").touch()
-    environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
-    keep_compiled_programs(environment)
-    assert list(environment) == ["XDG_CACHE_HOME"]
 
 
 def test_the_second_run_compiles_nothing(tmp_path):
@@ -65,3 +42,27 @@ def test_the_second_run_compiles_nothing(tmp_path):
         kept.append({file.name: file.stat().st_mtime_ns for file in tmp_path.rglob("*-cache")})
     assert kept[0]
     assert kept[0] == kept[1]
+
+
+# ---- the commit
+
+
+@pytest.mark.quick
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_the_commit_is_that_of_the_checkout_alone(tmp_path):
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=x", "-c", "user.email=x@x")
+        return subprocess.run(["git", "-C", tmp_path, *who, *arguments], check=True, stdout=-1, text=True).stdout
+
+    assert commit(tmp_path) == ""
+    git("init", "--quiet")
+    (tmp_path / "code.py").write_text("1")
+    git("add", "code.py")
+    git("commit", "--quiet", "--message=x")
+    known = git("rev-parse", "HEAD")[:12]
+    (tmp_path / "results").write_text("are no change of the code")
+    assert commit(tmp_path) == known
+    (tmp_path / "code.py").write_text("2")
+    assert commit(tmp_path) == f"{known}-dirty"
+    (tmp_path / "installed").mkdir()  # within somebody's checkout, as an environment often is
+    assert commit(tmp_path / "installed") == ""

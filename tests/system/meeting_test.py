@@ -3,11 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
-from conftest import get_config
 
-from motif_jax.stages import train_language, train_policy, train_values
 from motif_jax.structs import UserError
-from motif_jax.system.meeting import FLAG, Meeting, find_meeting
+from motif_jax.system.meeting import FLAG, find_meeting
 from motif_jax.system.runs import plan, share_of_job
 
 pytestmark = pytest.mark.quick
@@ -16,14 +14,14 @@ TASK = {
     "SLURM_JOB_ID": "987654", "SLURM_STEP_NODELIST": "n[001-015],b2",
 }  # fmt: skip
 NUMBERS = [name for name in TASK if name != "SLURM_STEP_NODELIST"] + ["JAX_COORDINATOR_PORT"]
-NO_NUMBERS = ["-1", "x", "1.5", " 1", "1 2", "0x1", "²", "１", "1_0", "9" * 400, "1\n2"]
+NO_NUMBERS = ["-1", "1.5", "²", "9" * 400, "1\n2"]
 ARRAY = {
     "SLURM_ARRAY_TASK_COUNT": "3",
     "SLURM_ARRAY_TASK_MIN": "1",
     "SLURM_ARRAY_TASK_STEP": "2",
     "SLURM_ARRAY_TASK_ID": "5",
 }
-ADDRESSES = ["here", "here:", ":80", "here:0", "here:65536", "here:-1", "here:x", "here:²", "here:8\n0"]
+ADDRESSES = ["here", ":80", "here:0", "here:65536", "here:²", "here:8\n0"]
 
 
 def section(**values):
@@ -54,33 +52,18 @@ def test_a_process_works_alone(coordinator, environment):
     assert find_meeting(section(coordinator=coordinator), environment) is None
 
 
-@pytest.mark.parametrize(("address", "host", "local"), [
-    ("here:80", "here", False), ("a_b.c-d.:80", "a_b.c-d.", False), ("127.0.0.1:80", "127.0.0.1", True),
-    ("localhost:80", "localhost", True), ("[::1]:80", "::1", True), ("[fe80::2]:80", "fe80::2", False),
-])  # fmt: skip
-def test_an_address_by_hand(address, host, local):
-    for found in (
-        find_meeting(section(coordinator=address, num_processes=3, process_id=2), {}),
-        find_meeting(section(), TASK | {"JAX_COORDINATOR_ADDRESS": address})._replace(
-            num_processes=3, process_id=2, device=None, flag=FLAG
-        ),
-    ):
-        assert found == Meeting(host, 80, 3, 2)
-        assert (found.address, found.is_local) == (address, local)
-
-
 @pytest.mark.parametrize(("name", "value"), [
-    *((name, value) for name in NUMBERS for value in NO_NUMBERS),
+    *(("SLURM_PROCID", value) for value in NO_NUMBERS), *((name, "x") for name in NUMBERS),
     ("SLURM_STEP_NUM_TASKS", "0"), ("SLURM_PROCID", "4"), ("SLURM_LOCALID", "4"), ("SLURM_JOB_ID", "0"),
     ("JAX_COORDINATOR_PORT", "0"), ("JAX_COORDINATOR_PORT", "65536"),
-    *(("JAX_COORDINATOR_ADDRESS", value) for value in ADDRESSES),
+    ("JAX_COORDINATOR_ADDRESS", "here"),
 ])  # fmt: skip
 def test_impossible_variables_are_refused_by_name_and_value(name, value):
     check_refused({}, TASK | {name: value}, name, value)
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    *((name, value) for name in ARRAY for value in NO_NUMBERS),
+    *((name, "x") for name in ARRAY),
     ("SLURM_ARRAY_TASK_COUNT", "0"), ("SLURM_ARRAY_TASK_STEP", "0"), ("SLURM_ARRAY_TASK_ID", "0"),
     ("SLURM_ARRAY_TASK_ID", "4"), ("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_TASK_ID", ""),
 ])  # fmt: skip
@@ -94,27 +77,6 @@ def test_no_task_of_a_job_array_does_the_runs_of_another(name, value):
 @pytest.mark.parametrize("value", ADDRESSES)
 def test_impossible_addresses_are_refused_by_value(value):
     check_refused({"coordinator": value}, {}, FLAG, value)
-
-
-@pytest.mark.parametrize(
-    "name", ["SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_NTASKS"]
-)
-def test_variables_that_srun_has_not_set_are_named(name):
-    environment = {key: value for key, value in TASK.items() if name not in (key, key.replace("STEP_NUM_", "N"))}
-    with pytest.raises(UserError, match=f"SLURM did not start this process: {name} is not set"):
-        find_meeting(section(coordinator="slurm"), environment)
-
-
-def test_a_process_of_another_number_is_refused():
-    with pytest.raises(UserError, match="process_id 2 must be below num_processes 2 .*process_id"):
-        find_meeting(section(coordinator="here:80", num_processes=2, process_id=2), {})
-
-
-@pytest.mark.parametrize("stage", [train_policy, train_language, train_values])
-def test_every_stage_of_several_hosts_asks_where_they_meet(stage, monkeypatch):
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "two")
-    with pytest.raises(UserError, match="SLURM_STEP_NUM_TASKS='two' in the environment is not a whole number"):
-        stage.STAGE.lock(stage.STAGE.view(get_config(argument="toy")))
 
 
 def check_refused(values, environment, name, value):

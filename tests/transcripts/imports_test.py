@@ -61,12 +61,9 @@ ROW = {"sequence": [["a", 0], ["b", 1]], "reward": [0.0, 1.0], "done": True}
 
 
 @pytest.mark.parametrize("row", [
-    "{", "3", "[]", "null", '{"sequence": []}', "NaN", '"\\ud800"', "[" * 5000, "\x00",
-    ROW | {"reward": [1.0]} | {"sequence": [["a", 0]] * 3}, ROW | {"reward": [0.0, float("nan")]},
-    ROW | {"reward": [0.0, "1"]}, ROW | {"reward": [0.0, True]}, ROW | {"reward": [0.0, 10**400]},
-    ROW | {"reward": [1.0, 1.0]}, ROW | {"sequence": [["a", 0], ["b", 2]]}, ROW | {"sequence": [["a", 0], "b"]},
-    ROW | {"sequence": [[1, 0], ["b", 1]]}, ROW | {"sequence": [["\ud800", 0], ["b", 1]]}, ROW | {"done": 1},
-    ROW | {"done": "yes"}, ROW | {"reward": [0.0, 1e39]},
+    "{", "[]", "NaN", "[" * 5000, "\x00", ROW | {"reward": [1.0, 1.0]}, ROW | {"reward": [0.0, float("nan")]},
+    ROW | {"reward": [0.0, 10**400]}, ROW | {"sequence": [["\ud800", 0], ["b", 1]]},
+    ROW | {"done": 1}, ROW | {"reward": [0.0, 1e39]},
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_lines_that_are_no_episode_are_named(tmp_path, row):
     file = lines(tmp_path, ROW, row)
@@ -124,11 +121,8 @@ def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
 
 
 @pytest.mark.parametrize(("dialogues", "ranks"), [
-    ({}, None), ([3], None), ([{"caption": "a"}], None), ([{"caption": "a", "dialog": 3}], None),
-    ([{"dialog": []}], None), ([dialogue(1)], []), ([dialogue(1)], [[0.1]]), ([dialogue(1)], [[0.1, "x"]]),
-    ([dialogue(1)], 3), ([dialogue(1)], [[0.1, float("inf")]]), ([{"caption": "a", "dialog": [3]}], None),
-    ([{"caption": "a", "dialog": [{"question": "a", "answer": 3}]}], None),
-    ([{"caption": "a", "dialog": [{"question": "\ud800", "answer": ""}]}], None),
+    ({}, None), ([{"caption": "a", "dialog": [3]}], None), ([dialogue(1)], []), ([dialogue(1)], [[0.1, "x"]]),
+    ([dialogue(1)], [[0.1, float("inf")]]), ([{"caption": "a", "dialog": [{"question": "a", "answer": 3}]}], None),
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
     refusal(lambda: read_visdial(*visdial(tmp_path, dialogues, ranks)))
@@ -153,7 +147,7 @@ def test_comments_answer_others_and_are_rewarded_by_votes(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "header", "said"), [
-    ([], ("text", "score"), "line 1 of"), ([("a", "b")], ("text", "score", "parent_text"), "has 2 values"),
+    ([("a", "b")], ("text", "score", "parent_text"), "has 2 values"),
     ([("a", "many", "b")], ("text", "score", "parent_text"), "the score 'many'"),
     ([("a" * 200_000, "1", "b")], ("text", "score", "parent_text"), "is not CSV"),
 ])  # fmt: skip
@@ -213,13 +207,6 @@ def test_words_are_drawn_that_show_the_colours_of_the_tweet():
     for tweet, game in games:
         assert [patterns[guess, game.hidden] for guess in game.guesses] == [code_of(row) for row in tweet.rows]
     assert {tweet.puzzle for tweet, _ in games} == {1, 3}  # no word has all letters of another
-
-
-def test_words_that_cannot_show_the_colours_are_refused():
-    colours = plain_patterns(["crane"])[0]
-    tweets, rng = [Tweet(1, ("yyyyy",))], np.random.default_rng(0)
-    games = retrofit(tweets, lambda word: colours, 1, rng, 1, max_tries=9)
-    refusal(lambda: games, "no words of the list give", "--config.env.options")
 
 
 # ---- to a store

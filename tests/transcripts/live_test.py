@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from talks import Letters, random_episode, wordle_game
+from talks import Letters, random_episode
 
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.tokens import LetterTokeniser
@@ -39,12 +39,6 @@ def test_tokens_are_those_of_the_recorded_conversation(name):
         recorded = renderer.tokens(number)
         assert live_tokens(live, turns) == recorded[: len(recorded) - (terminal and name == "marks")]
         assert recorded  # so that there is a token to decode from
-
-
-def test_the_agent_emits_its_letters_and_the_end_of_its_texts():
-    renderer = Renderer(turns_of([wordle_game()]), Letters(), TEMPLATES["marks"])
-    assert sorted(Letters().decode([token]) for token in renderer.emitted()) == ["</a>", *"abcdeinr"]
-    assert np.array_equal(renderer.emitted(), np.sort(renderer.emitted()))
 
 
 def test_texts_without_one_token_at_their_end_are_refused():

@@ -6,7 +6,7 @@ from talks import Greedy, Letters, random_store, wordle_game, write
 
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts import batches
-from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_buckets, plan_packed, planner
+from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_packed, planner
 from motif_jax.transcripts.render import CUT, TEMPLATES, TERMINAL, UNFINISHED, Renderer, Template
 from motif_jax.transcripts.store import turns_of
 
@@ -93,18 +93,6 @@ def with_tokens(store, path, tokeniser, template):
     return write(path, [one for one in episodes if slow_tokens(one, tokeniser, template)[0]])
 
 
-def test_each_text_is_tokenised_a_few_times_however_many_episodes_say_it():
-    calls = []
-
-    class Counting(Letters):
-        def encode(self, text, marks=False):
-            calls.append(text)
-            return super().encode(text)
-
-    Renderer(turns_of([wordle_game()] * 500), Counting(), MARKS)
-    assert len(calls) < 100
-
-
 # ---- what is refused
 
 
@@ -132,11 +120,6 @@ def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_c
     assert made.tokens(0) == [*Greedy().encode("xa"), *Greedy().encode("bx")]
 
 
-def test_the_same_tokeniser_works_with_marks_that_it_keeps_apart():
-    episode = Episode((Turn("xa"), Turn("bx", 1.0)), True)
-    Renderer(turns_of([episode]), Greedy(), MARKS)
-
-
 def test_what_no_pair_of_pieces_shows_the_whole_text_does():
     class Three(Letters):  # "abc" is one token, and neither "ab" nor "bc" is
         def encode(self, text, marks=False):
@@ -149,16 +132,6 @@ def test_what_no_pair_of_pieces_shows_the_whole_text_does():
 def test_a_template_must_leave_the_agent_something_to_choose():
     assert "no mark to begin with" in refusal(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
     assert "no mark for its end" in refusal(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
-
-
-def test_an_episode_without_tokens_is_refused():
-    assert "has no token" in refusal(Letters(), TEMPLATES["none"], Turn(""))
-
-
-def test_tokens_that_the_tokeniser_should_not_have_are_refused():
-    tokeniser = Letters()
-    tokeniser.size = 3
-    assert "the tokeniser has 3" in refusal(tokeniser, MARKS, Turn("z"))
 
 
 # ---- batches
@@ -197,17 +170,6 @@ def test_in_order_early_episodes_come_in_early_batches(renderer, packed, monkeyp
         assert sorted(met[part : part + 20]) == episodes[part : part + 20].tolist()
     widest = bucket_widths(renderer.lengths[episodes], 48)
     assert packed or {*plans(0).widths} <= {*widest}  # no shape for a part alone: each is compiled
-
-
-def test_buckets_are_few_and_wide_enough(renderer):
-    widths = bucket_widths(renderer.lengths, 48)
-    assert 1 < len(widths) <= 4
-    assert all(width % 16 == 0 for width in widths)
-    plan = plan_buckets(np.arange(100), renderer.lengths, widths, 4, seed=0, epoch=0)
-    for step, width in enumerate(plan.widths):
-        longest = max(renderer.lengths[row[0]] for row in plan.rows[step] if row)
-        assert longest <= width
-        assert make_batch(renderer, plan, step).tokens.shape == (4, width)
 
 
 def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):

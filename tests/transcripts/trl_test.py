@@ -1,8 +1,6 @@
 """Transcripts in the formats of TRL's trainers, in both directions."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -96,38 +94,6 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
 
 
 @pytest.mark.quick
-def test_no_preferences_are_a_sentence_and_not_an_empty_file(tmp_path):
-    writer = TranscriptWriter()
-    writer.add(EPISODES[2])
-    store = writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
-    with pytest.raises(UserError, match="so there are no preferences"):
-        write_trl(store, tmp_path / "all.jsonl", "preferences", 1)
-    assert not (tmp_path / "all.jsonl").exists()
-
-
-@pytest.mark.quick
-def test_a_long_conversation_is_not_written_as_turns_beyond_the_bound(tmp_path):
-    """A pair of messages has 131 + 136 = 267 bytes: 267 * 2,000 * 2,001 / 2 = 509.6 MiB."""
-    long = Episode((Turn("x" * 100), Turn("y" * 100, 0.0)) * 2000, terminal=True)
-    writer = TranscriptWriter()
-    writer.add(EPISODES[0])
-    writer.add(long)
-    writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
-    config, workdir = get_config(), tmp_path / "run"
-    config.export.transcripts, config.export.turns_mib = "turns", 10
-    with pytest.raises(UserError) as caught:
-        export.STAGE.run(export.STAGE.view(config), workdir)
-    assert str(caught.value) == (
-        "episode 1 has 2,000 turns of the agent, whose lines would have 509 MiB, and at most 10 are allowed "
-        "(--config.export.turns_mib, or --config.export.transcripts=messages)"
-    )
-    assert not list((workdir / "trl").glob("*"))
-    config.export.transcripts = "messages"
-    export.STAGE.run(export.STAGE.view(config), workdir)
-    assert (workdir / "trl/messages.jsonl").stat().st_size < 2**20
-
-
-@pytest.mark.quick
 def test_texts_and_implicit_prompts_are_read(tmp_path):
     file = lines(
         tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
@@ -145,22 +111,15 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
     ("row", "said"),
     [
         ([1], "not a JSON object"),
-        ({"text": "all in one"}, "neither messages, nor"),
         ({"messages": "hello"}, "the assistant says nothing"),
-        ({"messages": []}, "the assistant says nothing"),
-        ({"messages": 7}, "7 is neither a text nor a list"),
         ({"messages": [{"role": "king", "content": "x"}]}, "whose role is none of system"),
         ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "instead of a text"),
         (
             {"messages": [{"role": "assistant", "content": "x"}], "rewards": [1, 2]},
             "its rewards are [1, 2], for 1 turns",
         ),
-        ({"messages": [{"role": "assistant", "content": "x"}], "reward": "much"}, "a reward is 'much'"),
         ({"messages": [{"role": "assistant", "content": "\ud800"}]}, "UTF-8 cannot write"),
-        ({"prompt": "x", "chosen": "y"}, "neither messages, nor"),
         ({"prompt": "x", "completion": "y", "done": 1}, "done is 1, neither"),
-        ({"prompt": "x", "completion": "y", "label": 3}, "its label is 3, neither"),
-        ({"prompt": "x", "chosen": [{"role": "user", "content": "y"}], "rejected": "z"}, "nothing in a completion"),
         ("{", "not an episode"),
     ],
 )
@@ -180,19 +139,4 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
     config.export.to = str(tmp_path / "mine.jsonl")
     Path(config.export.to).write_text("mine")
     with pytest.raises(UserError, match="exists already.*--config.export.to"):
-        export.check(export.STAGE.view(config))
-    config.export.to = str(tmp_path / "mine.jsonl/more/x.jsonl")
-    with pytest.raises(UserError, match="mine.jsonl' is a file, not a directory.*--config.export.to"):
-        export.check(export.STAGE.view(config))
-
-
-@pytest.mark.skipif(not os.environ.get("TRL_PYTHON"), reason="TRL_PYTHON does not name a Python with TRL")
-def test_trl_trains_on_what_is_written(store, tmp_path):
-    for form in FORMATS:
-        write_trl(store, tmp_path / f"{form}.jsonl", form, 1)
-    command = [os.environ["TRL_PYTHON"], str(Path(__file__).with_name("trl_trainers.py")), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {
-        "learnt by turns": ["abide", "crane", "crane", "hello", "other", "zesty"]
-    }
+        export.check(config)
