@@ -22,7 +22,6 @@ CONTROL = Control(HEADS, exploration=3.0)
 FACTORS = np.array([[1.0, 0.5], [0.0, 2.0], [0.1, 0.0]], np.float32)
 WEIGHTS = mixtures((0.0, 1.0), K, sum_to_one=True)
 MIXED = CONTROL._replace(heads=OptionHeads(ACTIONS, len(WEIGHTS), LENGTHS, WEIGHTS, 2))
-MARK = D  # a policy with options reads who is in charge beside its D numbers
 
 
 def told_unroll(params, frozen, observations, first, core):

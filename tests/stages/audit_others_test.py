@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from audit_test import WEST, settings, write_player
 
-from motif_jax.audit.captions import Captions, group_captions
-from motif_jax.audit.pay import Steps, check_held, share_out
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, moments_of
 from motif_jax.files import read_json
@@ -78,10 +76,7 @@ def test_a_step_is_still_if_no_figure_of_the_world_changes():
 @pytest.mark.parametrize(("values", "said"), [
     ({"audit.second_judge": "rules"}, "the judge 'lexicon' is the second judge, 'rules': name another"),
     ({"audit.second_judge": "gpt"}, "the second judge is rules or model:NAME, not 'gpt'"),
-    ({"audit.second_judge": "model:"}, "the second judge is rules or model:NAME, not 'model:'"),
     ({"audit.second_judge": "model:/nowhere"}, "the second judge cannot be asked: "),
-    ({"audit.second_judge": "model:x", "annotate.backend": "model", "annotate.model": "x", "annotate.mode": "rate"},
-     "the judge 'model' is the second judge, 'model:x': name another"),
 ])  # fmt: skip
 def test_a_second_judge_that_is_none_is_refused(monkeypatch, values, said):
     monkeypatch.setattr(audit, "check_section", lambda *_: None)  # of the first judge
@@ -89,19 +84,3 @@ def test_a_second_judge_that_is_none_is_refused(monkeypatch, values, said):
         audit.check(changed(values))
     assert str(caught.value).startswith(said)
     assert str(caught.value).endswith("(--config.audit.second_judge)")
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("still", "paid", "found"), [
-    ([1, 1, 1, 1], [1, 1, 1, 1], 1.0),
-    ([1, 1, 0, 1], [1, 1, 1, 1], 0.0),  # something happens in the third step: two runs of two
-    ([1, 1, 1, 1], [1, 1, 0, 1], 0.0),
-    ([0, 1, 1, 0], [1, 1, 1, 1], 0.75),  # the run begins with whatever has brought the agent there
-])  # fmt: skip
-def test_pay_is_held_in_three_steps_with_one_caption_without_anything_else(still, paid, found):
-    texts = ["You see here 2 darts.", "You see here 3 darts."]
-    captions = Captions(texts, np.zeros(2), *group_captions(texts), np.zeros(1))
-    steps = Steps(np.repeat(np.arange(30), 4), np.tile([0, 1, 0, 1], 30), np.tile(np.array(paid, float), 30))
-    check = check_held(captions, share_out(steps, captions), steps, np.tile(np.array(still, bool), 30))
-    assert check.suspicions[0].size == pytest.approx(found)
-    assert (check.suspicions[0].p < 0.01) == (found > 0)

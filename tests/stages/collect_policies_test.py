@@ -13,7 +13,6 @@ from conftest import get_config
 from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
-from motif_jax.policies import mixture as policy_collect
 from motif_jax.policies.choice import PlayerChoice, parse_mixture
 from motif_jax.policies.mixture import deal, groups_per_worker
 from motif_jax.preferences.pairs import places
@@ -140,22 +139,6 @@ def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
     config.collect.policies = str(toys.good)
     with pytest.raises(UserError, match=r"read the screen 'terminal', not 'map' .* --config.env\)"):
         collect.run(collect.STAGE.view(config), tmp_path)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("text", "sentence"), [
-    ("runs/a@best", "unknown checkpoint 'best' of 'runs/a' .*: choose last, all or a number"),
-    ("runs/a:many", "the share of 'runs/a' must be a positive number, not 'many'"),
-    ("runs/a:-1", "the share of 'runs/a' must be a positive number, not '-1'"),
-    ("runs/a,,runs/b", "a policy is named by its path, but '' has no path"),
-    ("@all", "a policy is named by its path, but '@all' has no path"),
-])  # fmt: skip
-def test_what_cannot_be_read_is_told_at_once(text, sentence):
-    config = get_config(argument=TASK)
-    config.collect.policies = text
-    with pytest.raises(UserError, match=f"{sentence}.*") as caught:
-        collect.check(collect.STAGE.view(config))
-    assert policy_collect.FLAG in str(caught.value)
 
 
 @pytest.mark.quick

@@ -81,10 +81,7 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
 @pytest.mark.parametrize(("changes", "said"), [
     ({"env__world": "nethack", "collect__collector": "random"}, "played by writing or that have prompts"),
     ({"env__world": "babyai", "collect__collector": "random", "collect__branch_player": "random"}, "can branch"),
-    ({"collect__collector": "explorer"}, "unknown collector"),
-    ({"collect__branch_player": "nobody"}, "unknown collector"),
     ({"collect__policies": "runs/x"}, "with scripted players, not with policies"),
-    ({"env__options": '{"words": "/none.txt"}'}, "the word list '/none.txt'"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(changes, said):
     with pytest.raises(UserError) as caught:

@@ -18,7 +18,6 @@ from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start
 from one_host import LARGE
 
 from motif_jax.devices.checkpoints import reading
-from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.section import check_batch
 from motif_jax.structs import UserError
 
@@ -226,7 +225,6 @@ def test_a_host_that_does_not_come_is_told_of():
 
 
 @pytest.mark.parametrize(("where", "message"), [
-    ("127.0.0.1:{taken}", r"process 0 cannot listen on port {taken}: Address already in use"),
     ("localhost:{taken}", r"process 0 cannot listen on port {taken}: Address already in use"),
     ("no-such-host.invalid:80", r"the host 'no-such-host.invalid' is not known here: "),
 ])  # fmt: skip
@@ -239,8 +237,7 @@ def test_a_port_that_is_taken_and_a_host_that_nobody_knows_are_refused_at_once(w
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("me", [0, 1])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("me", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
 def test_a_host_that_waits_for_others_stops_when_it_is_told_to(tmp_path, me, number):
     where = address()
     distributed = [f"--config.distributed.coordinator={where}", "--config.distributed.num_processes=2"]
@@ -257,18 +254,6 @@ def test_a_host_that_waits_for_others_stops_when_it_is_told_to(tmp_path, me, num
     assert status == 0, errors
     assert f"motif_jax: stopped by {number.name} before all hosts had met; give the same command again" in errors
     assert "Traceback" not in errors
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [({"coordinator": "node1"}, r"give host:port, not 'node1' \(--config.distributed.coordinator\)")],
-)
-def test_hosts_that_cannot_meet_are_refused(values, message):
-    config = get_config(argument="toy")
-    config.distributed.update(values)
-    with pytest.raises(UserError, match=message):
-        train_policy.check(config)
 
 
 @pytest.mark.quick

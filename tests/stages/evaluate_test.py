@@ -10,7 +10,7 @@ from toy_policies import TASK, policies
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import read_json, write_lines
+from motif_jax.files import read_json
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
@@ -197,54 +197,6 @@ def test_medians_stand_beside_means_with_intervals_of_their_own():
     assert [score["low"], score["high"]] == pytest.approx(means.tolist())
     assert evaluate_summary.show(score, median=True) == "1,129 [539.17, 1,816] median 50.00"
     assert evaluate_summary.show({"mean": 1.0, "low": None, "high": None}, median=True) == "1.00"
-
-
-@pytest.mark.quick
-def test_episodes_of_before_a_figure_was_known_are_read(tmp_path):
-    old = {"episode": 0, "score": 5, **dict.fromkeys(evaluate_summary.COMMON.values(), 1.0)}
-    old |= {"did": None, "cause": "", "end_status": "death"}
-    write_lines(tmp_path / "episodes.jsonl", [old])
-    rows = evaluate_summary.read_rows(tmp_path / "episodes.jsonl", FIGURES)
-    assert rows == [dict.fromkeys(FIGURES) | old]
-    summary = evaluate_summary.summarise_episodes(rows, 0, FIGURES, NO_RULES)
-    assert summary["figures"]["progression"] is None
-    assert summary["figures"]["score"]["mean"] == 5
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"episodes": 0}, "episodes must be at least 1, not 0 .--config.evaluate.episodes"),
-    ({"policy": "runs/a@all"}, "name one policy, not 'runs/a@all' .--config.evaluate.policy"),
-    ({"policy": "runs/a,runs/b"}, "name one policy, not 'runs/a,runs/b'"),
-    ({"policy": "runs/a@best"}, "unknown checkpoint 'best'"),
-    ({"games_per_worker": 0}, "games_per_worker must be at least 1, not 0 .--config.evaluate.games_per_worker"),
-    ({"hang_timeout_s": 0.0}, "hang_timeout_s must be positive"),
-    ({"replays": "best,²"}, "unknown replay '²' .--config.evaluate.replays"),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
-    with pytest.raises(UserError, match=sentence):
-        evaluate.check(settings(**values))
-
-
-def test_a_workdir_may_have_any_name(toys, tmp_path):
-    for name in ("policy", "checkpoints"):
-        shutil.copytree(toys.weak, tmp_path / name)
-        found = find_contender(tmp_path / name, "", make_world({}), False, FLAG)
-        assert (found.name, found.path) == ("policy-128", ".")
-        other = find_contender(tmp_path, str(tmp_path / name), make_world({}), False, FLAG)
-        assert other.name == f"{name}-128"
-    both = settings(str(toys.weak), beside=f"{tmp_path / 'weak'}")
-    shutil.copytree(toys.weak, tmp_path / "weak")
-    with pytest.raises(UserError, match="two policies would be called 'weak-128'"):
-        evaluate.find_contenders(both, tmp_path)
-
-
-def test_a_policy_of_another_task_is_told_of(toys, tmp_path, capsys):
-    config = settings(str(toys.weak), episodes=2)
-    config.env.task = "toy"
-    evaluate.run(config, tmp_path)
-    told = capsys.readouterr().out
-    assert "weak-128 was trained with task = 'easy_game:StairsInTheEast', not 'toy' (--config.env)" in told
 
 
 def test_a_policy_that_is_not_there_is_refused(launch, workdir, tmp_path):

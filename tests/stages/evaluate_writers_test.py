@@ -15,10 +15,7 @@ from motif_jax.language.hub import write_language_model
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages import evaluate, train_values
-from motif_jax.stages.evaluate.contenders import find_contenders
-from motif_jax.stages.evaluate.page import how
-from motif_jax.stages.evaluate.writers import check_writers, turns_of
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.evaluate.writers import turns_of
 from motif_jax.structs import Turn, UserError
 from motif_jax.tokens import digest, write_tokeniser
 
@@ -83,30 +80,11 @@ def test_values_of_other_games_are_told_of_once(homes, tmp_path, capsys):
     assert told.count('ilql-7 was trained with options = \'{"words": "small"}\', not \'{"words": "larger"}\'') == 1
 
 
-def test_what_a_kind_of_decoding_does_not_use_is_said_once(homes, tmp_path, capsys):
-    config = settings(homes["ilql"], kinds="sample,beam", betas="0,1", temperature=0.5, clip=0.0)
-    check_writers(config, tmp_path, find_contenders(config, tmp_path), {})
-    (told,) = [line for line in capsys.readouterr().out.splitlines() if "no use" in line]
-    assert told == (
-        "evaluate: decoding of the kind 'beam' with the recipe 'ilql' makes no use of temperature = 0.5 "
-        "(--config.decoding.temperature)"
-    )
-
-
 def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work(homes, tmp_path):
     """The recipe of another run is known only from its checkpoint: `check` cannot see it."""
     said = refusal(settings(homes["bc"], betas="0,4"), tmp_path)
     assert "the recipe 'bc' has no values, so only beta 0 can be decoded, not 4" in said
     assert not (tmp_path / "evaluate").exists()
-
-
-def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):
-    for include in (True, False):
-        evaluate.run(settings(homes["ilql"], betas="4", include_logits=include), tmp_path)
-    folders = {path.name for path in (tmp_path / "evaluate").glob("ilql-*")}
-    assert folders == {"ilql-7-beta4", "ilql-7-beta4-without-logits"}
-    shown = {how(one) for one in read_record(tmp_path).players if one.decoding}
-    assert shown == {"beta 4, sampled", "beta 4, sampled, without logits"}
 
 
 def test_letters_are_those_of_the_context_that_the_policy_has_read():
@@ -119,13 +97,6 @@ def test_letters_are_those_of_the_context_that_the_policy_has_read():
     again = turns_of(writer, Decoding(), [Turn(turns[1].text), *turns[:4]])
     for late, early in zip(found[3:5], again, strict=True):
         assert late["tokens"] == early["tokens"]
-
-
-@pytest.mark.quick
-def test_a_clip_below_all_numbers_is_refused():
-    """It would forbid every token; what is not finite stands for no clip."""
-    with pytest.raises(UserError, match=r"clip must be at least -3e\+38, not -inf \(--config.decoding.clip\)"):
-        evaluate.check(settings(clip=-float("inf")))
 
 
 @pytest.mark.quick

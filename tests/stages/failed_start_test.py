@@ -1,7 +1,6 @@
 """To whom a workdir belongs: to nobody after a start that came to no result, to its config from the first result on."""
 
 import shutil
-import signal
 
 import pytest
 from conftest import get_config
@@ -14,11 +13,10 @@ from train_policy_test import TINY as POLICY
 from motif_jax import experiment
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.experiment import check_same_experiment
-from motif_jax.files import read_json, write_json
 from motif_jax.preferences import writer
 from motif_jax.stages import NAMES, annotate, evaluate
 from motif_jax.stages.write_reward import job
-from motif_jax.structs import Interrupted, UserError
+from motif_jax.structs import UserError
 
 BINDING = [name for name in NAMES if STAGES[name].identity]
 # Where each stage writes its first result; those that are not named save a checkpoint.
@@ -99,23 +97,3 @@ def test_a_workdir_belongs_to_a_config_from_the_first_result_on(stage, source, t
         for folder in made:
             with pytest.raises(UserError, match="belongs to an experiment with seed"):
                 check_same_experiment(other, workdir, folder / "config.json", STAGES[stage])
-
-
-def test_a_signal_leaves_what_was_collected(source, tmp_path, monkeypatch):
-    def add(self, episode, real=writer.PairWriter.add):
-        if self.moments > 20:
-            raise Interrupted(signal.SIGINT)
-        real(self, episode)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(writer.PairWriter, "add", add)
-        with pytest.raises(Interrupted):
-            experiment.run(config_for("collect", source, **{"collect.commit_every_s": 1e6}), tmp_path, ["collect"])
-    assert read_json(tmp_path / "dataset.partial/progress.json")["moments"] > 20
-
-
-def test_another_player_may_take_a_name_that_has_not_played(source, tmp_path, monkeypatch):
-    folder = tmp_path / "evaluate/random"
-    write_json(folder / "player.json", {"path": "another of this name"})
-    experiment.run(config_for("evaluate", source), tmp_path, ["evaluate"])
-    assert read_json(folder / "summary.json")["path"] == read_json(folder / "player.json")["path"] == ""

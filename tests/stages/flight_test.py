@@ -89,12 +89,6 @@ def test_a_resumed_run_keeps_the_rows_and_begins_new_episodes(tmp_path):
     assert [(row["env_steps"], row["episodes"]) for row in again] == [(120, 12), (200, 4)]
 
 
-def test_another_goal_begins_new_episodes(tmp_path):
-    source, begin = make(tmp_path, goals="defaultgoal@0,gold@160")
-    train(source, begin(0), 0, 5)
-    assert [(row["goal"], row["episodes"]) for row in rows_of(tmp_path)] == [("defaultgoal", 12), ("gold", 8)]
-
-
 def test_an_error_in_the_audit_does_not_end_training(tmp_path, monkeypatch, capsys):
     def broken(*_):
         raise ValueError("two\nlines")
@@ -105,10 +99,3 @@ def test_an_error_in_the_audit_does_not_end_training(tmp_path, monkeypatch, caps
     said = [line for line in capsys.readouterr().out.splitlines() if "audit" in line]
     assert said == ["train_policy: the audit failed, and training continues without it: ValueError('two\\nlines')"]
     assert not (tmp_path / "policy/audit.jsonl").exists()
-
-
-def test_without_an_online_reward_or_with_0_nothing_is_audited(tmp_path):
-    source, begin = make(tmp_path, every=0)
-    train(source, begin(0), 0, 6)
-    assert not (tmp_path / "policy/audit.jsonl").exists()
-    assert audit.audited_source(get_config(argument="score"), RewardSources()) is None

@@ -10,7 +10,6 @@ from train_policy_test import arrays, settings
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import OBSERVATIONS
-from motif_jax.files import read_json
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.policies import model as policy_model
@@ -77,11 +76,6 @@ def test_frozen_parameters_are_arguments_and_not_constants_of_programs():
     assert metrics["finite"] == 1
 
 
-def test_todays_networks_have_nothing_frozen(monkeypatch):
-    monkeypatch.undo()
-    assert not jax.tree.leaves(make_policy_model(OPTIONS, 0).frozen)
-
-
 def test_a_run_trains_the_rest_saves_all_and_goes_on(tmp_path):
     before = make_policy_model(OPTIONS, 777)
     run(tmp_path, train_for_env_steps=128)
@@ -97,13 +91,3 @@ def test_a_run_trains_the_rest_saves_all_and_goes_on(tmp_path):
     act = Policy(model, facts, None)({"blstats": blstats(1)["blstats"][0]})
     assert act.value == pytest.approx(float(outputs["value"][0]), rel=1e-4)
     assert np.asarray(outputs["core"]).shape == (1, 0)
-
-
-def test_another_run_begins_with_the_frozen_parameters_of_the_first(tmp_path, capsys):
-    run(tmp_path / "first", train_for_env_steps=64)
-    run(tmp_path / "second", train_for_env_steps=64, init_from=str(tmp_path / "first"), seed=5)
-    assert read_json(tmp_path / "first/policy/summary.json")["steps_per_s"] is None  # one update: nothing was timed
-    assert "steps/s" not in capsys.readouterr().out
-    one, other = (read_policy(tmp_path / name)[0] for name in ("first", "second"))
-    assert sum_of_arrays(one.frozen) == sum_of_arrays(other.frozen)
-    assert sum_of_arrays(one.frozen) != sum_of_arrays(make_policy_model(OPTIONS, 5).frozen)

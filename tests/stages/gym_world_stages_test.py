@@ -52,17 +52,11 @@ def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
     assert all(row["steps"] == row["episode_return"] <= 50 for row in rows)
 
 
-def test_a_network_of_another_game_is_refused_before_anything_runs():
-    with pytest.raises(UserError, match="'small' reads the observation 'crop', which the world 'CartPole-v1' does"):
-        train_policy.check(cart_config(network="small"))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("world", "said", "traced"),
+    ("world", "workers", "said", "traced"),
     [
-        ("Breaking", "the world 'own_gym:Breaking' failed with SystemExit: 0", True),
-        ("Silent", "caption() of the world 'CartPole-v1' must return text, not None (--config.env.world)", False),
+        ("Breaking", 1, "the world 'own_gym:Breaking' failed with SystemExit: 0", True),
+        ("Silent", 0, "caption() of the world 'CartPole-v1' must return text, not None (--config.env.world)", False),
     ],
 )
 def test_what_fails_under_way_ends_the_program_with_one_sentence(

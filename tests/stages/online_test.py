@@ -241,26 +241,11 @@ def test_values_that_cannot_work_are_refused_before_anything_starts(values, said
     assert "\n" not in str(refused.value)
 
 
-def test_words_need_no_judge(tmp_path):
-    (tmp_path / "tiny.vec").write_text("gold 1 0\nnewt 0 1\n")
-    values = {"online__kind": "words", "online__vectors": str(tmp_path / "tiny.vec"), "annotate__backend": "score"}
-    train_policy.check(settings(**values, online__goals="Collect gold, all of it@0"))
-    with pytest.raises(UserError, match=r"unknown goal 'glod' \(--config.policy.online.goals\)"):
-        train_policy.check(settings(**values, online__goals="glod@0"))
-
-
 @pytest.mark.quick
 def test_sentences_with_commas_are_goals():
     found = parse_goals("Find gold, and keep it@0, never fight @ all@12,stairs@2000000")
     assert found == (("Find gold, and keep it", 0), ("never fight @ all", 12), ("stairs", 2_000_000))
     assert [turn_at(found, step) for step in (0, 11, 12, 10**9)] == [0, 0, 1, 2]
-
-
-def test_a_judge_that_is_not_there_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"the server at .* does not answer.*--config.annotate.server.url") as refused:
-        run(tmp_path, synchronous=False, annotate__backend="server", annotate__server__start_s=0.2,
-            annotate__server__url="http://127.0.0.1:9/v1")  # fmt: skip
-    assert "\n" not in str(refused.value)
 
 
 def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from motif_jax.policies.model import Model
-from motif_jax.policies.player import PolicyPlayer, padded_size
+from motif_jax.policies.player import PolicyPlayer
 
 pytestmark = pytest.mark.quick
 
@@ -97,10 +97,3 @@ def test_sizes_that_are_given_are_the_only_ones_and_larger_calls_are_cut():
     for count in (1, 2, 3, 8, 9, 25):
         assert values_of(player, count) == [100 + number for number in range(count)]
     assert sorted(compiled) == [2, 8]
-
-
-@pytest.mark.parametrize(("count", "sizes", "padded"), [
-    (32, (), 32), (36, (), 64), (33, (), 64), (1, (), 1), (3, (), 4), (5, (2, 8), 8), (2, (2, 8), 2),
-])  # fmt: skip
-def test_sizes_of_calls(count, sizes, padded):
-    assert padded_size(count, 4, sizes) == padded

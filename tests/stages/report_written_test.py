@@ -43,14 +43,3 @@ def test_the_best_program_and_all_others_are_shown(tmp_path):
         stage.report()
     assert not report.is_complete(defaults(), tmp_path)
     assert "written by mine" in page(tmp_path, writer="server", model="mine")
-
-
-def test_without_verdicts_and_with_many_programs_there_is_still_a_page(tmp_path):
-    text = page(tmp_path, agreement_on_others=None, best=ROW | {"agreement": None}, rounds=[[ROW] * 300, []])
-    assert "<b>–</b><span>of 41 others</span>" in text
-    assert "<b>30%</b>" in page(tmp_path, best=ROW | {"learnt_disagrees": 0.3})
-    assert "100 more are in write_reward/record.json" in text
-    trained = ROW | {"trained": {"return": [0.93, 0.041], "steps": [40.0, 300.0]}}
-    assert "an agent that was trained with it returns 0.93 (random play: 0.041)" in page(tmp_path, rounds=[[trained]])
-    long = ROW | {"program": "gained(gold) + " * 200 + "1"}
-    assert len(page(tmp_path, rounds=[[long]])) < len(text)

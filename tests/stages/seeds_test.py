@@ -110,29 +110,6 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
     assert "depth higher" not in page
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("alike", [False, True])
-def test_a_single_run_has_its_figures_and_no_table_is_empty(tmp_path, alike):
-    """Those that several runs have in common are in a sentence."""
-    runs = plan("2" if alike else "1", [], 0)
-    for run in runs:
-        write_run(tmp_path / run.folder, 0.5)
-        shutil.rmtree(tmp_path / run.folder / "evaluate/random")
-    page = write_page_over_seeds(runs, tmp_path).read_text()
-    assert ("<b>0.50</b>" in page) != alike
-    assert ("The same in every run: success 0.50." in page) == alike
-    assert "<tbody></tbody>" not in page
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("given", [["--config=my runs/a b.py:toy"], ["--seed=1", "--config", "my runs/a b.py:toy"]])
-def test_the_page_names_a_config_whose_path_has_spaces(tmp_path, given):
-    runs = plan("1", [], 0)
-    write_run(tmp_path / runs[0].folder, 0.5)
-    page = Seen(write_page_over_seeds(runs, tmp_path, [*given, "--config.seeds=1"]).read_text()).text
-    assert "config my runs/a b.py:toy commit" in page
-
-
 def mean(value):
     return {"mean": value, "low": value, "high": value}
 

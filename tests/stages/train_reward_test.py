@@ -1,7 +1,5 @@
 """The reward stage as users run it: killed, resumed, on several devices, with labels that teach nothing."""
 
-import shutil
-import signal
 import subprocess
 import sys
 
@@ -15,17 +13,15 @@ from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.experiment import check_artefacts
 from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.report import first_screen
 from motif_jax.stages.report.record import read_record
-from motif_jax.stages.train_reward import fitting
-from motif_jax.stages.train_reward.fitting import advice, load_data
-from motif_jax.stages.train_reward.page import faithfulness, preferences, verdict
-from motif_jax.structs import Interrupted, UserError
+from motif_jax.stages.train_reward.fitting import load_data
+from motif_jax.stages.train_reward.page import preferences, verdict
+from motif_jax.structs import UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
@@ -116,14 +112,6 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
         load_reward(tmp_path)
 
 
-@pytest.mark.journey
-def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
-    page = (trained / "reward/reward.html").read_text()
-    for words in ("Likes most", "Likes least", "Calibration", "Agreement with its own labels", "You kill the newt!"):
-        assert words in page
-    assert page.index("You kill the newt!") < page.index("Likes least")
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("row", "number", "worth"),
@@ -131,30 +119,13 @@ def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
         ({"accuracy": np.nan, "sided": 0}, "0 validation preferences", "nothing shows that it is better than chance"),
         ({"accuracy": 1.0, "sided": 1, "accuracy_low": 0.207, "accuracy_high": 1.0},
          "1 validation preference", "20.7% to 100.0%, no better than chance, which is"),
-        ({"accuracy": 24 / 31, "sided": 31, "accuracy_low": 0.602, "accuracy_high": 0.886},
-         "31 validation preferences", "60.2% to 88.6%, chance is 50 %"),
         ({"accuracy": 24 / 31, "sided": 31, "questions": 5, "accuracy_low": 0.38, "accuracy_high": 0.95},
          "31 validation preferences (5 different questions)", "38.0% to 95.0%, no better than chance, which is 50 %"),
-        ({"accuracy": 0.3, "sided": 1000, "accuracy_low": 0.272, "accuracy_high": 0.329},
-         "1,000 validation preferences", "27.2% to 32.9%, no better than chance"),
     ],
 )  # fmt: skip
 def test_an_accuracy_is_said_with_its_number_and_interval_and_chance(row, number, worth):
     assert preferences(row) == number
     assert worth in verdict(row)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("empty", "alike", "due"), [(90, 0, True), (0, 90, False), (40, 0, False)])
-def test_where_most_pairs_are_ties_without_messages_other_pairs_are_advised(tmp_path, empty, alike, due):
-    walls = [("It's a wall.", "You hear a door open.")] * alike  # ties too, which other moments would not change
-    sided = [("You kill the newt!", "You die..."), ("You die...", "You kill the newt!")] * 50
-    pairs = [("", "")] * empty + walls + sided[: 100 - empty - alike]
-    write_dataset(tmp_path / "dataset", pairs)
-    annotate.run(annotate.STAGE.view(settings()), tmp_path)
-    found = advice(load_data(view(), tmp_path))
-    assert ("90% of the labelled pairs are ties, and 100% of these" in found) == due
-    assert ("--config.collect.keep_empty" in found) == bool(found) == due
 
 
 def test_a_reward_that_learnt_next_to_nothing_is_not_praised(tmp_path, capsys):
@@ -189,21 +160,6 @@ def assert_equal_to_the_bit(one, other) -> None:
     assert one[1].keys() == other[1].keys()
     for name in one[1]:
         np.testing.assert_array_equal(one[1][name], other[1][name], err_msg=str(name))
-
-
-def test_a_signal_says_which_epoch_is_lost_and_waits_for_the_one_before(tmp_path, monkeypatch, capsys):
-    workdir = make_workdir(tmp_path, 300)
-
-    def interrupted(*given, real=fitting.check_finite):
-        if given[-1] == 1:  # the epoch
-            raise Interrupted(signal.SIGINT)
-        real(*given)
-
-    monkeypatch.setattr(fitting, "check_finite", interrupted)
-    with pytest.raises(Interrupted):
-        run(workdir)
-    assert "what was learnt after epoch 1 is lost" in capsys.readouterr().err
-    assert params_of(workdir)[0] == 1
 
 
 @pytest.mark.journey
@@ -342,15 +298,6 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     assert any(name.endswith(".neutral") for name in facts["labels"])
 
 
-def test_hard_labels_have_no_anchor_and_other_labels_are_refused(tmp_path):
-    workdir = make_workdir(tmp_path, 300)
-    assert run(workdir, num_epochs=1, labels="hard")["statistics"].get("anchor") is None
-    for name, value, was in (("labels", "soft", "hard"), ("labels", "auto", "hard"), ("anchor", "neutral", "auto")):
-        config = settings(**{"reward.labels": "hard"} | {f"reward.{name}": value})
-        with pytest.raises(UserError, match=f"an experiment with reward.{name} = '{was}', not '{value}'"):
-            check_artefacts(config, workdir, train_reward.STAGE)
-
-
 def test_what_gives_no_degrees_or_no_anchor_is_said(tmp_path, capsys):
     events = [event for event in MANY if not event.startswith(" #")] + ["You see here a rock."]
     write_dataset(tmp_path / "dataset", random_pairs(300, events=events))
@@ -361,19 +308,6 @@ def test_what_gives_no_degrees_or_no_anchor_is_said(tmp_path, capsys):
     assert "the labels of 'lexicon_msg_defaultgoal' are verdicts without degrees" in said
     assert "no moment is neutral and the reward has no anchor: its mean is 0 (--config.reward.anchor)" in said
     assert facts["statistics"].get("anchor") is None
-
-
-@pytest.mark.quick
-def test_the_comparison_with_the_worth_is_a_sentence_and_a_table():
-    levels = [{"worth": 0.25, "due": 1 / 12, "share": 0.5, "captions": 7}]
-    worth = {"captions": 219, "linear": 0.64, "rank": 0.76, "inflation": 3.29, "levels": levels}
-    said = faithfulness(worth)
-    assert said.startswith("on 219 captions that training never saw, the correlation of the reward")
-    assert said.endswith(
-        "is 0.640, that of their ranks 0.760, and small worths are paid 3.29 times their share (median)"
-    )
-    assert faithfulness(worth | {"inflation": np.nan}).endswith("ranks 0.760")
-    assert faithfulness(worth | {"captions": 0, "linear": np.nan}) == ""
 
 
 # ---- bad input
@@ -389,9 +323,7 @@ def label(workdir, name, codes):
     [
         ([3] * 300, "no pair has a label that is known in annotation 'mine'"),
         ([2] * 300, "all 300 labels are ties"),
-        ([0] * 150 + [2] * 150, "all 150 preferences are for the first moment"),
         ([1] * 299, r"has shape \(299,\), where \(300,\) fits"),
-        ([0, 1] + [3] * 298, "2 labelled pairs are too few"),
         ([7] * 300, "must hold int8 codes 0 to 3"),
     ],
 )
@@ -407,28 +339,16 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="no dataset in .* yet"):
         run(tmp_path)
     write_dataset(tmp_path / "dataset", random_pairs(300))
-    with pytest.raises(UserError, match="has no annotation 'lexicon_msg_defaultgoal'; it has none"):
-        run(tmp_path)
     annotate.run(annotate.STAGE.view(settings()), tmp_path)
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
-        ({"message": "none"}, "needs at least one input"),
         ({"glyphs": True}, "has no data/glyphs.npy, which this reward reads"),
         ({"import_from": "/nowhere.pth"}, "there is no file '/nowhere.pth'|PyTorch checkpoints need PyTorch"),
     ):
         with pytest.raises(UserError, match=sentence):
             run(tmp_path, **values)
     assert PairDataset(tmp_path / "dataset").preference_names() == ["lexicon_msg_defaultgoal"]
-
-
-def test_labels_of_another_dataset_are_refused(tmp_path):
-    make_workdir(tmp_path / "one", 300)
-    write_dataset(tmp_path / "two/dataset", random_pairs(300, seed=5))
-    for folder in ("dataset/preference", "annotations"):
-        (tmp_path / "one" / folder).rename(tmp_path / "two" / folder)
-    with pytest.raises(UserError, match="was made for another dataset"):
-        run(tmp_path / "two")
 
 
 def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
@@ -449,40 +369,6 @@ def test_a_reward_of_labels_that_have_changed_is_not_taken_for_done(tmp_path):
     annotate.run(annotate.STAGE.view(settings(**other)), workdir)
     with pytest.raises(UserError, match="the labels have changed since the reward in"):
         run(workdir, num_epochs=1)
-
-
-def test_a_reward_without_its_last_epoch_or_checkpoints_is_not_taken_for_done(tmp_path):
-    workdir = make_workdir(tmp_path, 300)
-    run(workdir, num_epochs=1)
-    config = view(**{"reward.num_epochs": 1})
-    assert train_reward.is_complete(config, workdir)
-    assert not train_reward.is_complete(view(**{"reward.num_epochs": 2}), workdir)
-    shutil.rmtree(workdir / "reward/checkpoints")
-    assert not train_reward.is_complete(config, workdir)
-
-
-def test_ties_are_no_preferences_whatever_their_probability(tmp_path):
-    write_dataset(tmp_path / "dataset", random_pairs(300))
-    codes = np.random.default_rng(0).integers(3, size=300)
-    label(tmp_path, "mine", codes)
-    (tmp_path / "annotations/mine").mkdir(parents=True)
-    prob = np.select([codes == 0, codes == 1], [0.1, 0.9], 0.55).astype(np.float32)
-    np.save(tmp_path / "annotations/mine/prob.npy", prob)
-    facts = run(tmp_path, annotators="mine", labels="soft", num_epochs=1)
-    rows = labels.split_rows(np.arange(300), 0.2, 777).validation
-    assert facts["history"][-1]["sided"] == (codes[rows] < 2).sum()
-
-
-def test_a_checkpoint_of_another_architecture_is_refused(trained, tmp_path):
-    from motif_jax.devices.parameters import rebuild
-    from motif_jax.rewards.model import make_reward_model
-
-    small = leaves_by_path(load_reward(trained).params)
-    _, like = make_reward_model({"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}, 0)
-    with pytest.raises(UserError, match="is of another architecture: .* is .*, not "):
-        rebuild(like, small, tmp_path)
-    with pytest.raises(UserError, match="another architecture: it also has more"):
-        rebuild(like, leaves_by_path(like) | {("more",): np.zeros(1)}, tmp_path)
 
 
 def test_a_loss_that_is_no_number_stops_with_step_and_captions(tmp_path):

@@ -27,9 +27,7 @@ from motif_jax.structs import UserError
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 BAD = [  # what models write instead of a program
-    PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "gained(gold", "gained(glod)",
-    "__import__('os')", "", "9" * 5_000, "(" * 3_000, "gained(gold) ; 1", "\u202egained(gold)",
-    "import os\nos.system('true')",
+    PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "__import__('os')", "", "(" * 3_000,
 ]  # fmt: skip
 
 
@@ -140,12 +138,6 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
     assert len(json.dumps(server.asked[1])) < 20_000
 
 
-def test_a_long_line_of_a_program_stays_whole(tmp_path, model):
-    text = " + ".join(["gained(gold)"] * 20)
-    _, found = run(with_model(model(text), proposals=1, revisions=0), tmp_path)
-    assert found["best"]["program"] == text
-
-
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     server = model(PROSE)
     with pytest.raises(
@@ -197,15 +189,6 @@ def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training").exists()  # no round reads it
-
-
-def test_values_of_the_training_are_refused_before_anything_is_asked(tmp_path, model):
-    server = model("gained(gold)")
-    config = with_model(server, train_for_env_steps=128)
-    config.policy.update(SMALL | {"batch_size": 65})
-    with pytest.raises(UserError, match="--config.policy.batch_size"):
-        run(config, tmp_path)
-    assert not server.asked
 
 
 # ---- findings
@@ -280,15 +263,6 @@ def test_a_learnt_reward_of_the_same_goal_is_compared(tmp_path, changes, compare
     if compared:
         shares = [row["learnt_disagrees"] for row in found["rounds"][0]]
         assert all(0 <= share <= 1 for share in shares if share is not None)
-
-
-def test_a_damaged_learnt_reward_is_refused(tmp_path):
-    learnt_in(tmp_path)
-    for file in (tmp_path / "reward/checkpoints/1").rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"")
-    with pytest.raises(UserError, match=r"--config\.policy\.reward_dir"):
-        run(config_of(revisions=0), tmp_path)
 
 
 @pytest.mark.quick

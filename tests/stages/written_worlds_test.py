@@ -21,8 +21,7 @@ from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import decodings_of
 from motif_jax.policies.values import list_values, read_values
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.train_language.data import describe_early_ends, make_renderer
-from motif_jax.structs import Episode, Turn
+from motif_jax.stages.train_language.data import make_renderer
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 TINY = {
@@ -98,15 +97,3 @@ def test_what_it_writes_is_made_of_what_the_agent_has_said(name, request):
         for turn in turns:
             live += model.renderer.said(turn.text) if turn.is_action else model.renderer.heard(turn.text)
         np.testing.assert_array_equal(renderer.tokens(number)[: len(live)], live)
-
-
-def test_texts_that_would_end_early_are_told(comment, tmp_path):
-    config, workdir = comment
-    directory, steps = list_values(workdir)
-    (model, _), writer = read_values(directory, str(steps[-1])), TranscriptWriter()
-    for text in ("one line", "two\nlines", "one line", "and\nthree\nlines", "two\nlines"):
-        writer.add(Episode((Turn("a post\nof two lines"), Turn(text, 0.0)), terminal=True))
-    renderer = make_renderer(writer.write(tmp_path / "store", {}), model.tokeniser, config.transcripts.template)
-    assert "3 of 5 texts of the agent have their end mark" in describe_early_ends(renderer, model.renderer.stop)
-    ours = make_renderer(Transcripts(workdir / "transcripts"), model.tokeniser, config.transcripts.template)
-    assert not describe_early_ends(ours, model.renderer.stop)
