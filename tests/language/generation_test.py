@@ -298,15 +298,6 @@ def test_wide_beams_find_the_best_of_all(name):
             )
 
 
-def test_beams_obey_forced_tokens():
-    forced = np.full((3, 4), FREE)
-    forced[0, :2], forced[2, 1] = [9, 10], 11
-    limits = no_limits(VOCABULARY, 3)._replace(forced=jnp.array(forced))
-    found = make_search("gpt2", 3, 4)(limits)
-    assert found.tokens[0, :2].tolist() == [9, 10]
-    assert found.tokens[2, 1] == 11
-
-
 @pytest.mark.parametrize("name", ["qwen3", "flan"])
 def test_many_blocks_share_a_cache_and_write_what_few_would(name):
     """Blocks of a deep stack run in a scan over one cache; few blocks are unrolled, with a cache each."""

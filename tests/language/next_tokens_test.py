@@ -7,7 +7,6 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.language.next_tokens import NextTokens, pack
-from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -56,20 +55,3 @@ def test_texts_with_words_in_common_share_nodes_and_full_trees_are_followed_by_o
         assert used <= len({path[:end] for path in paths for end in range(1, len(path) + 1)}) + 1
         seen += numbers
     assert sorted(seen) == [*range(60)]
-
-
-def test_the_beginning_is_read_once(monkeypatch):
-    language, read = make(), []
-    ask = NextTokens(language, [5])
-    inner = ask._read_begin
-    monkeypatch.setattr(ask, "_read_begin", lambda *arguments: read.append(arguments[1].shape) or inner(*arguments))
-    for _ in range(3):
-        ask([[4, 5, 6, 7, one] for one in range(4, 12)])
-        ask([[6, 5, one] for one in range(4, 12)])
-    ask([[4, 5, 6, 7, 8]])  # alone, and with a known beginning
-    assert read == [(1, 4), (1, 2)]
-
-
-def test_a_text_that_is_too_long_is_refused():
-    with pytest.raises(UserError, match="a text has 65 tokens, but this language model reads at most 64"):
-        NextTokens(make(), [5])([[4] * 65])

@@ -109,26 +109,6 @@ def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
 
 
 @pytest.mark.quick
-def test_clip_value_0_is_plain_squared_error():
-    def plain(values, old, targets, weight):
-        return losses.value_loss(values, old, targets, weight, clip_value=0)
-
-    expected = ((VALUES - TARGETS) ** 2)[VALID].mean()
-    assert mean(plain, VALUES, 100 + OLD_VALUES, TARGETS) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.quick
-def test_uniform_policies_have_entropy_ln_n():
-    uniform = np.full((9, 8, 5), np.log(1 / 5), np.float32)
-    assert mean(losses.entropy, uniform) == pytest.approx(np.log(5), rel=1e-6)
-
-
-@pytest.mark.quick
-def test_nothing_valid_costs_nothing():
-    assert mean(appo, np.ones_like(ADVANTAGES), ADVANTAGES, valid=np.zeros_like(VALID)) == 0
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("counted", [VALID, np.ones_like(VALID)], ids=["valid", "all"])
 def test_advantages_get_mean_0_and_deviation_1(counted, devices):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from linear_policy import BASE, VERSION, B, T, assert_same, compiled, make_params, make_rollouts, train, unroll
+from linear_policy import BASE, VERSION, B, T, make_params, make_rollouts, train, unroll
 
 from motif_jax.learner.losses import surrogate
 from motif_jax.learner.samples import Samples, gae, minibatch, with_targets
@@ -175,28 +175,3 @@ def test_without_memory_minibatches_are_made_of_steps_the_same_on_any_number_of_
     part = minibatch(data, jnp.int32(3), 10)  # 80 steps
     np.testing.assert_array_equal(part.reward[0], data.reward[0, 3::10])
     np.testing.assert_array_equal(part.rollouts.observations["x"][0], data.rollouts.observations["x"][0, 3::10])
-
-
-def test_a_batch_is_learnt_from_in_steps_that_columns_could_not_make(monkeypatch):
-    monkeypatch.setattr("linear_policy.unroll", forgetful)
-    compiled.cache_clear()
-    settings = replace(PPO, num_minibatches=20, num_epochs=2)  # 16 games make no 20 minibatches, their 80 steps do
-    rollouts = make_rollouts(core=NO_MEMORY)
-    state, metrics = train(settings, rollouts)
-    assert metrics["finite"] == 1
-    assert state.version == VERSION + 1
-    compiled.cache_clear()
-
-
-def test_samples_that_are_too_old_change_nothing():
-    rollouts = make_rollouts()
-    old = rollouts.version.copy()
-    old[:, 3] = VERSION - 100
-    reward = rollouts.reward.copy()
-    reward[:, 3] = 1e6
-    state, metrics = train(PPO, rollouts._replace(version=old, reward=reward))
-    assert metrics["valid_fraction"] == pytest.approx(15 / 16)
-    assert metrics["advantage_max"] < 100
-    columns = [column for column in range(B) if column != 3]
-    other, _ = train(PPO, jax.tree.map(lambda array: array[:, columns], rollouts))
-    assert_same(state.params, other.params, atol=1e-5)

@@ -89,10 +89,3 @@ def test_what_others_wrote_is_never_a_formula(text):
         assert link.count("<a ") == 1
         for cell in (cell for row in sheets(link)[0] for cell in row if cell not in ("1", "a", "b")):
             assert cell.startswith("'") or cell == text.strip() == "", cell
-
-
-def test_hostile_text_stays_in_its_cell():
-    texts = ['a"b', "a,b", "a\nb", "</a><script>", "a'b", "\x00\x1b[31m", "\udce9", "%41", "é字"]
-    (rows,) = sheets(link := csv_link(Sheet(("x",), [(text,) for text in texts])))
-    assert [row[0] for row in rows[1:]] == [*texts[:5], "\ufffd\ufffd[31m", "?", "%41", "é字"]
-    assert link.count("<") == 4

@@ -1,7 +1,6 @@
 """A language model as a policy: what it thinks of the names of actions are the logits, in acting and in learning."""
 
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +12,17 @@ from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
 from motif_jax.devices.mesh import make_mesh, map_update, place
-from motif_jax.language.config import from_record, to_record
+from motif_jax.language.config import from_record
 from motif_jax.language.model import make_language_model
 from motif_jax.language.packing import pack
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
-from motif_jax.networks.kinds import check_reads
 from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
-from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import UserError
 
 NOTHING = np.zeros((len(PROMPTS), 0), np.float32)
 FIRST = np.ones(len(PROMPTS), bool)
@@ -137,14 +134,6 @@ def test_with_additions_of_low_rank_these_and_the_heads_are_trained():
         make_policy_model(options(lora_rank=2, lora_names="query"), 3)
 
 
-def test_options_make_the_same_network_after_json():
-    stored = json.loads(json.dumps(options("t5")))
-    one, other = make_policy_model(options("t5"), 0), make_policy_model(stored, None)
-    assert jax.tree.structure(one.params) == jax.tree.structure(other.params)
-    config = from_record(stored["language"]["config"])
-    assert from_record(json.loads(json.dumps(to_record(config)))) == config
-
-
 def test_actions_can_be_named_otherwise_after_training():
     other = with_actions(options(), ("rotate left", "rotate right", "go forward", "release", "shift left"))
     renamed = make_policy_model(other, 3)
@@ -152,16 +141,6 @@ def test_actions_can_be_named_otherwise_after_training():
     logits, renamed_logits = plain()[1][0], act(renamed)[0]
     np.testing.assert_allclose(renamed_logits[:, 2], logits[:, 2], atol=1e-5)
     assert abs(renamed_logits[:, 0] - logits[:, 0]).max() > 1e-3
-
-
-def test_the_player_plays_it():
-    model, (logits, _, _) = plain()
-    player = PolicyPlayer(model, num_games=4, group_size=2, seed=0)
-    games = np.array([0, 1])
-    actions, outputs = player(as_prompts(PROMPTS[:2]), np.ones(2, bool), games)
-    assert actions.shape == (2,)
-    np.testing.assert_allclose(outputs["logits"], logits[:2], atol=1e-5)
-    assert outputs["core"].shape == (2, 0)
 
 
 @pytest.mark.parametrize(("family", "algorithm"), [("llama", "ppo"), ("t5", "ppo"), ("llama", "appo")])
@@ -285,13 +264,6 @@ def test_texts_fill_each_other_s_gaps():
     np.testing.assert_array_equal(resized, tokens)
 
 
-@pytest.mark.quick
-def test_calls_are_those_of_the_update():
-    assert calls_of(2, 4, 1, SETTINGS).tolist() == [[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]
-    assert calls_of(3, 2, 1, SETTINGS, most=2).tolist() == [[0, 2], [2, 1], [0, 3], [4, 4]]
-    assert calls_of(2, 4, 2, SETTINGS).tolist() == [[0, 0, 3, 3], [1, 1, 4, 4], [2, 2, 5, 5]]
-
-
 # ---- prompts
 
 
@@ -319,15 +291,6 @@ def test_names_that_cannot_be_told_apart_are_refused():
         encode_names(WORDS, ("turn left", " "))
     with pytest.raises(UserError, match=r"may have 66 tokens, but this language model reads at most 64"):
         make_policy_model(options("gpt2", max_tokens=64), None)
-
-
-@pytest.mark.quick
-def test_a_world_without_prompts_is_refused():
-    with pytest.raises(UserError, match="reads the observation 'prompt', which the world 'mine' does not have"):
-        check_reads("language", {"message": ArraySpec((256,), "uint8")}, ("message",), "mine")
-    with pytest.raises(UserError, match="'prompt' of the world 'mine' is not one"):
-        check_reads("language", {"prompt": ArraySpec((256,), "float32")}, ("prompt",), "mine")
-    check_reads("language", {"prompt": ArraySpec((256,), "uint8")}, (), "mine")
 
 
 def test_gradients_reach_every_parameter():
