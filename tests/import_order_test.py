@@ -1,7 +1,6 @@
 """Who may import whom: rooms form a directed graph without circles, and so do all files, whatever their rooms."""
 
 import ast
-import collections
 import functools
 import graphlib
 import subprocess
@@ -267,16 +266,6 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 @pytest.mark.quick
-def test_the_package_does_not_import_the_benchmarks():
-    """The stage `benchmark` loads them by name, where it is run in a checkout."""
-    for module in MODULES:
-        for node in nodes_of(module):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert "benchmarks" not in {name.partition(".")[0] for name in names}, module
-
-
-@pytest.mark.quick
 def test_nobody_imports_the_facade():
     assert {module for module in MODULES if "motif_jax.api" in imported_by(module)} == {"motif_jax"}
 
@@ -303,12 +292,6 @@ def test_the_values_of_the_config_are_known_without_jax():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-@pytest.mark.quick
-def test_every_module_imports():
-    code = "import importlib\n" + "\n".join(f"importlib.import_module({module!r})" for module in MODULES)
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 @pytest.mark.differs(
     "ilql",
     there="files are pickles, processes share Redis, and a shell runs `rm -rf`",
@@ -326,10 +309,3 @@ def test_nothing_is_unpickled_and_no_shell_is_run():
                 assert ast.unparse(node.value) == "False", f"{module} sets {node.arg}"
             if isinstance(node, ast.Attribute):
                 assert ast.unparse(node) not in ("os.system", "os.popen"), module
-
-
-@pytest.mark.quick
-def test_test_files_have_names_of_their_own():
-    """pytest imports them by their names alone, whatever directories they are in."""
-    counts = collections.Counter(file.name for file in Path(__file__).parent.rglob("*.py"))
-    assert [name for name, count in counts.items() if count > 1] == []

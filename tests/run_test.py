@@ -13,8 +13,7 @@ from conftest import ROOT
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from motif_jax.files import LAYOUT, Held, to_plain
-from motif_jax.pages.charts import Band
-from motif_jax.run import Head, Identity, Lock, Metrics, Run, check_identity, from_plain
+from motif_jax.run import Identity, Lock, Metrics, Run, check_identity, from_plain
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -101,13 +100,6 @@ def test_rows_after_the_checkpoint_are_removed_and_numbers_that_json_lacks_are_n
         assert list((stage.path / "tensorboard").iterdir())
 
 
-@pytest.mark.parametrize("section", ["", "reward"])
-def test_a_missing_library_of_curves_is_a_sentence_with_its_flag(tmp_path, section):
-    flag = f"--config.{section or 'train_values'}.wandb"
-    with Run(tmp_path).stage("train_values", "values") as stage, pytest.raises(UserError, match=flag):
-        stage.metrics("steps", -1, wandb="project", section=section)
-
-
 def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):
     run = Run(tmp_path)
     with run.stage("train_values", "values") as stage:
@@ -128,25 +120,6 @@ def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):
     assert sorted((one.stage, one.title, *one.blocks) for one in others) == [
         ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
     ]  # fmt: skip
-
-
-def test_a_head_is_read_as_it_was_written_beside_the_sections(tmp_path):
-    head = Head(title="<b>", seconds=1.5, machine={"cores": 2})
-    with Run(tmp_path).stage("train_values", "values") as stage:
-        stage.section("Values", "<p>")
-        stage.report(head)
-    assert Run(tmp_path).heads() == {("train_values", ""): head}
-    assert [one.blocks for one in Run(tmp_path).sections()] == [["<p>"]]
-
-
-def test_the_values_of_several_directories_are_read_by_their_names(tmp_path):
-    bands = {name: Band([0.0, 1.0], [low, low], [2.0, 2.0]) for name, low in (("a", 0.5), ("b", 1.5))}
-    for name, band in bands.items():
-        Run(tmp_path).stage("evaluate", f"evaluate/{name}").write("found", band)
-    found = Run(tmp_path).read_each("evaluate/*/found.json", Band)
-    assert {name: [list(ends) for ends in band] for name, band in found.items()} == {
-        name: [list(ends) for ends in band] for name, band in bands.items()
-    }
 
 
 def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(tmp_path):

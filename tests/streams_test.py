@@ -19,7 +19,7 @@ SMALL = (
 )  # fmt: skip
 STAGES = "--stage=collect,annotate,report"
 ASCII = ({"PYTHONIOENCODING": "ascii:strict"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-STARTS = 12  # that are interrupted
+STARTS = 5  # that are interrupted
 
 
 def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:
@@ -29,7 +29,7 @@ def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | (env or {}), text=True, **streams)
 
 
-@pytest.mark.parametrize("redirected", ["<&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirected", ["2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_become_nobodys_files(tmp_path, redirected):
     process = start(*SMALL, STAGES, f"--workdir={tmp_path / 'run'}", redirected=redirected)
     output, errors = process.communicate()
@@ -56,13 +56,6 @@ def test_a_full_output_is_one_sentence(tmp_path):
     sentence = "motif_jax: No space left on device for standard output (redirect it to another place)"
     assert errors.splitlines()[-1] == sentence
     assert "Traceback" not in errors
-
-
-def test_nowhere_to_say_what_is_wrong():
-    for redirected in ("2>&-", "2> /dev/full"):
-        process = start("--nope", redirected=redirected)
-        assert process.communicate() == ("", "")
-        assert process.returncode == 2
 
 
 @pytest.mark.parametrize("env", ASCII, ids=["strict", "locale"])

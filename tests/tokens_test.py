@@ -188,8 +188,7 @@ def test_without_the_library_it_is_told_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", [
-    "", "{}", "[]", "[" * 100_000, '{"model": 5}', '{"model": {"type": "BPE"}}', '{"version": "1.0", "model": {}}',
-    TOKENISER.text[:-9],
+    "{}", "[" * 100_000, '{"model": {"type": "BPE"}}', TOKENISER.text[:-9],
     TOKENISER.text.replace("WordLevel", "Unigram"),
 ])  # fmt: skip
 def test_a_file_that_lies_is_refused_in_one_sentence(text, tmp_path):
