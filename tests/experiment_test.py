@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
-import math
 
 import pytest
 from config_attacks import WHOLE, attacks, config_with, refusal
@@ -111,18 +109,3 @@ def test_another_layout_is_refused_and_left_as_it_is(tmp_path, found):
                 act(config, tmp_path, ["collect"])
         assert {path: path.read_bytes() for path in before} == before
         file.unlink()
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("recorded", "now", "same"), [
-    (math.inf, math.inf, True), (-math.inf, -math.inf, True), (math.inf, -math.inf, False), (math.inf, 10.0, False),
-    (10.0, math.inf, False),
-])  # fmt: skip
-def test_infinite_values_are_recorded_exactly(tmp_path, recorded, now, same):
-    it = Value(Number(infinite=True), "a number", 0.0, decides=True)
-    stage = with_tables({"policy": {"it": it}}, ("policy",))
-    write_config(tmp_path, ConfigDict({"policy": {"it": recorded}}))
-    json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)  # nothing but JSON
-    config = ConfigDict({"policy": {"it": now}})
-    said = refusal(lambda: check_same_experiment(config, tmp_path, tmp_path / "config.json", stage))
-    assert bool(said) != same

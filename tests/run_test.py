@@ -1,19 +1,16 @@
 """A workdir and its stages: what is written is read back, and kills, other experiments and second runs do no harm."""
 
-import contextlib
 import json
 import math
-import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
 
 import pytest
 from conftest import ROOT
-from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from motif_jax.files import LAYOUT, Held, to_plain
-from motif_jax.run import Identity, Lock, Metrics, Run, check_identity, from_plain
+from motif_jax.run import Identity, Lock, Run, check_identity, from_plain
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -150,19 +147,3 @@ def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(
     file.write_text(json.dumps({"seed": 1, "layout": 0}))
     with pytest.raises(UserError, match="the layout of .* is 0"):
         check_identity(file, identity, tmp_path)
-
-
-def test_curves_for_tensorboard(tmp_path):
-    with contextlib.closing(Metrics(tmp_path, "steps", 7, True, "", {}, "--config.policy.wandb")) as metrics:
-        metrics.write(8, {"return": 0.5, "nan": float("nan"), "word": "none"})
-    (file,) = (tmp_path / "tensorboard").iterdir()
-    data, events = file.read_bytes(), []
-    while data:  # length, its checksum, an event, its checksum
-        (size,) = struct.unpack("<Q", data[:8])
-        events.append(Event.FromString(data[12 : 12 + size]))
-        data = data[12 + size + 4 :]
-    version, begun, point = events
-    assert version.file_version == "brain.Event:2"
-    assert (begun.step, begun.session_log.status) == (8, SessionLog.START)  # takes away what a killed run left
-    assert point.step == 8
-    assert [(value.tag, value.simple_value) for value in point.summary.value] == [("return", 0.5)]

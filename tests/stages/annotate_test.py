@@ -1,7 +1,6 @@
 """The annotate stage as users run it: with shards, killed, with servers that die, on somebody else's dataset."""
 
 import contextlib
-import hashlib
 import json
 import os
 import signal
@@ -19,7 +18,6 @@ from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax.annotation.backends import Oracle, find_backend
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.contrib.judge import process as judge
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
@@ -194,27 +192,6 @@ def test_a_server_is_asked_every_question_once_and_never_again(workdir):
 
 
 @pytest.mark.journey
-def test_the_embedded_judge_labels_as_the_lexicon_and_is_gone_afterwards(workdir, monkeypatch):
-    judges = []
-
-    class Seen(judge.Judge):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            judges.append(self.process)
-
-    monkeypatch.setattr(judge, "Judge", Seen)
-    name = run(workdir, backend="judge", judge__delay_s=0.0, both_orders=0.0)
-    assert name == "judge_msg_defaultgoal_default"
-    assert labels(workdir, name) == expected(workdir)
-    run(workdir, backend="judge", judge__delay_s=0.1, both_orders=0.0, ignore_existing=True)
-    assert log_of(workdir, name)["asked"] == 0  # answers are kept, as those of any model
-    assert len(judges) >= 1
-    for number in judges:
-        with pytest.raises(ProcessLookupError):
-            os.kill(number, 0)
-
-
-@pytest.mark.journey
 def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
     with ChatServer() as chat:
         honest = chat.complete
@@ -263,24 +240,6 @@ def test_a_judge_that_names_a_place_is_asked_in_both_orders_and_is_told_to_be_at
         assert ("100% of 128 pairs get the other caption in the reverse order" in said) == bool(place)
         assert ("100% of the answers are ties" in said) == bool(place)
         assert len(chat.asked) == 2 * questions if place else questions + 128 <= len(chat.asked) < 1.5 * questions
-
-
-@pytest.mark.journey
-def test_a_coin_is_told_to_be_no_better_than_chance(workdir, capsys):
-    with ChatServer() as chat:
-        honest = chat.complete
-
-        def complete(body):
-            reply = honest(body)
-            coin = hashlib.sha256(str(sorted(body["messages"][-1]["content"].split())).encode()).digest()[0] % 2
-            turned = body["messages"][-1]["content"].rfind("a") % 2
-            reply["choices"][0]["message"]["content"] = f'("best_description": {1 + (coin ^ turned)})'
-            return reply
-
-        chat.complete = complete
-        name = run(workdir, backend="server", server__url=chat.url, both_orders=0.0)
-    assert "which is no better than chance" in capsys.readouterr().out
-    assert "questions decided as by the rules" in (workdir / "annotations" / f"{name}.html").read_text()
 
 
 @pytest.mark.journey
@@ -351,16 +310,6 @@ def test_answers_that_nobody_can_read_are_reported_while_they_come(tmp_path, cap
     said = [line for line in capsys.readouterr().out.splitlines() if "lack a readable verdict" in line]
     assert bool(said) == (share < 0.05)
     assert all("Hard to say" in line and line.startswith("annotate: ") for line in said)
-
-
-def test_a_job_that_nobody_has_answered_binds_nobody(workdir):
-    """Also where pairs that say the same twice need no answer."""
-    values = {"backend": "server", "both_orders": 0.0, "custom_name": "mine"}
-    with ChatServer(lambda number, body: "404") as chat:
-        with pytest.raises(UserError, match="it answers 404"):
-            run(workdir, server__url=chat.url, server__patience_s=0.5, **values)
-        chat.fault = lambda number, body: ""
-        run(workdir, server__url=chat.url, sampling__max_tokens=77, **values)
 
 
 def test_a_server_that_dies_leaves_what_it_answered(workdir, capsys):
@@ -633,14 +582,6 @@ def test_labels_of_another_dataset_are_refused(workdir):
         (workdir / folder).rename(workdir / "other" / folder)
     with pytest.raises(UserError, match="was made of another dataset"):
         run(workdir / "other")
-
-
-def test_a_job_array_of_impossible_numbers_is_refused(tmp_path):
-    environment = os.environ | {"VENV": sys.prefix, "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_ARRAY_TASK_ID": "-1"}
-    command = ["bash", str(ROOT / "launch/slurm/annotate.sbatch"), f"--workdir={tmp_path / 'run'}"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == "annotate.sbatch: SLURM_ARRAY_TASK_ID is not a whole number: '-1'\n"
 
 
 def test_a_job_array_shares_the_questions(workdir):

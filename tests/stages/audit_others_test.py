@@ -1,14 +1,10 @@
 """The checks of an audit that need no honest judge: random play, steps in which nothing happens, a second judge."""
 
-import numpy as np
 import pytest
-from audit_test import WEST, settings, write_player
+from audit_test import settings, write_player
 
-from motif_jax.envs.worlds import make_world
-from motif_jax.episodes.playback import Track, begin, figures_of, moments_of
 from motif_jax.files import read_json
 from motif_jax.stages import audit
-from motif_jax.structs import UserError
 
 WRONG = {"annotate.backend": "examples.judges.wrong:ByQuestion", "annotate.model": "1.0"}
 
@@ -56,31 +52,3 @@ def test_without_a_player_beside_the_agent_random_play_is_asked_for(tmp_path):
     why = {one["check"]: one["why"] for one in read_json(tmp_path / "audit/audit.json")["not_looked_at"]}
     assert why["worse than random play"] == "random play was not evaluated (--config.evaluate.beside=random)"
     assert why["second opinion"] == "no second judge is named (--config.audit.second_judge)"
-
-
-def test_a_step_is_still_if_no_figure_of_the_world_changes():
-    """The toy world counts walls."""
-    env, actions = {"world": "toy", "max_episode_steps": 30}, [WEST] * 8
-    world = make_world(env)
-    begin(game := world.game(), 0, 0)
-    for action in actions:
-        game.step(action)
-    nothing = np.full(len(actions), np.nan, np.float32)
-    track = Track(np.array(actions, np.int32), *[nothing] * 4)
-    (moments,) = moments_of(env, 0, [figures_of(game.info(), world.figures)], {0: track})
-    assert moments.messages[-1] == b"It's a wall."
-    assert moments.still == [False, *(message != b"It's a wall." for message in moments.messages[1:])]
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("values", "said"), [
-    ({"audit.second_judge": "rules"}, "the judge 'lexicon' is the second judge, 'rules': name another"),
-    ({"audit.second_judge": "gpt"}, "the second judge is rules or model:NAME, not 'gpt'"),
-    ({"audit.second_judge": "model:/nowhere"}, "the second judge cannot be asked: "),
-])  # fmt: skip
-def test_a_second_judge_that_is_none_is_refused(monkeypatch, values, said):
-    monkeypatch.setattr(audit, "check_section", lambda *_: None)  # of the first judge
-    with pytest.raises(UserError) as caught:
-        audit.check(changed(values))
-    assert str(caught.value).startswith(said)
-    assert str(caught.value).endswith("(--config.audit.second_judge)")

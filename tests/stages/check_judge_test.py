@@ -11,11 +11,9 @@ from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.experiment import defaults
-from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import check_judge, find_stage, report
 from motif_jax.stages.check_judge.section import CheckJudge
-from motif_jax.stages.check_judge.trial import Answer, choose, measure, problem_of
+from motif_jax.stages.check_judge.trial import Answer, measure, problem_of
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -116,20 +114,6 @@ def test_limits_are_those_of_now_and_few_answers_prove_nothing(tmp_path):
     assert not check_judge.is_complete(find_stage("check_judge").view(config), tmp_path)
     few = measure([Answer("a", "b", 0.0, 0.0, 1.0)] * 9, 0.1, ordered=False)
     assert problem_of(few, CheckJudge(), 0.1) == ""
-
-
-def test_no_two_questions_show_the_same_message(tmp_path):
-    write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
-    questions = Questions(PairDataset(tmp_path / "dataset"), "msg")
-    chosen = choose(questions, 10_000, 0, lambda question: False)
-    shown = [text for question in chosen for text in question if text]
-    assert len(shown) == len(set(shown))
-    assert len(chosen) > 5
-    asked = {frozenset(questions.text(number)) for number in range(len(questions))}
-    assert {frozenset(question) for question in chosen} <= asked
-    assert choose(questions, 3, 0, lambda question: False) == chosen[:3]
-    wanted = chosen[-1]
-    assert choose(questions, 2, 0, lambda question: question == wanted)[0] == wanted
 
 
 def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin_is_advised():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import slow_game
 from conftest import get_config
 from toy_policies import TASK, policies
 
@@ -128,17 +127,6 @@ def test_policies_that_are_not_there_are_told_before_anything_is_made(toys, tmp_
         run(tmp_path, policies=policies, games_per_worker=3)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
-    monkeypatch.setattr(slow_game.SlowOnce, "num_actions", 7)
-    with pytest.raises(UserError, match=f"has 23 actions, but the game 'slow_game:SlowOnce' has 7 \\({FLAG}, "):
-        run(tmp_path, task="slow_game:SlowOnce", policies=str(toys.good))
-    config = get_config(argument=TASK)
-    config.env.screen = "map"
-    config.collect.policies = str(toys.good)
-    with pytest.raises(UserError, match=r"read the screen 'terminal', not 'map' .* --config.env\)"):
-        collect.run(collect.STAGE.view(config), tmp_path)
 
 
 @pytest.mark.quick

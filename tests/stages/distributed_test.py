@@ -12,7 +12,7 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, get_config, wait_for, worker_processes
+from conftest import LONG_S, ROOT, get_config, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from one_host import LARGE
@@ -235,25 +235,6 @@ def test_a_port_that_is_taken_and_a_host_that_nobody_knows_are_refused_at_once(w
     assert status == 1
     assert message.format(taken=taken) in errors
     assert errors.count("\n") == 1
-
-
-@pytest.mark.parametrize(("me", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
-def test_a_host_that_waits_for_others_stops_when_it_is_told_to(tmp_path, me, number):
-    where = address()
-    distributed = [f"--config.distributed.coordinator={where}", "--config.distributed.num_processes=2"]
-    distributed.append(f"--config.distributed.process_id={me}")
-    with contextlib.ExitStack() as stack:
-        other = me and stack.enter_context(socket.create_server(("127.0.0.1", int(where.rpartition(":")[2]))))
-        host = start("launch", "--stage=train_policy", *flags(tmp_path), *distributed)
-        if other:
-            other.settimeout(LONG_S)
-            stack.enter_context(other.accept()[0])  # and never answers
-        wait_for(lambda: me or host.poll() is not None or listening(host.pid))
-        host.send_signal(number)
-    ((status, _, errors),) = ended([host])
-    assert status == 0, errors
-    assert f"motif_jax: stopped by {number.name} before all hosts had met; give the same command again" in errors
-    assert "Traceback" not in errors
 
 
 @pytest.mark.quick

@@ -8,7 +8,6 @@ from conftest import get_config
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.figures import FIGURES
-from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.stages import evaluate
@@ -151,35 +150,6 @@ def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, m
     assert not evaluate.is_complete(settings(episodes=3), tmp_path / "weak")
     run(tmp_path / "weak", episodes=3)
     assert "policy-128 is played again" in capsys.readouterr().out
-
-
-@pytest.mark.quick
-def test_an_interval_holds_the_mean_and_narrows():
-    rng = np.random.default_rng(0)
-    same = dict.fromkeys(evaluate_summary.keys_of(FIGURES).values(), 1.0) | {
-        "did": {},
-        "cause": "",
-        "end_status": "aborted",
-    }
-
-    def interval(count):
-        rows = [same | {"score": score} for score in rng.normal(5, 2, count)]
-        return evaluate_summary.summarise_episodes(rows, seed=0, figures=FIGURES, rules=NO_RULES)["figures"]["score"]
-
-    few, many = interval(25), interval(2500)
-    for found, count in ((few, 25), (many, 2500)):
-        # 95 % of a normal mean lie within 1.96 standard errors, 2 / sqrt(N) each
-        assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
-        assert found["low"] < found["mean"] < found["high"]
-    assert interval(1)["low"] is None  # of one episode nothing can be said
-    nothing = {
-        "figures": dict.fromkeys(evaluate_summary.keys_of(FIGURES)),
-        "did": {},
-        "aims": [],
-        "returns": {},
-        "ends": {},
-    }
-    assert evaluate_summary.summarise_episodes([], seed=0, figures=FIGURES, rules=NO_RULES) == nothing
 
 
 @pytest.mark.quick

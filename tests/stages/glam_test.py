@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 from flax import nnx
-from gguf_models import make_model, write_gguf
+from gguf_models import write_gguf
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -15,19 +15,14 @@ from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.words import CANONICAL, all_words
-from motif_jax.envs.protocols import by_protocol, env_by_protocol
-from motif_jax.envs.rules import NO_RULES
 from motif_jax.files import read_json, read_lines
-from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.policies.language_start import make_language_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, report, train_language, train_policy
-from motif_jax.stages.evaluate.contenders import with_variations
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
@@ -223,14 +218,6 @@ def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddin
     assert not np.array_equal(random["embedding"][...], pretrained["embedding"][...])
 
 
-def test_a_policy_begins_with_the_parameters_of_a_gguf_file(tmp_path):
-    config = config_of(tmp_path, model=str(write_gguf(tmp_path / "m.gguf")), max_tokens=250)
-    train_policy.check(config)
-    options, model = make_language_policy(config, evaluate.make_world(config.env), tmp_path)
-    assert sum_of_arrays(model.params["language"]) == sum_of_arrays(nnx.state(make_model("llama"), nnx.Param))
-    assert options["language"]["tokeniser"] == read_gguf_tokeniser(tmp_path / "m.gguf").text
-
-
 def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monkeypatch):
     config = config_of(tmp_path, model=str(directory), max_tokens=200, hidden=64)
     world = evaluate.make_world(config.env)
@@ -311,34 +298,6 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
     collect.run(collect.STAGE.view(config), tmp_path)
     assert collect.is_complete(collect.STAGE.view(config), tmp_path)
-
-
-@pytest.mark.quick
-def test_success_is_reported_by_family_where_there_are_several():
-    rows = [
-        {"episode": number, "episode_return": 1.0, "steps": 3, "success": success, "intrinsic_return": None,
-         "family": family, "did": None, "cause": "", "end_status": "aborted"}
-        for number, (family, success) in enumerate([(0, True), (0, False), (3, True)])
-    ]  # fmt: skip
-    families = ("goto", "pickup", "open", "putnext", "sequence")
-    figures = summarise_episodes(rows, 0, ("family", "bot_steps"), NO_RULES, families)["figures"]
-    assert "family" not in figures  # the mean of numbers that are names
-    assert (figures["success_goto"]["mean"], figures["success_putnext"]["mean"]) == (0.5, 1.0)
-    assert "success_pickup" not in figures
-    assert "success_goto" not in summarise_episodes(rows[:2], 0, (), NO_RULES, families)["figures"]
-
-
-@pytest.mark.quick
-def test_scripted_players_play_variations_of_levels_only(tmp_path):
-    config = config_of(tmp_path)
-    config.evaluate.update({"beside": "random,bot,@0", "variations": "actions=rotate; level=GoToFrench+actions=french"})
-    own, words, level = with_variations(config)
-    assert (own.evaluate.protocol, words.evaluate.protocol) == ("task", "actions=rotate")
-    assert (words.evaluate.beside, level.evaluate.beside) == ("@0", "random,bot,@0")
-    env = by_protocol(level).env.babyai
-    assert (env.level, env.actions, env.window) == ("GoToFrench", "french", 1)
-    assert env_by_protocol(level.to_dict())["babyai"] == env.to_dict()
-    assert own.env.babyai.level == "GoToLocal"
 
 
 def test_a_prompt_that_is_too_long_binds_nobody(tmp_path):

@@ -1,6 +1,5 @@
 """Training with a reward that is learnt from a judge while the agent plays."""
 
-import html
 import itertools
 import re
 import shutil
@@ -194,28 +193,6 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
     assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
     assert "rewarded only by a judge" in lead
-
-
-def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
-    for name in ("run", "other"):
-        shutil.copytree(trained, tmp_path / name)
-    config = settings()
-    config.stages = ("train_policy", "evaluate", "report")
-    config.report.runs = str(tmp_path / "other")
-    report.run(config, tmp_path / "run")
-    page = (tmp_path / "run/report/index.html").read_text()
-    last = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))[-1]
-    for words in (
-        "The judge",
-        "retrieval · asked: lexicon · goal: defaultgoal",
-        "Asked last",
-        "labels per million steps",
-    ):
-        assert words in page
-    assert html.escape(last["caption"]) in page
-    assert page.count("<td>defaultgoal</td><td>lexicon</td>") == 2  # of both runs, side by side
-    assert "(--stage=collect)" not in page
-    assert html.escape("rewarded only by a judge's answers,") in page
 
 
 # ---- what is refused

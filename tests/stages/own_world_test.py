@@ -1,10 +1,8 @@
 """A world of a user's own through the stages, with nothing but its class."""
 
-import os
-
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import get_config
 
 from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
@@ -57,20 +55,3 @@ def test_its_figures_are_evaluated_and_shown(corridor):
     replay = load_replay(file_of(workdir / "evaluate/random", next(iter(summary["replays"].values()))), "--flag")
     assert "turns_back" in replay.about["figures"]
     assert "turns back" in told(describe(replay), 3)
-
-
-def test_a_crash_ends_the_program_with_one_sentence_and_the_users_traceback(launch, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests/envs"), prepend=os.pathsep)
-    done = launch(
-        "--config=configs/quickstart.py:toy", f"--workdir={tmp_path / 'run'}", "--stage=collect",
-        "--config.env.world=own_worlds:Falling", "--config.env.max_episode_steps=30",
-        "--config.collect.num_workers=1", "--config.collect.collector=random",
-    )  # fmt: skip
-    assert done.returncode == 2
-    sentence, *rest = [line for line in done.stderr.splitlines() if not line.startswith("collect:")]
-    said = "the world 'own_worlds:Falling' failed with ZeroDivisionError: the floor gives way (--config.env.world)"
-    assert sentence.startswith(f"motif_jax: {said}")
-    assert "actor worker 0 (seed" in sentence
-    assert rest[0] == "Traceback (most recent call last):"
-    assert "own_worlds.py" in rest[1]  # the user's code first, and ours not at all
-    assert rest[-1].strip() in ("", "ZeroDivisionError: the floor gives way")

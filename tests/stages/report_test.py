@@ -1,8 +1,6 @@
 """The report: says what is there, breaks at nothing that a game or a model says, and is made again when it is stale."""
 
-import html
 import json
-import re
 import shutil
 import zlib
 from base64 import b64decode
@@ -13,15 +11,11 @@ import pytest
 from conftest import get_config
 from report_workdir import EVENTS, make_replay, tell, write_pairs, write_workdir
 
-from motif_jax.files import read_json, write_json, write_lines
-from motif_jax.pages import charts, formats
-from motif_jax.run import Head, Run
+from motif_jax.files import read_json, write_json
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
-from motif_jax.stages.annotate.page import aim_of
 from motif_jax.stages.collect.page import report_pairs
 from motif_jax.stages.evaluate.packing import pack
-from motif_jax.stages.report.record import read_record
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import UserError
 
@@ -193,69 +187,6 @@ def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_pat
     assert sum([line["name"] for line in chart["lines"]] == names for chart in told) >= 3
 
 
-def test_ticks_are_round_and_cover_the_values():
-    assert formats.ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
-    assert formats.ticks(3, 97) == [0, 25, 50, 75, 100]
-    assert formats.ticks(-0.3, 0.4) == [-0.4, -0.2, 0, 0.2, 0.4]
-    assert formats.labels(formats.ticks(1, 1.02)) == ["1.000", "1.005", "1.010", "1.015", "1.020"]
-    rng = np.random.default_rng(0)
-    for low, span in zip(rng.normal(0, 1e4, 200), rng.lognormal(0, 5, 200), strict=True):
-        marks = formats.ticks(low, low + span)
-        assert marks[0] <= low + 1e-6 * span
-        assert marks[-1] >= low + span * (1 - 1e-6)
-        assert 2 <= len(marks) <= 7
-        assert len(set(formats.labels(marks))) == len(marks)
-    assert formats.ticks(5, 5)[0] <= 5  # of a line that never changes
-    amounts = {0: "0", 0.25: "0.25", 999.9: "1,000", 1234: "1,234", 35_000: "35k", 999_936: "1M", 2_500_000: "2.5M",
-               -999_999_999: "-1G", 2e12: "2,000G"}  # fmt: skip
-    assert {value: formats.amount(value) for value in amounts} == amounts
-    counts = {999_999: "999,999", 1_003_520: "1 million", 999_936_000: "1 billion", 2_000_000_000: "2 billion"}
-    assert {count: formats.in_words(count) for count in counts} == counts
-
-
-@pytest.mark.quick
-def test_long_lines_are_thinned_to_their_means():
-    points = [(float(at), float(at % 2)) for at in range(10_000)]
-    thin = charts.thin(points, 100)
-    assert len(thin) == 100
-    assert {y for _, y in thin} == {0.5}
-    assert thin[0][0] == np.mean(range(100))
-    assert charts.curves({"nothing": []}, "steps")  # and lines without points are no trouble
-    assert (
-        charts.curves({"one": [(1.0, 2.0)], "gap": [(0.0, float("nan"))]}, "steps", title="<b>").count("&lt;b&gt;") == 2
-    )
-
-
-def first_screen_of(path, goal="", **settings):
-    """The report's head for a policy with these settings, and an annotation about a goal if there is one."""
-    shutil.rmtree(path / "sections", ignore_errors=True)
-    if goal:
-        Run(path).stage("annotate", "annotations").report(Head(subject="Preferences", aim=aim_of(goal, "")))
-    config = get_config("quickstart.py", "score").to_dict()
-    config["policy"] |= settings | {"online": config["policy"]["online"] | settings.get("online", {})}
-    config["env"]["task"] = "goto_local"
-    write_json(path / "policy/config.json", config)
-    write_lines(path / "policy/metrics.jsonl", [{"env_steps": 1, "seconds": 1.0}])
-    report_training(path)
-    page = "".join(report.first_screen(read_record(path)))
-    return Seen(page).text, html.unescape(re.search("<h1>(.*)</h1>", page)[1])
-
-
-ALONE = {"extrinsic_coefficient": 0.0, "intrinsic_coefficient": 0.0, "sources": ""}
-
-
-@pytest.mark.quick
-def test_the_title_says_what_an_agent_learnt_from(tmp_path):
-    def title_of(**settings):
-        return first_screen_of(tmp_path, **settings)[1]
-
-    assert title_of(**ALONE | {"sources": "rnd:0.1"}) == "An agent trained on random network distillation"
-    mixed = ALONE | {"extrinsic_coefficient": 0.1, "sources": "count:0.1,online:0.4"}
-    assert title_of(**mixed) == "An agent trained on the game, the count bonus and a judge's answers"
-    words = ALONE | {"sources": "online:0.4", "online": {"kind": "words"}}
-    assert title_of(**words) == "An agent trained on closeness to the words of the goal"
-
-
 @pytest.mark.quick
 def test_runs_of_other_games_are_not_compared_without_a_word(copy, tmp_path):
     other = shutil.copytree(copy, tmp_path / "other")
@@ -291,25 +222,3 @@ def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
     assert "<code>gained(gold) &lt; 5</code>" in page
     rows = "gained(gold) < 5 3.00 [-2.00, 0.00] 75.0% -0.01 * still() -1.00 [-2.00, 0.00] 25.0%"
     assert f"term return share {rows}" in Seen(page).text
-
-
-@pytest.mark.quick
-def test_players_by_other_rules_stand_apart_and_medians_beside_means(copy):
-    """They are in a table of their own: the head and the replays are of the workdir's own games."""
-    before = Seen(make(copy, told=True)).text
-    for name in ("random", "policy-2000"):
-        other = shutil.copytree(copy / "evaluate" / name, copy / f"evaluate/{name}-challenge")
-        summary = read_json(other / "summary.json")
-        summary |= {
-            "protocol": "challenge",
-            "rules": "by the rules of the NetHack Challenge",
-            "task": "challenge",
-            "episodes": 77,
-        }
-        write_json(other / "summary.json", summary)
-    rules = "By the rules of the NetHack Challenge"
-    own, _, challenge = Seen(make(copy, told=True)).text.partition(rules)
-    assert rules not in before
-    assert challenge.startswith(" the agent, step 2,000 random play episodes 77 77 the game's return")
-    assert own == before[: len(own)]  # which "Training the agent" follows
-    assert "34.50 [32.70, 36.30] median 34.50" in challenge

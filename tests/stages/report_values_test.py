@@ -91,21 +91,6 @@ def test_the_return_is_drawn_against_beta_beside_cloning_and_scripted_players(wo
     assert "<span>beta 16, sampled</span>" in page
 
 
-def test_candidates_ranked_by_values_are_not_called_decoded_without_them(tmp_path):
-    """Beta is 0 for values of whole texts: what tells the two decodings apart is `rerank`."""
-    folder = make_workdir(
-        tmp_path / "run", recipe="utterance_ilql", returns={("rerank", 0.0): -2.0, ("sample", 0.0): -3.8}
-    )
-    page = page_of(folder)
-    assert "values of <b>utterance_ilql</b> (beta 0, rerank), its return is <b>-2.00</b>" in page
-    assert "the same policy without them, at its best, gets <b>-3.80</b>" in page
-    assert "writes the one that the values of utterance_ilql rank first. Beta 0 without rerank is the policy" in page
-    assert "logits + beta" not in page
-    assert "beta 0, rerank: game 3" in page  # letters of the best with values, then of the best without
-    assert "beta 0, sampled: game 3" in page
-    assert page.count(">the policy, beta 0") == 4  # both are compared: a column and an end of episodes each
-
-
 def test_letters_have_the_colours_of_the_answer_and_both_distributions(workdir):
     page = page_of(workdir)
     assert "beta 4, sampled: game 3, return -1.00" in page

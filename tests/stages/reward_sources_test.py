@@ -7,11 +7,10 @@ import pytest
 from conftest import get_config
 from train_policy_test import TINY, train
 
-from motif_jax import experiment
 from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
-from motif_jax.stages import evaluate, report, train_policy
+from motif_jax.stages import evaluate, report
 from motif_jax.structs import UserCodeError, UserError
 
 OWN = "own_sources:Stairs"
@@ -61,24 +60,6 @@ def test_a_checkpoint_has_all_that_is_needed(trained):
     assert sources.get("Stairs").batches == 5
     assert sources.get("rnd").about()["updates"] == 5
     assert sources.learnt is None
-
-
-def test_other_sources_or_values_are_another_experiment(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
-    file = trained / "policy/config.json"
-    for values, said in (
-        ({"sources": "count:0.05"}, "policy.sources = 'count:0.05,rnd:0.1,own_sources:Stairs:0.5', not 'count:0.05'"),
-        ({"rnd__hidden": 64}, "policy.rnd.hidden = 128, not 64"),
-    ):
-        with pytest.raises(UserError, match=said):
-            experiment.check_same_experiment(settings(**values), trained, file, train_policy.STAGE)
-    # What a checkpoint says itself, where no record stands in the way:
-    with pytest.raises(UserError, match=r"training used the reward source 'Stairs'.*--config.policy.sources"):
-        run(tmp_path / "run", sources="count:0.05,rnd:0.1", train_for_env_steps=640)
-    with pytest.raises(UserError, match=r"networks of the reward source 'rnd' in the checkpoint differ.*--workdir"):
-        run(tmp_path / "run", rnd__hidden=64, train_for_env_steps=640)
-    with pytest.raises(UserError, match="no reward in"):  # the learnt one, without its file
-        run(tmp_path / "other", sources="learnt,count:1", intrinsic_coefficient=0.1)
 
 
 def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):

@@ -1,13 +1,10 @@
 """The page about several seeds, from workdirs with known figures."""
 
-import shutil
-
 import pytest
 from report_test import Seen
 
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.run import Head, Run
-from motif_jax.stages.evaluate.page import rules_in_words
 from motif_jax.stages.export.contents import find_over_seeds
 from motif_jax.stages.report.seeds import write_page_over_seeds
 from motif_jax.stages.report.variants import columns, gather
@@ -48,39 +45,6 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
     assert "<polygon" in page  # its band over training
     assert "1.00 [1.00, 1.00]" in page  # the probability of improvement over random play
     assert "policy.discount=0.9: success 0.65 [" in capsys.readouterr().out
-
-
-@pytest.mark.quick
-def test_runs_that_were_evaluated_by_other_rules_have_their_figures(tmp_path, capsys):
-    runs = plan("5", [], 0)
-    for run in runs:
-        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
-        for rules in ("balrog_babyai", "mission=shuffled"):
-            words = rules_in_words(rules)
-            for file in list((tmp_path / run.folder).glob("evaluate/*/summary.json")):
-                summary = read_json(file)
-                if "protocol" not in summary:
-                    success = summary["figures"]["success"]["mean"] / 2
-                    others = {"figures": {"success": mean(success)}, "protocol": rules, "rules": words}
-                    folder = file.parent.with_name(f"{file.parent.name}-{rules}")
-                    write_json(folder / "summary.json", summary | others)
-        if run.seed:
-            shutil.rmtree(tmp_path / run.folder / "evaluate" / "policy-2000")  # by other rules alone
-    page = write_page_over_seeds(runs, tmp_path).read_text()
-    assert page.count("Not evaluated yet") == 1
-    assert "Not evaluated yet: seed 1, 2, 3, 4. They are left out." in page
-    for file in tmp_path.glob("seed-*/evaluate/*-2000/summary.json"):
-        shutil.rmtree(file.parent)
-    for file in tmp_path.glob("seed-*/evaluate/random/summary.json"):
-        shutil.rmtree(file.parent)
-    page = write_page_over_seeds(runs, tmp_path).read_text()
-    assert "Not evaluated yet" not in page  # nobody was evaluated by the workdirs' own rules
-    for title in ("by the rules of BALROG&#x27;s BabyAI", "with mission=shuffled"):
-        assert f"<h2>Figures over seeds, {title}</h2>" in page
-        assert f"<h2>Is it better, {title}?</h2>" in page
-    said = capsys.readouterr().out
-    assert "the agent, by the rules of BALROG's BabyAI: success 0.35 [" in said
-    assert "random play, with mission=shuffled: success 0.12 [" in said
 
 
 @pytest.mark.quick

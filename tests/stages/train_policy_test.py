@@ -17,7 +17,7 @@ from motif_jax.devices import mesh
 from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
-from motif_jax.stages import annotate, evaluate, train_policy, train_reward
+from motif_jax.stages import annotate, train_policy, train_reward
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -245,17 +245,6 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
     assert (checkpoints / f"unreadable-{torn}").exists()
 
 
-def test_games_may_be_shorter_in_training_than_in_evaluation(tmp_path):
-    games = [row for row in run(tmp_path, max_episode_steps=5) if row["episode/steps"] is not None]
-    assert games
-    assert all(row["episode/steps"] <= 5 for row in games)
-    config = settings(max_episode_steps=5, evaluate__episodes=8, evaluate__num_workers=0)
-    evaluate.check(config)
-    evaluate.run(config, tmp_path)
-    (played,) = tmp_path.glob("evaluate/policy-*/episodes.jsonl")
-    assert max(row["steps"] for row in read_lines(played)) > 5
-
-
 def test_nothing_is_begun_anew_because_checkpoints_are_damaged(whole, tmp_path):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     for file in (tmp_path / "policy/checkpoints/640").rglob("*"):
@@ -330,18 +319,6 @@ def test_what_only_the_machine_can_tell_is_refused_before_games_start(tmp_path, 
 
 
 # ---- a trace
-
-
-@pytest.mark.slow
-def test_a_trace_names_the_update_and_its_parts(tmp_path):
-    run(tmp_path, profile__start_step=2, profile__num_steps=2)
-    files = list((tmp_path / "policy/profile").rglob("*"))
-    planes = [file for file in files if file.name.endswith(".xplane.pb")]
-    assert planes
-    assert any(file.name == "perfetto_trace.json.gz" for file in files)
-    content = planes[0].read_bytes()
-    for name in (b"update", b"vtrace", b"encoder", b"core", b"loss", b"optimizer"):
-        assert name in content, name
 
 
 def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_from(tmp_path, monkeypatch):

@@ -20,7 +20,6 @@ from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.report import first_screen
 from motif_jax.stages.report.record import read_record
 from motif_jax.stages.train_reward.fitting import load_data
-from motif_jax.stages.train_reward.page import preferences, verdict
 from motif_jax.structs import UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
@@ -110,22 +109,6 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
         reward(["a"], vector=np.zeros((1, 27)))
     with pytest.raises(UserError, match="there is no reward in"):
         load_reward(tmp_path)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("row", "number", "worth"),
-    [
-        ({"accuracy": np.nan, "sided": 0}, "0 validation preferences", "nothing shows that it is better than chance"),
-        ({"accuracy": 1.0, "sided": 1, "accuracy_low": 0.207, "accuracy_high": 1.0},
-         "1 validation preference", "20.7% to 100.0%, no better than chance, which is"),
-        ({"accuracy": 24 / 31, "sided": 31, "questions": 5, "accuracy_low": 0.38, "accuracy_high": 0.95},
-         "31 validation preferences (5 different questions)", "38.0% to 95.0%, no better than chance, which is 50 %"),
-    ],
-)  # fmt: skip
-def test_an_accuracy_is_said_with_its_number_and_interval_and_chance(row, number, worth):
-    assert preferences(row) == number
-    assert worth in verdict(row)
 
 
 def test_a_reward_that_learnt_next_to_nothing_is_not_praised(tmp_path, capsys):
@@ -296,18 +279,6 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     assert sum(load_reward(tmp_path).counts) == 2 * 480  # statistics are of the dataset's own pairs
     assert facts["statistics"]["anchor"] is not None
     assert any(name.endswith(".neutral") for name in facts["labels"])
-
-
-def test_what_gives_no_degrees_or_no_anchor_is_said(tmp_path, capsys):
-    events = [event for event in MANY if not event.startswith(" #")] + ["You see here a rock."]
-    write_dataset(tmp_path / "dataset", random_pairs(300, events=events))
-    annotate.run(annotate.STAGE.view(settings()), tmp_path)
-    (tmp_path / "annotations/lexicon_msg_defaultgoal/prob.npy").unlink()  # as of a published annotation
-    facts = run(tmp_path, num_epochs=1)
-    said = capsys.readouterr().out
-    assert "the labels of 'lexicon_msg_defaultgoal' are verdicts without degrees" in said
-    assert "no moment is neutral and the reward has no anchor: its mean is 0 (--config.reward.anchor)" in said
-    assert facts["statistics"].get("anchor") is None
 
 
 # ---- bad input

@@ -297,20 +297,6 @@ def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played
 
 
 @pytest.mark.quick
-def test_the_length_of_replies_that_are_learnt_from_may_not_change(tmp_path):
-    for recipe, learns_from_them in (("chai", True), ("ilql", False)):
-        (tmp_path / recipe).mkdir()
-        write_config(tmp_path / recipe, config_for(tmp_path, train_values__recipe=recipe))
-        other = config_for(tmp_path, train_values__recipe=recipe, decoding__max_tokens=5)
-        arguments = other, tmp_path, tmp_path / recipe / "config.json", train_values.STAGE
-        if learns_from_them:
-            said = refusal(experiment.check_same_experiment, *arguments)
-            assert "decoding.max_tokens = 6, not 5" in said
-        else:
-            experiment.check_same_experiment(*arguments)
-
-
-@pytest.mark.quick
 def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path):
     experiment.run(config_for(tmp_path), tmp_path / "run", ["collect"])
     assert "run --stage=train_language first" in refusal(

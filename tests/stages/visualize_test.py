@@ -42,16 +42,6 @@ def test_bad_values_are_refused_in_one_sentence(values, words):
 
 
 @pytest.mark.quick
-def test_an_export_may_not_be_a_directory_nor_be_in_a_file(tmp_path):
-    (tmp_path / "a.gif").mkdir()
-    with pytest.raises(UserError, match=r"a\.gif' is a directory \(--config\.visualize\.export\)"):
-        visualize.check(visualize.STAGE.view(settings(export=str(tmp_path / "a.gif"))))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file' is not a writable directory \(--config\.visualize\.export\)"):
-        visualize.check(visualize.STAGE.view(settings(export=str(tmp_path / "file" / "new" / "b.gif"))))
-
-
-@pytest.mark.quick
 def test_where_there_is_no_terminal_the_episode_is_told(replay, tmp_path, capsys):
     config = settings(replay=str(replay))
     visualize.check(visualize.STAGE.view(config))

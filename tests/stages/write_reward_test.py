@@ -302,20 +302,6 @@ def test_values_that_cannot_work_are_refused(changes):
 
 
 @pytest.mark.quick
-def test_worlds_that_are_played_by_writing_are_refused():
-    config = config_of()
-    config.env.world = "wordle"
-    with pytest.raises(UserError, match="has no steps to pay"):
-        write_reward.check(write_reward.STAGE.view(config))
-
-
-@pytest.mark.quick
-def test_too_few_episodes_are_a_sentence():
-    with pytest.raises(UserError, match=r"only \d recorded episodes have ended.*\(--config\.write_reward\.steps"):
-        choose_pairs(record(config_of(steps=100), find_readable(make_world(config_of().env.to_dict()))), 40, 0)
-
-
-@pytest.mark.quick
 def test_the_scripted_writer_names_no_forbidden_thing():
     readable = find_readable(make_world({"world": "treasure"}))
     from motif_jax.stages.write_reward.writers import Brief
