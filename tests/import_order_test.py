@@ -235,18 +235,6 @@ def test_names_are_looked_up_and_not_compared():
 
 
 @pytest.mark.quick
-def test_every_arrow_is_used():
-    used, used_by_stages = set(), set()
-    for module in MODULES:
-        room, stage = place_of(module)
-        for other in imported_by(module):
-            used.add((room, place_of(other)[0]))
-            used_by_stages.add((stage, place_of(other)[1]))
-    assert {(room, other) for room, others in ARROWS.items() for other in others} <= used
-    assert {(stage, other) for stage, others in STAGES.items() for other in others} <= used_by_stages
-
-
-@pytest.mark.quick
 def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))

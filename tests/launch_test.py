@@ -1,8 +1,6 @@
 """The command line, as users meet it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -93,25 +91,3 @@ def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_
     again = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
     stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")
     assert again.stdout.splitlines() == [f"{stage}: complete in '{tmp_path}', skipped" for stage in stages]
-
-
-def test_a_signal_is_not_lost_in_a_finaliser():
-    """An exception inside of `__del__` goes to nobody: the stop is asked for again."""
-    code = """
-import os, signal, time
-from motif_jax.launch import stopped_by_signals
-
-class Finalised:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.01)  # the handler runs here, and what it raises is ignored
-
-try:
-    with stopped_by_signals():
-        Finalised()
-        time.sleep(1000)
-except KeyboardInterrupt as stop:
-    print("stopped by", stop.args[0])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("stopped by 15\n", "")

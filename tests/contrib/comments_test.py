@@ -7,8 +7,7 @@ from lies import reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.contrib.comments.scores import LexiconScorer, TableScorer, make_scorer, words_of
-from motif_jax.contrib.comments.world import comments
+from motif_jax.contrib.comments.scores import LexiconScorer, TableScorer, words_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -53,17 +52,6 @@ def test_listed_words_are_counted_to_two():
     assert words_of("It's naïve: 5 o'clock") == ["it", "s", "naïve", "o", "clock"]
     assert write(world(), "Thank you!", "How dumb.", "How dumb and how ugly.") == [0.0, -5.0, -10.0]
     assert write(world(scale=2.0, shift=-1.0), "Thank you!", "How dumb.") == [-1.0, 1.0]
-
-
-def test_our_comments_are_as_kind_as_they_say():
-    scorer = make_scorer("lexicon", None, 1.0, 1.0)
-    assert scorer.score(comments("kind")) == [0.0] * 12
-    assert min(scorer.score(comments("rude"))) >= 1.0
-    returns = {player: [e.episode_return for e in play_episodes(world(), player, range(50), seed=0)]
-               for player in ("kind", "rude", "random")}  # fmt: skip
-    assert {*returns["kind"]} == {0.0}
-    assert max(returns["rude"]) < 0
-    assert min(returns["random"]) < 0 == max(returns["random"])
 
 
 def test_a_score_of_one_becomes_zero_or_two_by_chance():

@@ -13,7 +13,7 @@ from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
-from motif_jax.contrib.guessing.game import CLOSED, OPEN, RULES
+from motif_jax.contrib.guessing.game import RULES
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
@@ -119,18 +119,6 @@ def test_a_state_goes_on_with_its_own_scene():
     assert other.info()[1:] == game.info()[1:]
 
 
-def test_scripted_players_differ_as_they_should():
-    mean = {}
-    for player in ("asker", "checker", "random"):
-        mean[player] = np.mean(
-            [episode.episode_return for episode in play_episodes(local(), player, range(60), seed=0)]
-        )
-    assert mean["asker"] == -2.0
-    assert mean["checker"] < mean["random"] < mean["asker"]
-    assert len(OPEN) == 6
-    assert not {*OPEN} & {*CLOSED}
-
-
 # ---- through a server
 
 
@@ -176,43 +164,6 @@ def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
     features = json.loads(fields["img_features"])
     assert np.linalg.norm(features) == pytest.approx(1.0, abs=1e-5)
     assert fields["caption"] == episodes[-1].turns[0].text
-
-
-def test_after_an_empty_caption_the_first_question_is_told_and_counted(files):
-    captions = [{"caption": ""}] * 3
-    Path(files["scenes"]).write_text(json.dumps(captions))
-    with WorldServer() as server:
-        world = remote(server.url, files, rule="hard", enough=1.0)
-        game, _ = play(world, "hm?", "the weather?", "hm?")
-        assert [said["text"] for said in json.loads(server.asked[-1][1]["history"])][::2] == [
-            "hm?",
-            "the weather?",
-            "hm?",
-        ]
-        other, _ = play(world)
-        other.set_state(game.state())
-        assert other.info().figures == game.info().figures == (3 / 8, 2)
-        game.close()
-
-
-def test_failures_are_repeated_until_the_server_is_back(files):
-    def fault(number: int, path: str):
-        if number % 3 == 0:
-            return reply("busy", b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\n")
-        return [b'HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n["half'] if number % 3 == 1 else None
-
-    with WorldServer(fault) as server:
-        game, rewards = play(remote(server.url, files), "the weather?", "the time?", "the size?")
-        game.close()
-    assert rewards == [-1.0, -1.0, 0.0]
-    assert len(server.asked) == 4 * 3
-
-
-def test_a_server_that_is_not_there_is_named(files):
-    with WorldServer() as server:
-        url = server.url
-    with pytest.raises(UserError, match=rf"the server at '{url}' has answered nothing for .* {FLAG}"):
-        play(remote(url, files, patience_s=0.3))
 
 
 @pytest.mark.parametrize("name", LIES)

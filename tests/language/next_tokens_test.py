@@ -6,7 +6,7 @@ import pytest
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
-from motif_jax.language.next_tokens import NextTokens, pack
+from motif_jax.language.next_tokens import NextTokens
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -41,17 +41,3 @@ def test_a_common_beginning_that_is_read_once_changes_nothing(family, blocks):
         np.testing.assert_allclose(ask(rows), slowly(language, rows, ids), atol=2e-5)
     others = [rng.choice(known, size).tolist() for size in (5, 1, 9)]  # nothing in common
     np.testing.assert_allclose(ask(others), slowly(language, others, ids), atol=2e-5)
-
-
-def test_texts_with_words_in_common_share_nodes_and_full_trees_are_followed_by_others():
-    rng = np.random.default_rng(1)
-    ends = [tuple(rng.integers(0, 3, rng.integers(1, 9)).tolist()) for _ in range(60)]
-    seen = []
-    for numbers, tree in pack(ends, 16):
-        assert len(numbers) <= 4
-        paths = [tuple(tree.tokens[tree.above[last]].tolist()) for last in tree.last[: len(numbers)]]
-        assert paths == [ends[number] for number in numbers]
-        used = int((tree.above.sum(1) > 1).sum() + 1)
-        assert used <= len({path[:end] for path in paths for end in range(1, len(path) + 1)}) + 1
-        seen += numbers
-    assert sorted(seen) == [*range(60)]

@@ -101,19 +101,6 @@ def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm, contro
 
 
 @pytest.mark.quick
-def test_values_of_the_config_change_what_is_learnt():
-    batch = make_batch()
-    plain = train(batch)
-    annealed = CONTROL._replace(exploration_left=0.1)
-    for changed in (
-        train(batch, CONTROL._replace(by_steps=True)), train(batch, CONTROL._replace(bootstrap_on_switch=False)),
-        train(batch, CONTROL._replace(exploration=1.0)), train(batch, annealed, total_updates=2 * VERSION),
-        train(batch, bootstrap="inferred"),
-    ):  # fmt: skip
-        assert_near(plain, changed, near=False)
-
-
-@pytest.mark.quick
 def test_the_last_moment_is_read_again_with_the_controller_in_charge():
     batch = make_batch()
     seen, first = jax.device_get(CONTROL.with_behaviour(jax.tree.map(jnp.asarray, batch)))

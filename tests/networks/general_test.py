@@ -14,7 +14,6 @@ from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import make_world
 from motif_jax.names import WORLDS
 from motif_jax.networks import presets
-from motif_jax.networks.general import GridPart, in_blocks
 from motif_jax.networks.kinds import BEHAVIOUR, FIXED, check_reads, from_record, kind_of, to_record
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
 from motif_jax.policies.model import make_policy_model
@@ -75,28 +74,6 @@ def test_every_observation_matters_to_the_action():
         for row in range(1, 8):
             same = (seen[name][0] == seen[name][row]).all()
             assert bool(np.allclose(logits[0], logits[row], rtol=1e-6, atol=1e-7)) == same, name
-
-
-@pytest.mark.quick
-def test_parts_are_small():
-    """For two CPU cores: less than the published network has in all, also with a camera and a board."""
-    net = nnx.eval_shape(lambda: network())
-    sizes = {
-        name: sum(leaf.size for leaf in jax.tree.leaves(nnx.state(part, nnx.Param)))
-        for name, part in net.encoder.parts.items()
-    }
-    assert max(sizes.values()) < 600_000, sizes
-    assert sum(sizes.values()) < 2_000_000, sizes
-
-
-@pytest.mark.quick
-def test_a_grid_is_joined_in_blocks_of_four_cells():
-    cells = np.arange(15).reshape(1, 3, 5, 1)
-    #  0  1 |  2  3 |  4  .
-    #  5  6 |  7  8 |  9  .
-    # 10 11 | 12 13 | 14  .
-    expected = [[[0, 1, 5, 6], [2, 3, 7, 8], [4, 0, 9, 0]], [[10, 11, 0, 0], [12, 13, 0, 0], [14, 0, 0, 0]]]
-    np.testing.assert_array_equal(in_blocks(cells), [expected])
 
 
 @pytest.mark.quick
@@ -161,16 +138,6 @@ def test_every_network_reads_the_worlds_that_come_with_the_program(name):
     assert bool(fixed) == (name in FRAME_WORLDS)
     for network in (*fixed, "general"):
         check_reads(network, world.specs, world.reads, name)
-
-
-@pytest.mark.quick
-def test_planes_are_a_grid_with_its_channels_first():
-    planes, grid = (
-        GridPart(ArraySpec(shape, "uint8", kind, 9), dtype=jnp.float32, rngs=nnx.Rngs(0))
-        for kind, shape in (("planes", (2, 3, 5)), ("grid", (3, 5, 2)))
-    )
-    x = np.random.default_rng(0).integers(0, 9, (4, 2, 3, 5))
-    np.testing.assert_array_equal(planes(x), grid(x.transpose(0, 2, 3, 1)))
 
 
 @pytest.mark.quick

@@ -82,17 +82,6 @@ def test_looking_up_in_pieces_gives_the_plain_convolutions_and_their_gradients(f
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-6 * np.abs(b).max()), gradient, plain_gradient)
 
 
-@pytest.mark.quick
-def test_a_place_of_the_first_convolution_is_a_sum_of_rows():
-    kernel = np.random.default_rng(0).normal(size=(8, 8, 3, 2)).astype(np.float32)
-    crop = observations(2)["crop"]
-    picture = np.asarray(tiles.render(crop)) / 255
-    # Place (5, 9) starts at pixel (20, 36): two pixels into the fourth tile down, at the start of the seventh across.
-    expected = np.einsum("nhwc,hwco->no", picture[:, 20:28, 36:44], kernel)
-    found = jax.jit(lambda kernel: tiles.look_up(tiles.tile_table(kernel), tiles.tile_rows(crop)))(kernel)
-    np.testing.assert_allclose(found[:, (2 * 8 + 4) * 4 + 3], expected, atol=1e-4)  # in blocks of 2 x 2
-
-
 def test_equal_to_pytorchs_layers():
     torch = pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it")
     from torch_policy import TorchPolicy

@@ -14,7 +14,6 @@ from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 from motif_jax.devices.mesh import make_mesh, map_update, place
 from motif_jax.language.config import from_record
 from motif_jax.language.model import make_language_model
-from motif_jax.language.packing import pack
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings
@@ -90,14 +89,6 @@ def test_published_formulas_are_there():
         np.testing.assert_allclose(action_logits(scores, tree, formula)[0], values, rtol=1e-6, err_msg=formula)
     hopeless = scores._replace(log_probs=np.array([[-1e4, -2e4]]))
     assert action_logits(hopeless, tree, "product").tolist() == [[0, 0]]  # uniform
-
-
-def test_a_head_for_actions_needs_no_names():
-    model = make_policy_model(options(head="action"), 0)
-    logits, _, _ = act(model)
-    assert logits.tolist() == np.zeros((3, 4)).tolist()  # all alike at the start
-    names = {name.split("'")[1] for name in map(str, jax.tree_util.tree_flatten_with_path(model.params)[0])}
-    assert names == {"actor", "critic", "language"}
 
 
 @pytest.mark.differs(
@@ -247,23 +238,6 @@ def update_both_ways(devices):
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), found, wanted)
 
 
-@pytest.mark.quick
-def test_texts_fill_each_other_s_gaps():
-    """Nine texts of 40 to 72 tokens, of which 32 are common, with two nodes: rows for 178 tokens instead of 648."""
-    lengths = np.arange(40, 76, 4)
-    tokens = np.where(np.arange(96) < lengths[:, None], np.arange(96) + 100 * (np.arange(96) > 31), PADDING)
-    tokens[:, 32] = np.arange(9)
-    resized, places = pack(tokens, np.zeros(9, int), 2, PADDING, digits=3)
-    assert (places.rows, places.size, places.room, places.common.tolist()) == (5, 64, 32, [32] * 9)
-    slots = [
-        slot for start, length in zip(places.start, lengths, strict=True) for slot in range(start, start + length - 30)
-    ]
-    assert len(set(slots)) == len(slots) == (lengths - 30).sum()
-    assert min(slots) == 32  # behind the beginning
-    assert all(start // 64 == (start + length - 31) // 64 for start, length in zip(places.start, lengths, strict=True))
-    np.testing.assert_array_equal(resized, tokens)
-
-
 # ---- prompts
 
 
@@ -291,18 +265,3 @@ def test_names_that_cannot_be_told_apart_are_refused():
         encode_names(WORDS, ("turn left", " "))
     with pytest.raises(UserError, match=r"may have 66 tokens, but this language model reads at most 64"):
         make_policy_model(options("gpt2", max_tokens=64), None)
-
-
-def test_gradients_reach_every_parameter():
-    model, _ = plain()
-    tokens = model.encode(as_prompts())["tokens"][None]
-
-    def loss(params):
-        logits, values = model.unroll(params, model.frozen, {"tokens": tokens}, FIRST[None], NOTHING)
-        return jax.nn.log_softmax(logits)[..., 0].sum() + ((values - 1) ** 2).sum()
-
-    gradient = jax.jit(jax.grad(loss))(model.params)
-    still = [jax.tree_util.keystr(path) for path, leaf in jax.tree_util.tree_flatten_with_path(gradient)[0]
-             if not np.abs(leaf).max() > 0]  # fmt: skip
-    # the critic's last layer is zero at the start, and lets nothing through
-    assert all("critic" in name and "last" not in name for name in still), still

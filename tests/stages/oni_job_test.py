@@ -140,29 +140,6 @@ def test_a_trainer_that_lost_a_task_is_requeued_but_not_for_ever_and_one_that_fa
     assert is_gone(failed.process(0))
 
 
-def test_a_server_that_ends_before_it_has_the_model_ends_the_job(tmp_path):
-    slurm = Job(tmp_path / "fakes", loads_s=LONG_S)
-    ((status, _, errors),) = ended([slurm.submit(SERVER="sleep 0.5; exit 7")])
-    assert status == 1
-    assert "oni.sbatch: the server ended with status 7 before it had the model llama" in errors
-    assert not (tmp_path / "fakes/group1").exists()
-    assert slurm.requeued == []
-
-
-def test_a_signal_while_the_model_is_loaded_requeues_at_once(tmp_path):
-    slurm = Job(tmp_path / "fakes", loads_s=LONG_S)
-    job = slurm.submit()
-    slurm.process(0)
-    slurm.wait_for("looked")
-    os.kill(job.pid, signal.SIGUSR1)
-    ((status, output, errors),) = ended([job])
-    assert status == 0, errors
-    assert "told to stop before the server was ready, requeued" in output
-    assert slurm.requeued == ["requeue 4711"]
-    assert is_gone(slurm.process(0))
-    assert not (tmp_path / "fakes/group1").exists()
-
-
 def test_training_goes_on_without_its_server(tmp_path):
     slurm = Job(tmp_path / "fakes", told=137)
     job = slurm.submit()

@@ -5,11 +5,10 @@ import pytest
 from browser import browser, find_chromium
 from conftest import get_config
 from report_test import HOSTILE
-from report_workdir import MARK, PAID, STEPS, tell, write_workdir
+from report_workdir import STEPS, tell, write_workdir
 
 from motif_jax.envs.gym_games import encode_picture
 from motif_jax.replays.replay import load_replay, save_replay
-from motif_jax.screens import PALETTE
 from motif_jax.stages import report
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium; launch/test.sh installs one as root")
@@ -64,16 +63,6 @@ def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
 
 
 @pytest.mark.journey
-def test_the_other_pages_load_as_well(tab, made):
-    tab.errors.clear()
-    for file in ("annotations/lexicon_msg_gold.html", "reward/reward.html"):
-        for run in ("gold", "hostile"):
-            tab.open(made / run / file)
-            assert tab.run("document.querySelectorAll('table').length") > 0
-    assert tab.errors == []
-
-
-@pytest.mark.journey
 def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.run(STEP) == 0
     before = page.run(PICTURE)
@@ -114,33 +103,6 @@ def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
     page.press("ArrowUp")
     assert float(page.run("document.querySelector('.player .speed').value")) > float(speed)
     assert page.errors == []
-
-
-@pytest.mark.journey
-def test_the_moment_that_paid_most_comes_first_and_shows_what_was_kept(page):
-    page.click(".player .moments button")
-    assert page.run(STEP) == PAID + 1
-    text = page.run("document.querySelector('.player').innerText")
-    assert "+4.000" in text
-    assert "worth +4.00" in text
-    assert "north (50 %)" in text  # actions take turns, and 30 is even
-    # 30 is the first of these 31 actions after 0 at which the game pays nothing: 1 - 30 * 0.01
-    assert page.run("document.querySelector('.player .game-sum').textContent") == f"{1 - 30 * 0.01:.2f}"
-
-
-@pytest.mark.journey
-def test_frames_are_drawn_in_the_games_colours(page):
-    page.run(FOCUS)
-    page.press("End")
-    row, column = MARK
-    pixel = page.run(
-        "(() => { const screen = document.querySelector('.player .screen');"
-        "const [top, , rows] = JSON.parse(document.getElementById('replay-0').textContent).box;"
-        f"const x = Math.round(({column} + .5) / 80 * screen.width);"
-        f"const y = Math.round(({row} - top + .5) / rows * screen.height);"
-        "return [...screen.getContext('2d').getImageData(x, y, 1, 1).data]; })()"
-    )
-    assert tuple(pixel) == (*PALETTE[11], 255)
 
 
 @pytest.mark.journey

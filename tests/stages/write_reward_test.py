@@ -9,13 +9,10 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.captions import encode
-from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
-from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import evaluate, train_policy, write_reward
@@ -240,29 +237,6 @@ def test_programs_without_pay_rank_last(tried):
 
 
 # ---- beside a learnt reward
-
-
-def learnt_in(workdir, goal="gold", blstats=False):
-    """An untrained reward as the stage train_reward leaves it."""
-    options = {"message": "lt_cnn_small", "blstats": blstats, "crop": False, "glyphs": False}
-    shown = np.array([encode(text) for text in ("", "You pick up a gold piece.")])
-    whole = {"train": {"params": make_reward_model(options, 0)[1]}, "captions": shown, "counts": np.ones(2, np.int32)}
-    statistics = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}
-    facts = {"epoch": 1, "model": options, "statistics": statistics, "config": {"annotate": {"goal": goal}}}
-    checkpoints = Checkpoints(workdir / "reward/checkpoints")
-    checkpoints.save(1, whole, facts)
-    checkpoints.close()
-
-
-@pytest.mark.parametrize(("changes", "compared"), [({}, True), ({"goal": "stairs"}, False), ({"blstats": True}, False)])
-def test_a_learnt_reward_of_the_same_goal_is_compared(tmp_path, changes, compared):
-    learnt_in(tmp_path, **changes)
-    _, found = run(config_of(revisions=0), tmp_path)
-    for row in found["rounds"][0]:
-        assert ("learnt_agreement" in row) == compared
-    if compared:
-        shares = [row["learnt_disagrees"] for row in found["rounds"][0]]
-        assert all(0 <= share <= 1 for share in shares if share is not None)
 
 
 @pytest.mark.quick
