@@ -92,10 +92,6 @@ def stream(**changes):
     return inputs | {"terminated": no, "truncated": no, "discount": 0.5} | changes
 
 
-def at(step: int) -> np.ndarray:
-    return (np.arange(3) == step)[:, None]
-
-
 @pytest.mark.quick
 def test_worked_numbers():
     result = ours(**stream())

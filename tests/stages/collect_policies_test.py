@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,20 +96,6 @@ def test_it_goes_on_with_the_checkpoints_that_began(toys, tmp_path, monkeypatch)
         np.testing.assert_array_equal(now[final], array.reshape(-1, array.shape[-1])[final])
     moments = np.stack([dataset.info["episode"], dataset.info["start"]], -1).reshape(-1, 2)
     assert len(np.unique(moments, axis=0)) == 1000
-
-
-def test_scripted_players_do_not_load_jax(tmp_path):
-    code = f"""
-import runpy, sys
-from pathlib import Path
-from motif_jax.stages import collect
-config = runpy.run_path("configs/motif.py")["get_config"]("toy")
-config.collect.update(num_pairs=20, num_workers=0)
-collect.check(collect.STAGE.view(config))
-collect.run(collect.STAGE.view(config), Path({str(tmp_path)!r}))
-assert not {{"jax", "flax", "orbax"}} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], capture_output=True)
 
 
 @pytest.mark.parametrize(("policies", "sentence"), [

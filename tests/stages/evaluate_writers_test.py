@@ -12,11 +12,8 @@ from tiny_writer import TOKENISER, make_value_model
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.language.config import to_record
 from motif_jax.language.hub import write_language_model
-from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages import evaluate, train_values
-from motif_jax.stages.evaluate.writers import turns_of
-from motif_jax.structs import Turn, UserError
+from motif_jax.structs import UserError
 from motif_jax.tokens import digest, write_tokeniser
 
 SECTION = {"reward_scale": 1.0, "value_min": "-inf", "value_max": "inf"}  # train_values, as it is recorded
@@ -85,18 +82,6 @@ def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work
     said = refusal(settings(homes["bc"], betas="0,4"), tmp_path)
     assert "the recipe 'bc' has no values, so only beta 0 can be decoded, not 4" in said
     assert not (tmp_path / "evaluate").exists()
-
-
-def test_letters_are_those_of_the_context_that_the_policy_has_read():
-    writer = ValueWriter(make_value_model())
-    turns = [Turn("abcde", -1.0), Turn("<b><b><b><y><g>")] * 7
-    found = turns_of(writer, Decoding(), turns)
-    shown = [len(turn["tokens"]) for turn in found]
-    # 30 tokens are read: a mark, and 12 for each guess and its answer; then it begins anew from an answer of 7 tokens.
-    assert shown == [6, 6, 5, 6, 6, 6, 6]
-    again = turns_of(writer, Decoding(), [Turn(turns[1].text), *turns[:4]])
-    for late, early in zip(found[3:5], again, strict=True):
-        assert late["tokens"] == early["tokens"]
 
 
 @pytest.mark.quick

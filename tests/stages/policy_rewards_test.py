@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import jax.numpy as jnp
-import linear_policy
 import numpy as np
 import pytest
 from conftest import get_config
@@ -13,7 +12,6 @@ from motif_jax.actors.acting import RandomPolicy
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
-from motif_jax.devices.mesh import shard
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.intrinsic import Mix
@@ -121,22 +119,6 @@ def test_the_mix_is_what_config_and_reward_say():
 
 
 @pytest.mark.quick
-def test_without_annealing_runs_of_any_length_share_one_compiled_program():
-    """A run that is made longer begins without compiling; with annealing, the length is in the program."""
-
-    def program(steps: int, anneal: float) -> str:
-        config = get_config(argument="toy")
-        config.policy.train_for_env_steps, config.policy.anneal_learning_rate_to = steps, anneal
-        settings = learner_settings(config)
-        mesh, update = linear_policy.compiled(settings, 1)
-        rollouts = shard(linear_policy.make_rollouts(), mesh, axis=1)
-        return update.lower(linear_policy.initial(settings), (), rollouts).as_text()
-
-    assert program(10**5, 1.0) == program(10**6, 1.0)
-    assert program(10**5, 0.5) != program(10**6, 0.5)
-
-
-@pytest.mark.quick
 def test_returns_of_each_source_are_added_up_over_rollouts():
     """Two groups of two games; what each episode was worth to two sources, added up step by step."""
     rng = np.random.default_rng(0)
@@ -175,14 +157,3 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
     assert episode > 20
     assert {number: value[LEARNT] for number, value in got.items()} == pytest.approx(wanted)
     assert {number: value["twice"] / 2 for number, value in got.items()} == pytest.approx(wanted)
-
-
-@pytest.mark.quick
-def test_episodes_that_began_with_random_actions_are_left_out():
-    played = np.ones((5, 1), bool)
-    placed = SimpleNamespace(first=np.array([True]), rewards={LEARNT: np.ones((5, 1))}, ended=~played, played=played)
-    rest = (0.0, 0, False)
-    for steps, counted in ((3, True), (4, False)):  # the third step of what was seen was its third, or its fourth
-        ended = [Ended(2, 0, EpisodeInfo(0, steps, *rest))]
-        batch = SimpleNamespace(arrays=placed, fulls=[Full(0, 0, 0)], episodes=[ended])
-        assert bool(Returns().take(batch)) == counted

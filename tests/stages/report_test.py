@@ -188,27 +188,6 @@ def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_pat
 
 
 @pytest.mark.quick
-def test_runs_of_other_games_are_not_compared_without_a_word(copy, tmp_path):
-    other = shutil.copytree(copy, tmp_path / "other")
-    assert "random play" in side_by_side(make(copy, str(other)))
-    config = read_json(other / "policy/config.json")
-    config["env"] |= {"task": "gold", "max_episode_steps": 77}
-    write_json(other / "policy/config.json", config | {"seed": 12345})
-    tell(other)
-    told = side_by_side(make(copy, f"{other}/,{other.parent}/./other,{other}"))
-    for words in ("env.task: score, gold", "env.max_episode_steps: ", ", 12345)"):
-        assert words in told, words
-    assert "random play" not in told
-    assert "at most 77 steps" in told
-    assert report.other_runs(settings(f"{other},{other}/,{other.parent}/./other")) == [other]
-
-
-def side_by_side(text: str) -> str:
-    """What the part on other runs says."""
-    return Seen(text[text.index('<h2 id="runs-side-by-side"') : text.index('<h2 id="evaluation"')]).text
-
-
-@pytest.mark.quick
 def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
     file = copy / "evaluate/policy-2000/summary.json"
     interval = {"mean": -1.0, "low": -2.0, "high": 0.0}

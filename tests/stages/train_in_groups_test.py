@@ -8,12 +8,9 @@ from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 from motif_jax import load_policy
 from motif_jax.actors.acting import Rounds
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.source import RewardSource
-from motif_jax.rewards.sources import RewardSources, Weighted
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.groups import AT_LEAST, Grouped, in_groups, make_grouped, places, visits
-from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.record import Returns
+from motif_jax.stages.train_policy.groups import AT_LEAST, Grouped, in_groups, places, visits
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
 
@@ -80,37 +77,6 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
     lone = {name: array[:, 2:4] for name, array in rows.items()}
     with pytest.raises(UserError, match="none of 1 groups is complete: all 2 episodes .* a rollout of 3 steps"):
         in_groups(lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]}, Grouped(2))
-
-
-class NumberOfGame(RewardSource):
-    """Pays each game its number, so that columns can be told apart."""
-
-    def rewards(self, rollouts):
-        return np.broadcast_to(rollouts["game"], rollouts["reward"].shape).astype(np.float32)
-
-
-def test_returns_by_source_belong_to_their_games(tmp_path):
-    """Columns are sorted for the learner alone; the figures are in the order of the games."""
-    config = config_of()
-    sources = RewardSources([Weighted("number", "own:NumberOfGame", 1.0, NumberOfGame())])
-    parts = assemble(config, tmp_path, lambda setting: sources, 1)
-    player, returns = make_player(config, parts.model, 0), Returns()
-    place = make_place(parts.model, sources, parts.mesh, grouped=make_grouped(config, parts.mesh))
-
-    def backwards(arrays):
-        arrays["ended"] = np.stack([arrays["ended"][0, ::-1], arrays["ended"][1]])
-        return place(arrays)
-
-    with open_pool(config, parts, player, 0) as pool:
-        source = Rounds(pool, player, parts.rollouts, backwards, player.begin)
-        for _ in range(2):
-            while (batch := source.get(1.0)) is None:
-                pass
-            assert not np.array_equal(batch.arrays.rewards["number"], batch.arrays.rollouts.moments["number"])
-            found = [own["number"] / info.steps for info, own in returns.take(batch)]
-            assert sorted(found) == pytest.approx(range(8))
-            games = [one.game + 4 * number for number, part in enumerate(batch.episodes) for one in part]
-            assert found == pytest.approx(games)
 
 
 @pytest.mark.quick

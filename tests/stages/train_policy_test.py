@@ -145,19 +145,6 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
     assert facts["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
 
 
-@pytest.mark.journey
-def test_a_checkpoint_reloads_alone(whole):
-    model, facts, sources = read_policy(whole)
-    assert facts["model"] == {"network": "small", "num_actions": 23, "dtype": "float32"}
-    assert len(sources) == 0
-    assert sources.learnt is None
-    assert_equal_to_the_bit(
-        jax.tree.leaves(jax.tree.map(np.asarray, model.params)), jax.tree.leaves(arrays(whole)[1]["params"])
-    )
-    with pytest.raises(UserError, match="no policy in '/nowhere'"):
-        read_policy("/nowhere")
-
-
 def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
     run(tmp_path, init_from=str(whole), train_for_env_steps=64, learning_rate=1e-30)
     other, begun = arrays(whole)[1], arrays(tmp_path)[1]

@@ -1,11 +1,8 @@
 """The reward stage as users run it: killed, resumed, on several devices, with labels that teach nothing."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, with_cpu_devices
+from conftest import get_config
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -17,14 +14,11 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
-from motif_jax.stages.report import first_screen
-from motif_jax.stages.report.record import read_record
 from motif_jax.stages.train_reward.fitting import load_data
 from motif_jax.structs import UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
-STAGE = ("--config=configs/quickstart.py", "--stage=train_reward")
 
 
 def settings(**values):
@@ -111,24 +105,6 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
         load_reward(tmp_path)
 
 
-def test_a_reward_that_learnt_next_to_nothing_is_not_praised(tmp_path, capsys):
-    """Twenty pairs with a preference, which ask one question."""
-    pairs = [("", "")] * 100 + [("You kill the newt!", "You die..."), ("You die...", "You kill the newt!")] * 10
-    write_dataset(tmp_path / "dataset", pairs)
-    annotate.run(annotate.STAGE.view(settings()), tmp_path)
-    last = run(tmp_path, num_epochs=1)["history"][-1]
-    assert last["questions"] == 1 < last["sided"]
-    assert last["accuracy_low"] <= 0.5
-    said = f"on {last['sided']} validation preferences (1 different question): 95 % interval"
-    lines = capsys.readouterr().out.splitlines()
-    assert any(said in line and "no better than chance" in line for line in lines)
-    assert any("83% of the labelled pairs are ties" in line and "collect.keep_empty" in line for line in lines)
-    assert "no better than chance" in (tmp_path / "reward/reward.html").read_text()
-    lead = "".join(first_screen(read_record(tmp_path)))
-    assert "(1 different question): 95 % interval" in lead
-    assert "no better than chance, which is 50 %" in lead
-
-
 def params_of(workdir):
     checkpoints = Checkpoints(workdir / "reward/checkpoints")
     try:
@@ -175,21 +151,6 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path):
     assert_equal_to_the_bit(params_of(whole), params_of(torn))
     assert load_reward(torn).facts["epoch"] == 3
     assert (torn / "reward/checkpoints/unreadable-3").is_dir()
-
-
-def test_four_devices_learn_what_one_learns(tmp_path):
-    ends = {}
-    for devices in (1, 4):
-        workdir = make_workdir(tmp_path / str(devices), 700)
-        options = [
-            "--config.reward.batch_size=128",
-            "--config.reward.num_epochs=2",
-            "--config.reward.message=lt_cnn_small",
-        ]
-        command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *options]
-        subprocess.run(command, cwd=ROOT, env=with_cpu_devices(devices), check=True)
-        ends[devices] = load_reward(workdir).table().raw
-    np.testing.assert_allclose(ends[1], ends[4], atol=2e-3)
 
 
 def test_segments_mixtures_and_soft_labels(tmp_path):

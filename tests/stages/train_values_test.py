@@ -15,7 +15,7 @@ from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import read_json, write_config
 from motif_jax.language.hub import read_language_model
 from motif_jax.policies.values import read_values
-from motif_jax.stages import evaluate, train_language, train_values
+from motif_jax.stages import train_language, train_values
 from motif_jax.structs import UserError
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
@@ -263,18 +263,6 @@ def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, cap
     assert start() == ""
     with pytest.raises(UserError, match=r"belongs to an experiment with train_values\.expectile = 0\.7"):
         start(train_values__expectile=0.6)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"evaluate__greedy": True}, "--config.decoding.kinds=greedy"),
-    ({"train_values__recipe": "bc"}, "only beta 0 can be decoded, not 4"),
-    ({"train_values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values to rank"),
-])  # fmt: skip
-def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
-    config = config_for(tmp_path, **changes)
-    config.stages = ("train_values", "evaluate")
-    assert said in refusal(evaluate.check, config)
 
 
 @pytest.mark.quick
