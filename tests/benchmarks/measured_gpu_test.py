@@ -1,6 +1,5 @@
 """What the benchmark measures on a machine with a GPU, as far as a machine without one can tell."""
 
-import gzip
 import json
 import os
 import subprocess
@@ -10,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, wait_for
+from conftest import ROOT, get_config
 
-from benchmarks import device, numerics
-from benchmarks.gpu import read_trace
+from benchmarks import numerics
 from benchmarks.numerics import TOLERANCES, Program, add_row, check_agreement, compare
-from benchmarks.rows import Row, Rows
+from benchmarks.rows import Rows
 from motif_jax.structs import UserError
 
 CPU = jax.devices("cpu")[0]
@@ -69,54 +67,6 @@ def test_a_cpu_agrees_with_itself_and_bfloat16_nearly(small, monkeypatch, tmp_pa
     assert all(rows[f"numerics.{name}.exact"].value == 0 for name in wanted["exact"])
     assert 0 < rows["numerics.policy_step.bfloat16"].value <= wanted["bfloat16"]["policy_step"]
     check_agreement(list(rows.values()))
-
-
-# ---- what the device does
-
-
-SMI = """#!/usr/bin/env bash
-case "$*" in
-  *driver_version*) echo "NVIDIA H200, 580.1, 143771 MiB" ;;
-  *) echo words; echo 50, 1000, 300.5; echo "[N/A], 1, 2"; echo 100, 3000, 400.5; touch {started}; exec sleep 1000 ;;
-esac
-"""
-
-
-@pytest.mark.quick
-def test_gpus_are_sampled_during_the_work(tmp_path, monkeypatch):
-    (tmp_path / "nvidia-smi").write_text(SMI.format(started=tmp_path / "started"))
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    rows = Rows()
-    with device.gpu_busy(rows, "policy.learner"):
-        wait_for((tmp_path / "started").exists)
-    (row,) = rows
-    assert row == Row(
-        "gpu_busy.policy.learner", 75.0, "% of the time", {"power_w": 350, "memory_mib": 3000, "samples": 2}
-    )
-    assert device.describe_gpus() == [{"name": "NVIDIA H200", "driver": "580.1", "memory": "143771 MiB"}]
-
-
-# ---- traces
-
-
-def test_a_trace_of_a_gpu_is_read(tmp_path):
-    events = [
-        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
-        {"ph": "M", "pid": 1, "tid": 13, "name": "thread_name", "args": {"name": "Stream #13(Compute)"}},
-        {"ph": "M", "pid": 1, "tid": 14, "name": "thread_name", "args": {"name": "XLA Modules"}},
-        {"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "/host:CPU"}},
-        {"ph": "M", "pid": 7, "tid": 1, "name": "thread_name", "args": {"name": "python"}},
-        {"ph": "X", "pid": 1, "tid": 13, "ts": 5, "dur": 2, "name": "gemm", "args": {
-            "hlo_module": "jit_update", "hlo_op": "dot.1", "tf_op": "jit(update)/transpose(core)/dot_general"}},
-        {"ph": "X", "pid": 1, "tid": 13, "ts": 8, "dur": 1, "name": "MemcpyH2D"},
-        {"ph": "X", "pid": 1, "tid": 14, "ts": 5, "dur": 9, "name": "jit_update(123)"},
-        {"ph": "X", "pid": 7, "tid": 1, "ts": 0, "dur": 99, "name": "train", "args": {"hlo_module": "jit_update"}},
-    ]  # fmt: skip
-    file = tmp_path / "perfetto_trace.json.gz"
-    with gzip.open(file, "wt") as out:
-        json.dump({"traceEvents": events}, out)
-    assert read_trace(file) == [(5, 7), (8, 9)]
 
 
 # ---- the whole

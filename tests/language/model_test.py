@@ -12,7 +12,6 @@ from flax import nnx
 from own_models import make_own, write_own
 from safetensors.numpy import load_file
 
-from motif_jax.language.layers import relative_buckets
 from motif_jax.language.model import make_language_model
 
 TOKENS = np.random.default_rng(0).integers(3, 40, 9)
@@ -60,13 +59,6 @@ def test_padding_anywhere_changes_nothing(name):
         found = our_logits(model, tokens, segments)
         found = found if model.config.is_encoder_decoder else found[places]
         np.testing.assert_allclose(found, alone, atol=2e-5 * np.abs(alone).max())
-
-
-@pytest.mark.parametrize("both_ways", [True, False])
-def test_buckets_of_relative_positions(both_ways):
-    distances = np.arange(-300, 300)
-    found = relative_buckets(jnp.asarray(distances), both_ways, 32, 128)
-    assert found.tolist() == [numpy_twin.t5_bucket(distance, both_ways, 32, 128) for distance in distances.tolist()]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])

@@ -107,15 +107,6 @@ def test_a_trial_is_made_again_where_it_depends_on_what_has_changed(tmp_path, va
     assert check_judge.is_complete(find_stage("check_judge").view(config), tmp_path) == complete
 
 
-def test_limits_are_those_of_now_and_few_answers_prove_nothing(tmp_path):
-    run(tmp_path, "wrong", check_judge__anyway=True)
-    config = get_config("quickstart.py")
-    config.annotate.update(backend=f"{HERE}:Told", model="wrong", both_orders=1.0, cache_dir="")
-    assert not check_judge.is_complete(find_stage("check_judge").view(config), tmp_path)
-    few = measure([Answer("a", "b", 0.0, 0.0, 1.0)] * 9, 0.1, ordered=False)
-    assert problem_of(few, CheckJudge(), 0.1) == ""
-
-
 def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin_is_advised():
     rng = np.random.default_rng(0)
     rules = rng.integers(0, 2, 400).astype(float)

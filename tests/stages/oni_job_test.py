@@ -124,22 +124,6 @@ def test_training_begins_with_the_model_and_a_signal_saves_and_requeues(tmp_path
     assert is_gone(slurm.process(1))
 
 
-def test_a_trainer_that_lost_a_task_is_requeued_but_not_for_ever_and_one_that_failed_says_so(tmp_path):
-    lost = Job(tmp_path / "lost", trains_s=0.0, status=137)
-    ((status, output, errors),) = ended([lost.submit()])
-    assert status == 0, errors
-    assert "a task was lost, requeued" in output
-    assert lost.requeued == ["requeue 4711"]
-    ((status, _, _),) = ended([lost.submit(SLURM_RESTART_COUNT="5")])
-    assert status == 137
-    assert lost.requeued == ["requeue 4711"]
-    failed = Job(tmp_path / "failed", trains_s=0.0, status=3)
-    ((status, _, _),) = ended([failed.submit()])
-    assert status == 3
-    assert failed.requeued == []
-    assert is_gone(failed.process(0))
-
-
 def test_training_goes_on_without_its_server(tmp_path):
     slurm = Job(tmp_path / "fakes", told=137)
     job = slurm.submit()

