@@ -74,15 +74,6 @@ def test_ascii_output_takes_every_name(tmp_path, env):
     assert errors.count("\n") == 1
 
 
-def test_a_workdir_that_checkpoints_cannot_be_written_to(tmp_path):
-    process = start(*SMALL, f"--workdir={os.fsdecode(os.fsencode(tmp_path) + b'/a' + bytes([255]))}")
-    _, errors = process.communicate()
-    assert process.returncode == 2
-    assert "is not valid UTF-8, which checkpoints need (--workdir)" in errors
-    assert errors.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
 def test_signals_during_the_start(tmp_path):
     """Most of it is imports, of JAX too, which make of an exception whatever they like."""
     rng = random.Random(0)

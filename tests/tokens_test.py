@@ -131,18 +131,6 @@ def test_other_texts_have_the_same_tokens_as_ever(marked):
             assert tokeniser._without_marks.encode(text, add_special_tokens=False).ids == tokeniser.encode(text)
 
 
-@pytest.mark.parametrize("bad", [
-    {"pre_tokenizer": {"type": "FixedLength", "length": 0}},  # the library, which is written in Rust, panics
-    {"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": None}},
-])  # fmt: skip
-def test_a_tokeniser_that_cannot_encode_is_told_in_one_sentence(bad):
-    library = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
-    whole = json.loads(library.Tokenizer(library.models.BPE()).to_str()) | bad
-    with pytest.raises(UserError, match=r"the tokeniser of the language model cannot encode 'bcd': ") as error:
-        HubTokeniser(json.dumps(whole)).encode("bcd")
-    assert len(str(error.value).splitlines()) == 1
-
-
 def test_without_the_library_it_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     changed = json.loads(TOKENISER.text) | {"pre_tokenizer": {"type": "Whitespace"}}

@@ -107,18 +107,6 @@ def test_rules_are_plain_substrings():
         assert not RULES["standard"](answer)
 
 
-def test_a_state_goes_on_with_its_own_scene():
-    world = local()
-    game, _ = play(world, "the weather?")
-    other, _ = play(world, episode=7)
-    other.set_state(game.state())
-    questions = ("the time?", "is it black?", "the size?", "the color?")
-    assert [(other.step(text), other.heard) for text in questions if not other.end] == [
-        (game.step(text), game.heard) for text in questions if not game.end
-    ]
-    assert other.info()[1:] == game.info()[1:]
-
-
 # ---- through a server
 
 

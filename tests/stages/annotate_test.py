@@ -106,22 +106,6 @@ def test_rules_give_probabilities_and_the_same_verdicts_as_before(workdir):
 
 
 @pytest.mark.quick
-def test_where_neutral_moments_are_rare_frequent_captions_are_compared_with_one(tmp_path):
-    silent = [event for event in EVENTS if event]
-    write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
-    name = run(tmp_path)
-    found = read_json(tmp_path / f"annotations/{name}/neutral.json")
-    table, _ = PairDataset(tmp_path / "dataset").captions()
-    worth = NETHACK.rules().worth_to("defaultgoal")
-    due = [1 / (1 + np.exp(-worth(table.text(at)).value)) for at in found["captions"]]
-    assert len(due) == 6  # 1 % of the pairs
-    log = read_json(next((tmp_path / f"annotations/{name}").glob("shard-*.json")))["log"]
-    of_pairs = len(Questions(PairDataset(tmp_path / "dataset"), "msg").counts)
-    assert log["asked"] == of_pairs + 12  # each of the six in both orders
-    assert found["prob"] == pytest.approx(due, abs=1e-5)
-
-
-@pytest.mark.quick
 def test_names_tell_what_was_asked():
     def name(**values):
         config = get_config()
@@ -330,19 +314,6 @@ def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, m
     assert labels(workdir, folder.name) == expected(workdir)
 
 
-def test_a_random_order_asks_as_many_questions_and_can_be_extended(workdir):
-    found = []
-    for pairs in (100, 300):
-        for shard in range(2):
-            name = run(workdir, order="random", max_pairs=pairs, num_shards=2, shard=shard)
-        found.append(set(np.flatnonzero(np.array(labels(workdir, name)) != 3).tolist()))
-    assert found[0] < found[1]
-    assert found[0] - set(range(100))  # not the first pairs
-    questions = Questions(PairDataset(workdir / "dataset"), "msg")
-    asked = [len(np.unique(questions.of_pair[list(rows)])) for rows in (found[1], range(300))]
-    assert asked[0] == asked[1]
-
-
 def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys):
     """Of the first 100 pairs, the server has no verdict on those of one event."""
     with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
@@ -383,19 +354,6 @@ def test_made_anew_on_request(workdir):
     assert labels(workdir, name) == expected(workdir)  # untouched
     run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
     assert labels(workdir, name) == expected(workdir, "gold")
-
-
-def test_two_annotations_are_compared(workdir):
-    run(workdir, backend="score")
-    run(workdir)
-    name = run(workdir, compare_with="score")  # also afterwards
-    page = (workdir / "annotations" / f"{name}.html").read_text()
-    same = np.mean(np.array(expected(workdir)) == 1)
-    assert "Agreement with score" in page
-    assert f"<b>{same:.1%}</b><span>same label</span>" in page
-    for custom_name in ("", "x"):
-        with pytest.raises(UserError, match=r"has no annotation 'nobody'; it has lexicon_msg_defaultgoal, score"):
-            run(workdir, compare_with="nobody", custom_name=custom_name)
 
 
 def test_nothing_from_the_game_is_html(workdir):

@@ -10,7 +10,6 @@ from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
 from motif_jax.policies.choice import PlayerChoice, parse_mixture
-from motif_jax.policies.mixture import deal, groups_per_worker
 from motif_jax.preferences.pairs import places
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
@@ -118,15 +117,3 @@ def test_a_mixture_is_written_in_one_line():
         PlayerChoice("runs/a", "last", 1.0), PlayerChoice("b", "all", 0.5), PlayerChoice("c", "40000", 2.0),
         PlayerChoice("me@home/runs/d", "last", 1.0),
     ]  # fmt: skip
-
-
-@pytest.mark.quick
-def test_groups_are_dealt_in_proportion_and_nobody_is_left_out():
-    assert deal([0.75, 0.25], 8) == [6, 2]
-    assert deal([0.9, 0.05, 0.05], 4) == [2, 1, 1]
-    assert deal([1 / 3] * 3, 4) == [2, 1, 1]
-    assert groups_per_worker(1, 2, 8) == 2
-    assert groups_per_worker(5, 2, 8) == 4  # 3 groups would do, but 8 games cannot be cut in 3
-    assert groups_per_worker(1, 2, 1) == 1
-    with pytest.raises(UserError, match="17 policies need a group of games each, but 2 workers with 8 games each have"):
-        groups_per_worker(17, 2, 8)

@@ -97,16 +97,6 @@ def test_a_greedy_policy_does_the_same_again(workdir, tmp_path):
     assert summary["name"] == "policy-7680-greedy"
 
 
-def test_another_runs_policy_keeps_its_name_and_stays_whose_it_is(workdir, toys, tmp_path):
-    _, summary = run(workdir, f"{toys.weak}@64")
-    assert (summary["name"], summary["step"]) == ("weak-64", 64)
-    assert summary["path"] == str(toys.weak / "policy/checkpoints")
-    assert summary["figures"]["intrinsic_return"] is not None  # it has no reward of its own: this workdir's
-    shutil.copytree(toys.weak, tmp_path / "weak")
-    with pytest.raises(UserError, match=r"belongs to another policy of this name, .* \(--config.evaluate.policy\)"):
-        run(workdir, f"{tmp_path / 'weak'}@64")
-
-
 @pytest.mark.journey
 def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     whole, summary = run(tmp_path / "whole", "random")
@@ -138,18 +128,6 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     assert summary_of_fewer["figures"]["steps"]["mean"] == np.mean([row["steps"] for row in rows[:10]])
     assert evaluate.is_complete(settings("random", episodes=10), tmp_path)
     assert run(tmp_path, "random", episodes=50)[1]["figures"] == summary_of_more["figures"]
-
-
-def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, monkeypatch):
-    monkeypatch.setattr(policy_play, "play", lambda *_: [])
-    shutil.copytree(toys.weak, tmp_path / "weak")
-    run(tmp_path / "weak", episodes=3)
-    checkpoints = tmp_path / "weak/policy/checkpoints"
-    shutil.rmtree(checkpoints / "128")
-    (checkpoints / "64").rename(checkpoints / "128")
-    assert not evaluate.is_complete(settings(episodes=3), tmp_path / "weak")
-    run(tmp_path / "weak", episodes=3)
-    assert "policy-128 is played again" in capsys.readouterr().out
 
 
 @pytest.mark.quick

@@ -9,7 +9,6 @@ from conftest import ROOT, get_config
 from motif_jax import load_policy
 from motif_jax.files import read_lines
 from motif_jax.stages import evaluate, export, report, train_policy
-from motif_jax.structs import UserError
 
 
 def cart_config(**policy):
@@ -69,14 +68,3 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     np.testing.assert_array_equal(again(shown, greedy=True).action, act.action)
     policy.begin(3)
     assert policy({"observation": np.zeros((3, 2), np.float32)}).action.shape == (3, 2)
-
-
-@pytest.mark.parametrize(("values", "said"), [
-    ({"options": "a=game,b=learnt", "controller": "game"}, "a policy with options chooses one action by its number"),
-    ({"algorithm": "gigpo"}, "the algorithm 'gigpo' chooses one action by its number"),
-])  # fmt: skip
-def test_a_policy_of_single_choices_is_refused_for_several(values, said):
-    config = cart_config(**values)
-    config.env.world = "own_control:AimWorld"
-    with pytest.raises(UserError, match=f"{said}, but actions of the world .* are several choices or numbers"):
-        train_policy.check(config)

@@ -20,7 +20,6 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.rewards.online.online_section import parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
@@ -216,13 +215,6 @@ def test_values_that_cannot_work_are_refused_before_anything_starts(values, said
     with pytest.raises(UserError, match=said) as refused:
         train_policy.check(settings(**values))
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.quick
-def test_sentences_with_commas_are_goals():
-    found = parse_goals("Find gold, and keep it@0, never fight @ all@12,stairs@2000000")
-    assert found == (("Find gold, and keep it", 0), ("never fight @ all", 12), ("stairs", 2_000_000))
-    assert [turn_at(found, step) for step in (0, 11, 12, 10**9)] == [0, 0, 1, 2]
 
 
 def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):

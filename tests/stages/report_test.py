@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from conftest import get_config
-from report_workdir import EVENTS, make_replay, tell, write_pairs, write_workdir
+from report_workdir import EVENTS, make_replay, tell, write_workdir
 
 from motif_jax.files import read_json, write_json
 from motif_jax.screens import SHOWN
@@ -17,7 +17,6 @@ from motif_jax.stages import report
 from motif_jax.stages.collect.page import report_pairs
 from motif_jax.stages.evaluate.packing import pack
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.structs import UserError
 
 HOSTILE = (
     "<script>window.hacked = 1</script>", "</script><img src=x onerror=window.hacked=1>", '"><b onclick="x">&amp;',
@@ -87,28 +86,6 @@ def test_all_parts_tell_what_the_stages_have_left(whole):
     ):  # fmt: skip
         assert words in seen.text, words
     assert "Not there yet" not in seen.text
-
-
-@pytest.mark.quick
-def test_a_dataset_alone_is_reported_with_what_is_missing(tmp_path):
-    write_pairs(tmp_path)
-    seen = Seen(make(tmp_path))
-    assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == ["the-dataset", "what-it-ran-on"]
-    for stage in ("annotate", "train_reward", "train_policy", "evaluate"):
-        assert f"(--stage={stage})" in seen.text
-    assert "--stage=collect" not in seen.text
-
-
-@pytest.mark.quick
-def test_what_cannot_be_reported_is_refused_in_one_sentence(whole, tmp_path, launch):
-    with pytest.raises(UserError, match=r"there is nothing in .* to report yet: run --stage=collect first"):
-        make(tmp_path)
-    with pytest.raises(UserError, match=r"there is no workdir 'nowhere' \(--config.report.runs\)"):
-        make(whole, "nowhere")
-    with pytest.raises(UserError, match=r"nothing in .* to compare with \(--config.report.runs\)"):
-        make(whole, str(tmp_path))
-    with pytest.raises(UserError, match=r"replays must not be negative, not -1"):
-        make(whole, replays=-1)
 
 
 @pytest.mark.quick

@@ -10,7 +10,7 @@ from motif_jax.actors.acting import Rounds
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.groups import AT_LEAST, Grouped, in_groups, places, visits
+from motif_jax.stages.train_policy.groups import Grouped, in_groups, visits
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
 
@@ -84,22 +84,6 @@ def test_equal_moments_have_one_number_in_their_group():
     x = np.array([[5, 5, 5, 5], [6, 5, 7, 5], [0, 0, 0, 0]])[..., None]
     found = visits({"x": x, "y": np.zeros((3, 4, 2))}, 2)
     assert found.tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
-
-
-@pytest.mark.quick
-def test_places_of_played_steps_have_few_sizes():
-    rng, sizes = np.random.default_rng(0), set()
-    for share in np.linspace(0.01, 1, 60):
-        played = rng.random((40, 16)) < share
-        index = places(played, 2, 4)
-        own = np.split(index[0], 2)
-        assert [part[part >= 0].tolist() for part in own] == [
-            np.flatnonzero(half).tolist() for half in np.split(played, 2, 1)
-        ]
-        assert len(own[0]) % 4 == 0
-        sizes.add(len(own[0]))
-    assert min(sizes) == AT_LEAST
-    assert len(sizes) <= 8
 
 
 # ---- whole runs

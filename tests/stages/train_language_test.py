@@ -12,8 +12,7 @@ from motif_jax import experiment
 from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.stages import train_language
-from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.store import TranscriptWriter
+from motif_jax.structs import UserError
 
 TINY = {
     "language.width": 16, "language.layers": 1, "language.heads": 2, "train_language.batch_size": 8,
@@ -125,19 +124,6 @@ def test_files_and_transcripts_that_cannot_be_used_are_refused(tmp_path):
     assert "there is no directory" in refusal(tmp_path, transcripts__import_from="")
     assert "line 1 of" in refusal(tmp_path, transcripts__import_from=__file__)
     assert "--config.transcripts.import_from" in refusal(tmp_path, transcripts__import_format="visdial")
-
-
-@pytest.mark.quick
-def test_transcripts_without_a_turn_of_the_agent_are_refused(tmp_path):
-    (tmp_path / "silent.jsonl").write_text('{"sequence": [["you see a ball.", 0]], "reward": [0.0], "done": true}')
-    said = refusal(tmp_path, transcripts__import_from=str(tmp_path / "silent.jsonl"))
-    assert said.startswith("no turn of the episodes is an agent's, so there is nothing to learn from them (--config.tr")
-    assert not (tmp_path / "run" / "transcripts").exists()
-    writer = TranscriptWriter()
-    writer.add(Episode((Turn("you see a ball."),), terminal=True))
-    writer.write(tmp_path / "silent", {})
-    said = refusal(tmp_path, transcripts__import_from="", transcripts__path=str(tmp_path / "silent"))
-    assert "silent' has no turn of an agent: there is nothing to learn (--config.transcripts.path)" in said
 
 
 @pytest.mark.quick

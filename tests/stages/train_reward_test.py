@@ -235,28 +235,6 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
 # ---- bad input
 
 
-def label(workdir, name, codes):
-    (workdir / "dataset/preference").mkdir(exist_ok=True)
-    np.save(workdir / "dataset/preference" / f"{name}.npy", np.asarray(codes, np.int8))
-
-
-@pytest.mark.parametrize(
-    ("codes", "sentence"),
-    [
-        ([3] * 300, "no pair has a label that is known in annotation 'mine'"),
-        ([2] * 300, "all 300 labels are ties"),
-        ([1] * 299, r"has shape \(299,\), where \(300,\) fits"),
-        ([7] * 300, "must hold int8 codes 0 to 3"),
-    ],
-)
-def test_labels_that_teach_nothing_are_refused(tmp_path, codes, sentence):
-    write_dataset(tmp_path / "dataset", random_pairs(300))
-    label(tmp_path, "mine", codes)
-    with pytest.raises(UserError, match=sentence):
-        run(tmp_path, annotators="mine")
-    assert not (tmp_path / "reward/statistics.json").exists()
-
-
 def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="no dataset in .* yet"):
         run(tmp_path)

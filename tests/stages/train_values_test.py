@@ -12,7 +12,7 @@ from offline_test import rows
 
 from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.files import read_json, write_config
+from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.policies.values import read_values
 from motif_jax.stages import train_language, train_values
@@ -242,27 +242,6 @@ def refusal(check, *arguments):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
     assert said in refusal(experiment.check, config_for(tmp_path, **changes), ["train_values"])
-
-
-@pytest.mark.quick
-def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, capsys):
-    """With reasons only: defaults are silent, and what is used decides whose workdir it is."""
-    from motif_jax.stages.train_values import learning
-
-    def start(**changes):
-        config = config_for(tmp_path, **changes)
-        experiment.check_same_experiment(config, tmp_path, tmp_path / "config.json", train_values.STAGE)
-        learning.say_unused(train_values.STAGE.view(config).train_values)
-        return capsys.readouterr().out
-
-    write_config(tmp_path, config_for(tmp_path, train_values__recipe="bc"))
-    assert "makes no use of polyak = 0.05 (--config.train_values.polyak)" in start(train_values__recipe="bc")
-    said = start(train_values__recipe="bc", train_values__polyak=0.005, train_values__expectile=0.6)
-    assert "train_values: the recipe 'bc' makes no use of expectile = 0.6 (--config.train_values.expectile)" in said
-    write_config(tmp_path, config_for(tmp_path))
-    assert start() == ""
-    with pytest.raises(UserError, match=r"belongs to an experiment with train_values\.expectile = 0\.7"):
-        start(train_values__expectile=0.6)
 
 
 @pytest.mark.quick

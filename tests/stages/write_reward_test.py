@@ -15,11 +15,11 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import evaluate, train_policy, write_reward
+from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
 from motif_jax.stages.write_reward.learnt import beside_learnt
-from motif_jax.stages.write_reward.writers import ScriptedWriter, messages, read_reply
+from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
@@ -141,19 +141,6 @@ def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     assert not (tmp_path / "write_reward/best.reward").exists()
 
 
-def test_revisions_are_told_what_came_of_the_last_round(tmp_path, model):
-    server = model("stairs")
-    run(with_model(server, proposals=1), tmp_path)
-    first, second = (request["messages"] for request in server.asked)
-    assert "own as much gold as possible" in first[1]["content"]
-    assert "- gained(gold): after the step less before it" in first[0]["content"]
-    assert second[:2] == first
-    told = second[-1]["content"]
-    assert "agrees with the judge about" in told
-    assert "the judge prefers this episode, which it pays 0" in told
-    assert "You pick up a gold piece." in told
-
-
 SMALL = {
     "network": "general", "num_workers": 0, "games_per_worker": 8, "rollout_length": 8, "batch_size": 64,
     "warmup_steps": 0, "tensorboard": False, "synchronous": True, "groups": 1,
@@ -260,28 +247,3 @@ def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(lea
 ])  # fmt: skip
 def test_the_program_is_found_in_a_reply(reply, text):
     assert read_reply({"choices": [{"message": {"content": reply}}]}) == text
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("changes", [
-    {"players": "nobody"}, {"pairs": 3}, {"proposals": 0}, {"attempts": 0}, {"writer": "gpt"}, {"steps": 0},
-], ids=str)  # fmt: skip
-def test_values_that_cannot_work_are_refused(changes):
-    with pytest.raises(UserError, match="--config"):
-        write_reward.check(write_reward.STAGE.view(config_of(**changes)))
-
-
-@pytest.mark.quick
-def test_the_scripted_writer_names_no_forbidden_thing():
-    readable = find_readable(make_world({"world": "treasure"}))
-    from motif_jax.stages.write_reward.writers import Brief
-
-    brief = Brief("Prefer picking up gold. Never prefer the stairs.", "a game", readable, {"gold!": 3}, ["gold!"])
-    texts = [ScriptedWriter().propose(brief, [], number) for number in range(8)]
-    assert all("gold" in text or "still" in text for text in texts)
-    assert not any("stairs" in text for text in texts)
-    for text in texts:
-        check(text, readable)
-    again = [ScriptedWriter().propose(brief._replace(tried=texts[:2]), [], number) for number in range(2)]
-    assert not {*again} & {*texts[:2]}  # a round repeats no program of an earlier one
-    assert "Never prefer the stairs" in messages(brief, [])[1]["content"]
