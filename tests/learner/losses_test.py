@@ -1,4 +1,4 @@
-"""The terms of the loss: worked numbers, NumPy, PyTorch, and the same on any number of devices."""
+"""The terms of the loss: beside NumPy and PyTorch, and the same on any number of devices."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Decisions, rewards and successors of tokens: the specification's worked examples, and an obvious walk."""
+"""Decisions, rewards and successors of tokens, beside an obvious walk, and in rows that are cut."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every network and recipe goes on from a checkpoint of no updates, every network from its first one, to the bit."""
+"""Every network goes on from a checkpoint of no updates and from its first one, to the bit."""
 
 import functools
 

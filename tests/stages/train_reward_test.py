@@ -1,4 +1,4 @@
-"""The reward stage as users run it: killed, resumed, on several devices, with labels that teach nothing."""
+"""The reward stage as users run it: what it learns, how it goes on, and what it refuses."""
 
 import numpy as np
 import pytest
