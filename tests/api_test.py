@@ -19,8 +19,6 @@ from motif_jax.envs.nethack.gym_game import GymGame
 from motif_jax.envs.nethack.observations import observation_specs
 from motif_jax.policies.model import read_policy
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.policies.playing import BYTES, checked
-from motif_jax.structs import ArraySpec, UserError
 
 
 @pytest.mark.journey
@@ -67,51 +65,6 @@ def test_a_policy_plays_a_game_step_by_step():
     env.close()
 
 
-WRONG = {"crop": [-1.0, 256.0, 0.5, np.nan, 1j, "a", None], "blstats": [2.0**31, 0.5, np.inf, 1j]}  # single numbers
-
-
-@pytest.mark.parametrize("games", [None, 2])
-def test_observations_that_their_types_cannot_hold_are_refused_by_their_names(games):
-    policy = motif_jax.load_policy(policies().good)
-    policy.begin(games)
-    shapes = {name: (*(() if games is None else (games,)), *spec.shape) for name, spec in policy._specs.items()}
-    right = {name: np.zeros(shape) for name, shape in shapes.items()}  # of float64, but whole numbers
-    policy(right)
-    for name, values in WRONG.items():
-        for value in values:
-            wrong = right[name].astype(np.asarray(value).dtype)
-            wrong[..., -1] = value
-            said = f"^'{name}' must have numbers of the type {policy._specs[name].dtype}, not "
-            with pytest.raises(TypeError, match=said):
-                policy(right | {name: wrong})
-
-
-@pytest.mark.parametrize("value", [11, -1, 2.5])
-def test_categories_and_prompts_outside_of_their_range_are_refused(value):
-    spec = ArraySpec((2,), "uint8", "grid", 11)
-    assert checked("image", np.array([0, 10.0]), spec).tolist() == [0, 10]
-    with pytest.raises(TypeError, match="^'image' must have numbers "):
-        checked("image", np.array([0, value]), spec)
-    with pytest.raises(TypeError, match="^'prompt' must have numbers of the type uint8"):
-        checked("prompt", np.array([97, -value - 0.5]), BYTES)
-
-
-def test_it_plays_the_games_that_gymnasium_makes():
-    env = gymnasium.make("motif_jax/NetHackScore-v1")
-    policy, other = (motif_jax.load_policy(policies().weak, which, seed=3) for which in (64, "64"))
-    observation, _ = env.reset(seed=7)
-    for _ in range(20):
-        act, same = policy(observation), other(observation)
-        assert act.action == same.action  # of one seed
-        assert env.action_space.contains(act.action)
-        assert act.probabilities.shape == (env.action_space.n,)
-        assert act.probabilities.sum() == pytest.approx(1)
-        observation, _, terminated, truncated, _ = env.step(act.action)
-        assert not terminated
-        assert not truncated
-    env.close()
-
-
 def test_a_policy_plays_many_games_at_once_each_as_if_it_were_alone():
     policy, count = motif_jax.load_policy(policies().good, seed=1), 3
     many = gymnasium.vector.SyncVectorEnv(
@@ -149,19 +102,6 @@ def test_a_policy_plays_many_games_at_once_each_as_if_it_were_alone():
     many.close()
 
 
-def test_a_policy_says_what_it_is():
-    policy = motif_jax.load_policy(policies().good)
-    assert repr(policy) == (
-        f"<Policy network='small' num_actions=23 reads={list(policy.reads)} task={TASK!r} env_steps=7,680 reward=True>"
-    )
-    assert repr(motif_jax.load_policy(policies().weak)).endswith("reward=False>")
-
-
-def test_a_checkpoint_that_is_not_there_is_not_said_to_be_unreadable():
-    with pytest.raises(UserError, match="has no checkpoint 65; it has 64, 128"):
-        motif_jax.load_policy(policies().weak, 65)
-
-
 @pytest.mark.journey
 @pytest.mark.parametrize("reader", ["orbax", "safetensors"])
 def test_the_files_are_read_as_the_documentation_does_it(tmp_path, reader):
@@ -197,11 +137,3 @@ print(json.dumps([sorted(names), facts]))
         for start in ("learner.optimizer", "learner.version", "sources.learnt."):
             assert any(name.startswith(start) for name in names)
         assert facts.keys() >= {"model", "config", "sources", "progress"}
-
-
-def test_the_package_names_what_it_loads_when_asked():
-    names = {"__version__", "export_reward", "load_language", "load_policy", "load_reward"}
-    assert names == set(motif_jax.__all__)
-    assert names <= set(dir(motif_jax))
-    assert all(name in motif_jax.__doc__ for name in names - {"__version__"})
-    assert all(getattr(motif_jax, name) for name in names)

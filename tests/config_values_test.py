@@ -113,25 +113,15 @@ def test_arguments_of_ilql_that_mean_nothing_are_refused(argument):
 
 @pytest.mark.parametrize(("kind", "value", "said"), [
     (Whole(1, 9), 0, "it must be at least 1, not 0 (--it)"),
-    (Whole(0, 9), -1, "it must not be negative, not -1 (--it)"),
     (Whole(1, 9), 10**5000, "it must be at most 9, not a number of thousands of digits (--it)"),
     (Whole(1, 9), 1.0, "it must be a whole number from 1 to 9, not 1.0 (--it)"),
-    (Whole(0, 9), True, "it must be a whole number from 0 to 9, not True (--it)"),
     (Number(0, 1), 2.0, "it must be between 0 and 1, not 2.0 (--it)"),
-    (Number(0, above=True), 0.0, "it must be positive, not 0.0 (--it)"),
-    (Number(0), -1.0, "it must be zero or more, not -1.0 (--it)"),
     (Number(0), math.inf, "it must be finite, not inf (--it)"),
-    (Number(0, infinite=True), math.inf, ""),
-    (Number(0, infinite=True), -math.inf, "it must be zero or more, not -inf (--it)"),
     (Number(high=1, infinite=True), -math.inf, ""),
-    (Number(0, infinite=True), 10**5000, "it must be at most 3e+38, not a number of thousands of digits (--it)"),
-    (Number(0, infinite=True), 1e300, "it must be at most 3e+38, not 1e+300 (--it)"),
     (Number(), math.nan, "it must be a number, not nan (--it)"),
-    (Number(0), 3, ""),
     (Flag(), 1, "it must be True or False, not 1 (--it)"),
     (Text(("one", "two")), "on", "unknown it 'on' (--it): did you mean 'one'?"),
     (Text(), "\udce9", "it has characters that UTF-8 cannot write: '\\udce9' (--it)"),
-    (List(Whole(1, 9), "item"), 3, "it must be a list, in brackets, of: a whole number from 1 to 9, not 3 (--it)"),
     (List(Whole(1, 9), "item"), (3, 0), "item must be at least 1, not 0 (--it)"),
 ], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_sentences(kind, value, said):

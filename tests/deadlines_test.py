@@ -56,23 +56,3 @@ def problems(text: str) -> list[str]:
 def test_nothing_depends_on_the_speed_of_the_machine(file):
     if file.name not in BY_THE_CLOCK:
         assert problems(file.read_text()) == []
-
-
-@pytest.mark.parametrize("line", [
-    "deadline = time.monotonic() + 20", "start = time.perf_counter_ns()", "process.wait(10)", "done.wait(timeout=30)",
-    "process.communicate(timeout=60)", "subprocess.run(command, timeout=280)", "thread.join(5.0)", "future.result(1)",
-    "pytestmark = [pytest.mark.timeout(20)]", "await asyncio.wait_for(reply, PATIENCE_S)",
-    "assert summary['seconds'] > 0", "assert 0 < rows['train.steps_per_s']['value']", "assert usage.elapsed <= 1",
-    "assert (summary.pop('seconds'), 1) >= (0, 0)", "DEADLINE_S = 250.0", "with at_once(600.0): pass",
-    "signal.alarm(20)", "signal.setitimer(signal.ITIMER_REAL, 5.0)",
-])  # fmt: skip
-def test_each_kind_is_found(line):
-    assert len(problems(line)) == 1
-
-
-@pytest.mark.parametrize("line", [
-    "process.wait()", "', '.join(names)", "queue.get(key)", "wait_for(lambda: judge.answers())",
-    "assert summary['seconds'] == 5.0", "time.sleep(0.1)", "assert len(rows) > 3",
-])  # fmt: skip
-def test_other_lines_are_left_alone(line):
-    assert problems(line) == []

@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
-import math
 
 import pytest
 from config_attacks import WHOLE, attacks, config_with, refusal
@@ -15,7 +13,7 @@ from motif_jax import experiment
 from motif_jax.config.file import complete
 from motif_jax.config.table import Number, Value, Whole, keys
 from motif_jax.experiment import GONE, check_same_experiment, tables
-from motif_jax.files import LAYOUT, LAYOUT_KEY, read_json, write_config, write_json
+from motif_jax.files import LAYOUT, LAYOUT_KEY, write_config, write_json
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 
@@ -117,41 +115,3 @@ def test_another_layout_is_refused_and_left_as_it_is(tmp_path, found):
                 act(config, tmp_path, ["collect"])
         assert {path: path.read_bytes() for path in before} == before
         file.unlink()
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("recorded", "now", "same"), [
-    (math.inf, math.inf, True), (-math.inf, -math.inf, True), (math.inf, -math.inf, False), (math.inf, 10.0, False),
-    (10.0, math.inf, False),
-])  # fmt: skip
-def test_infinite_values_are_recorded_exactly(tmp_path, recorded, now, same):
-    it = Value(Number(infinite=True), "a number", 0.0, decides=True)
-    stage = with_tables({"policy": {"it": it}}, ("policy",))
-    write_config(tmp_path, ConfigDict({"policy": {"it": recorded}}))
-    json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)  # nothing but JSON
-    config = ConfigDict({"policy": {"it": now}})
-    said = refusal(lambda: check_same_experiment(config, tmp_path, tmp_path / "config.json", stage))
-    assert bool(said) != same
-
-
-def test_a_run_with_infinite_and_other_extreme_values_is_continued(tmp_path, capsys):
-    infinite = ("reward_clip", "max_gradient_norm", "clip_ratio", "clip_value", "clip_rho", "clip_c", "count_exponent")
-    config = get_config(argument="toy")
-    config.policy.update(dict.fromkeys(infinite, math.inf) | {
-        "threshold_quantile": -math.inf, "num_workers": 0, "synchronous": True, "network": "small", "groups": 1,
-        "games_per_worker": 4, "rollout_length": 8, "batch_size": 32, "train_for_env_steps": 64, "discount": 0.0,
-        "keep_checkpoints": 2**31 - 1, "max_policy_lag": 2**31 - 1, "train_for_seconds": 1e8, "save_every_s": 1e8,
-        "log_every_s": 1e8, "save_every_steps": 10**15, "milestone_every_steps": 10**15, "hang_timeout_s": 1e8,
-        "intrinsic_coefficient": 0.0, "extrinsic_coefficient": -1.0, "warmup_steps": 0,
-    })  # fmt: skip
-    config.profile.update(start_step=2**31 - 1, num_steps=2**31 - 1)
-    experiment.run(config, tmp_path, ["train_policy"])
-    record = tmp_path / "policy/config.json"
-    before = read_json(record)
-    assert (before["policy"]["reward_clip"], before["policy"]["threshold_quantile"]) == ("inf", "-inf")
-    capsys.readouterr()
-    experiment.run(config, tmp_path, ["train_policy"])
-    assert capsys.readouterr().out == f"train_policy: complete in '{tmp_path}', skipped\n"
-    config.policy.clip_rho = 1.0
-    with pytest.raises(UserError, match=r"policy.clip_rho = 'inf', not 1.0: .* --config.policy.clip_rho=inf"):
-        experiment.run(config, tmp_path, ["train_policy"])

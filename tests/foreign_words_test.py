@@ -1,12 +1,6 @@
 """Texts that others wrote never command the terminal: all that stages print goes through one place."""
 
 import ast
-import fcntl
-import os
-import pty
-import struct
-import sys
-import termios
 from pathlib import Path
 
 import numpy as np
@@ -84,19 +78,3 @@ def test_no_stage_passes_on_what_others_wrote(tmp_path, capfd, monkeypatch):
     for stage in stages[:-1]:
         assert f"{stage}: " in said.out + said.err
     assert "\\x1b]0;owned\\x07" in said.out
-
-
-@pytest.mark.quick
-def test_a_bar_shows_foreign_words_harmlessly(monkeypatch):
-    screen, ours = pty.openpty()
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 300, 0, 0))
-    with open(ours, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        bar = Progress(f"film{ESCAPE}.gif", 10, "pairs")
-        bar.update(3, **{f"policy{ESCAPE}": ESCAPE})
-        bar.close()
-        terminal.flush()
-        shown = os.read(screen, 2**16).decode()
-    os.close(screen)
-    assert "film\\x1b]0;owned\\x07" in shown
-    assert harmless(shown, allowed="\r\n"), shown

@@ -33,7 +33,7 @@ SMALL = ("--config=configs/quickstart.py", "--stage=collect,annotate", "--config
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, to refuse locks as such a file system does")
-@pytest.mark.parametrize(("number", "flag"), [("ENOSYS", "--nolocks"), ("ENOLCK", ""), ("EOPNOTSUPP", "")])
+@pytest.mark.parametrize(("number", "flag"), [("ENOSYS", "--nolocks"), ("ENOLCK", "")])
 def test_a_file_system_without_locks_is_one_sentence_and_a_flag_goes_on_without(
     launch, tmp_path, monkeypatch, number, flag
 ):

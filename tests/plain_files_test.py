@@ -30,12 +30,6 @@ def test_a_torn_last_line_is_cut_and_the_rows_before_it_stay(tmp_path, torn):
     assert file.read_text().count("\n") == 4
 
 
-def test_a_file_that_is_one_torn_line_becomes_empty(tmp_path):
-    (tmp_path / "rows.jsonl").write_text("x" * 200_000)
-    LineFile(tmp_path / "rows.jsonl").close()
-    assert (tmp_path / "rows.jsonl").read_bytes() == b""
-
-
 def test_rows_after_a_checkpoint_are_removed(tmp_path):
     lines = LineFile(tmp_path / "rows.jsonl")
     lines.add([{"steps": steps} for steps in (0, 10, 20, 30)])

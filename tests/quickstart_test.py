@@ -1,14 +1,11 @@
 """The script for one machine, with a stand-in for Python."""
 
-import contextlib
 import os
 import shlex
-import shutil
 import subprocess
 
 import pytest
 from conftest import ROOT
-from emulator import Emulator
 
 PYTHON = """#!/usr/bin/env bash
 if [ "$2" = pip ]; then
@@ -152,26 +149,14 @@ def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
 
 
 @pytest.mark.quick
-def test_stages_that_are_asked_for_need_no_report(tmp_path):
-    done, calls = quickstart(tmp_path, "--goal=gold,combat", "--stage=collect", deed=":")
-    assert done.returncode == 0
-    assert len(calls) == 2
-    assert "The report" not in done.stdout
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(
     ("arguments", "workdir", "said"),
     [
         (["--goal=golf"], "w", "unknown goal 'golf'"),
-        (["--goal=gold,"], "w", "an empty goal"),
         (["--goal=find the princess"], "w", "in your own words needs a language model, --judge=smollm2"),
         (["--judge=nowhere.gguf"], "w", "there is no directory and no file 'nowhere.gguf' (--judge)"),
-        (["--judge"], "w", "say which language model"),
         (["ilql", "--judge=smollm2"], "w", "--judge=smollm2 judges messages of NetHack, and ilql plays games of words"),
-        (["--goal=gold", "--goal=combat"], "w", "--goal was given twice"),
         (["--workdir=x"], "w", "WORKDIR=elsewhere"),
-        (["--config=configs/motif.py"], "w", "is not for this script"),
         ([], "a,b", "has a comma"),
         (["code:golf"], "w", "unknown game 'golf'"),
     ],
@@ -182,51 +167,6 @@ def test_it_refuses_what_it_cannot_do_before_anything_runs(tmp_path, arguments, 
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not calls
-
-
-@pytest.mark.quick
-def test_a_goal_is_named_in_one_place(tmp_path):
-    """One that is added to the program's list can be asked for here."""
-    root = tmp_path / "root"
-    shutil.copytree(ROOT / "launch", root / "launch")
-    place = "motif_jax/envs/nethack/texts/goals.toml"
-    (root / place).parent.mkdir(parents=True)
-    goals = (ROOT / place).read_text()
-    (root / place).write_text(f'{goals}\nfountains = "Prefer fountains."\n')
-    for name in ("setup.cfg", "pyproject.toml"):
-        shutil.copy(ROOT / name, root)
-    done, calls = quickstart(tmp_path, "--goal=fountains,combat", root=root)
-    assert done.returncode == 0, done.stderr
-    assert [call.split("goal=")[1] for call in calls] == ["fountains", "combat"]
-
-
-@pytest.mark.quick
-def test_an_installation_is_quiet(tmp_path):
-    done, calls = quickstart(tmp_path, pip="exit 0")
-    assert done.returncode == 0, done.stderr
-    assert len(calls) == 1
-    assert "Collecting" not in done.stdout + done.stderr
-    assert sum("installing" in line for line in done.stdout.splitlines()) == 1
-    assert len((tmp_path / "venv/pip.log").read_text().splitlines()) == 70
-
-
-@pytest.mark.quick
-def test_on_a_terminal_an_installation_is_one_line_that_moves(tmp_path):
-    master, slave = os.openpty()
-    done, calls = quickstart(tmp_path, pip="exit 0", stdout=slave)
-    os.close(slave)
-    sent = b""
-    with contextlib.suppress(OSError):  # how Linux says that nobody can write to it any more
-        while part := os.read(master, 65536):
-            sent += part
-    os.close(master)
-    assert done.returncode == 0
-    assert len(calls) == 1
-    assert b"s  Collecting thing-70" in sent
-    terminal = Emulator(40, 200)
-    terminal.feed(sent.decode())
-    assert "Collecting" not in "".join(terminal.lines)
-    assert sum("installing" in line for line in terminal.lines) == 1
 
 
 @pytest.mark.quick

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from attacks import at_once, little_memory
 
-from motif_jax.actors import recorder
 from motif_jax.config import file as config_file
 from motif_jax.contrib import words
 from motif_jax.contrib.guessing.scenes import SceneFiles
@@ -85,9 +84,3 @@ def test_a_reader_refuses_what_never_ends_at_once(tmp_path, reader, attack):
     with little_memory(2), at_once(), expected as refused:
         READERS[reader](file)
     assert fine or len(str(refused.value).splitlines()) == 1
-
-
-def test_a_real_replay_of_the_longest_length_fits():
-    step = sum(int(np.prod(shape)) * np.dtype(replay.DTYPES[name]).itemsize for name, shape in replay.SHAPES.items())
-    step += 4 * 121 + np.dtype(replay.OPTIONAL["picture_ends"]).itemsize  # with the odds of all actions of NetHack
-    assert (replay.LONGEST + 1) * step + recorder.MOST_PICTURES + 2**20 < replay.LARGEST  # with texts and heads

@@ -5,7 +5,6 @@ import pytest
 
 from motif_jax.devices.releases import CARD, FACTS, write_release
 from motif_jax.files import make_anew, remove_folder
-from motif_jax.preferences.shards import Part, Shard
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -36,17 +35,6 @@ def test_a_folder_is_made_anew_and_links_in_it_are_not_followed(tmp_path, inside
     assert files_of(outside) == {"mine.txt": b"mine"}
 
 
-def test_of_a_shard_only_its_own_files_are_deleted(tmp_path):
-    (tmp_path / "shard-of-glass.txt").write_text("mine")
-    with Shard(tmp_path, Part(0, 1), 2, {"dataset": "a"}, ignore_existing=True) as shard:
-        shard.set(np.array([0, 1]), np.array([0.1, 0.9]), 0.1)
-        shard.commit(True, {})
-    with Shard(tmp_path, Part(0, 2), 1, {"dataset": "b"}, ignore_existing=True):
-        pass
-    assert (tmp_path / "shard-of-glass.txt").read_text() == "mine"
-    assert not (tmp_path / "shard-00000-of-00001.npy").exists()
-
-
 ARRAYS = {"policy": {("params", "a"): np.ones(3, np.float32)}}
 
 
@@ -64,8 +52,7 @@ def test_a_release_replaces_a_release(tmp_path):
     release(tmp_path, "# a third card")
 
 
-@pytest.mark.parametrize("name", [CARD, FACTS, "policy.safetensors", "reward.safetensors", "best.npz"])
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("name", "first"), [(CARD, False), (FACTS, True), ("policy.safetensors", True)])
 def test_a_release_replaces_no_file_of_others(tmp_path, name, first):
     if first:  # and then it was changed, or put there
         release(tmp_path)

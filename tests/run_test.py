@@ -1,20 +1,16 @@
 """A workdir and its stages: what is written is read back, and kills, other experiments and second runs do no harm."""
 
-import contextlib
 import json
 import math
-import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
 
 import pytest
 from conftest import ROOT
-from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from motif_jax.files import LAYOUT, Held, to_plain
-from motif_jax.pages.charts import Band
-from motif_jax.run import Head, Identity, Lock, Metrics, Run, check_identity, from_plain
+from motif_jax.run import Identity, Lock, Run, check_identity, from_plain
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -101,13 +97,6 @@ def test_rows_after_the_checkpoint_are_removed_and_numbers_that_json_lacks_are_n
         assert list((stage.path / "tensorboard").iterdir())
 
 
-@pytest.mark.parametrize("section", ["", "reward"])
-def test_a_missing_library_of_curves_is_a_sentence_with_its_flag(tmp_path, section):
-    flag = f"--config.{section or 'train_values'}.wandb"
-    with Run(tmp_path).stage("train_values", "values") as stage, pytest.raises(UserError, match=flag):
-        stage.metrics("steps", -1, wandb="project", section=section)
-
-
 def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):
     run = Run(tmp_path)
     with run.stage("train_values", "values") as stage:
@@ -128,25 +117,6 @@ def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):
     assert sorted((one.stage, one.title, *one.blocks) for one in others) == [
         ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
     ]  # fmt: skip
-
-
-def test_a_head_is_read_as_it_was_written_beside_the_sections(tmp_path):
-    head = Head(title="<b>", seconds=1.5, machine={"cores": 2})
-    with Run(tmp_path).stage("train_values", "values") as stage:
-        stage.section("Values", "<p>")
-        stage.report(head)
-    assert Run(tmp_path).heads() == {("train_values", ""): head}
-    assert [one.blocks for one in Run(tmp_path).sections()] == [["<p>"]]
-
-
-def test_the_values_of_several_directories_are_read_by_their_names(tmp_path):
-    bands = {name: Band([0.0, 1.0], [low, low], [2.0, 2.0]) for name, low in (("a", 0.5), ("b", 1.5))}
-    for name, band in bands.items():
-        Run(tmp_path).stage("evaluate", f"evaluate/{name}").write("found", band)
-    found = Run(tmp_path).read_each("evaluate/*/found.json", Band)
-    assert {name: [list(ends) for ends in band] for name, band in found.items()} == {
-        name: [list(ends) for ends in band] for name, band in bands.items()
-    }
 
 
 def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(tmp_path):
@@ -177,19 +147,3 @@ def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(
     file.write_text(json.dumps({"seed": 1, "layout": 0}))
     with pytest.raises(UserError, match="the layout of .* is 0"):
         check_identity(file, identity, tmp_path)
-
-
-def test_curves_for_tensorboard(tmp_path):
-    with contextlib.closing(Metrics(tmp_path, "steps", 7, True, "", {}, "--config.policy.wandb")) as metrics:
-        metrics.write(8, {"return": 0.5, "nan": float("nan"), "word": "none"})
-    (file,) = (tmp_path / "tensorboard").iterdir()
-    data, events = file.read_bytes(), []
-    while data:  # length, its checksum, an event, its checksum
-        (size,) = struct.unpack("<Q", data[:8])
-        events.append(Event.FromString(data[12 : 12 + size]))
-        data = data[12 + size + 4 :]
-    version, begun, point = events
-    assert version.file_version == "brain.Event:2"
-    assert (begun.step, begun.session_log.status) == (8, SessionLog.START)  # takes away what a killed run left
-    assert point.step == 8
-    assert [(value.tag, value.simple_value) for value in point.summary.value] == [("return", 0.5)]

@@ -19,7 +19,7 @@ SMALL = (
 )  # fmt: skip
 STAGES = "--stage=collect,annotate,report"
 ASCII = ({"PYTHONIOENCODING": "ascii:strict"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-STARTS = 12  # that are interrupted
+STARTS = 5  # that are interrupted
 
 
 def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:
@@ -29,7 +29,7 @@ def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | (env or {}), text=True, **streams)
 
 
-@pytest.mark.parametrize("redirected", ["<&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirected", ["2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_become_nobodys_files(tmp_path, redirected):
     process = start(*SMALL, STAGES, f"--workdir={tmp_path / 'run'}", redirected=redirected)
     output, errors = process.communicate()
@@ -58,13 +58,6 @@ def test_a_full_output_is_one_sentence(tmp_path):
     assert "Traceback" not in errors
 
 
-def test_nowhere_to_say_what_is_wrong():
-    for redirected in ("2>&-", "2> /dev/full"):
-        process = start("--nope", redirected=redirected)
-        assert process.communicate() == ("", "")
-        assert process.returncode == 2
-
-
 @pytest.mark.parametrize("env", ASCII, ids=["strict", "locale"])
 def test_ascii_output_takes_every_name(tmp_path, env):
     workdir = tmp_path / "Übung-日本"
@@ -79,15 +72,6 @@ def test_ascii_output_takes_every_name(tmp_path, env):
     assert process.returncode == 2
     assert errors.startswith("motif_jax: unknown stage ")
     assert errors.count("\n") == 1
-
-
-def test_a_workdir_that_checkpoints_cannot_be_written_to(tmp_path):
-    process = start(*SMALL, f"--workdir={os.fsdecode(os.fsencode(tmp_path) + b'/a' + bytes([255]))}")
-    _, errors = process.communicate()
-    assert process.returncode == 2
-    assert "is not valid UTF-8, which checkpoints need (--workdir)" in errors
-    assert errors.count("\n") == 1
-    assert not list(tmp_path.iterdir())
 
 
 def test_signals_during_the_start(tmp_path):

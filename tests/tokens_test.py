@@ -88,20 +88,8 @@ def unigram(library):
     )
 
 
-def word_pieces(library):
-    made = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
-    made.pre_tokenizer, made.decoder = library.pre_tokenizers.WhitespaceSplit(), library.decoders.WordPiece()
-    return made, library.trainers.WordPieceTrainer(special_tokens=["[UNK]", "[SEP]", "</s>"], show_progress=False)
-
-
-def whole_words(library):
-    made = library.Tokenizer(library.models.WordLevel(unk_token="<unk>"))
-    made.pre_tokenizer = library.pre_tokenizers.WhitespaceSplit()
-    return made, library.trainers.WordLevelTrainer(special_tokens=["<unk>", "</s>"], show_progress=False)
-
-
 NAMES = ["<s>", "</s>", "<a>", "</a>", "</eod>", "<|im_end|>", "<think>", "[INST]"]
-KINDS = [byte_pairs, character_pairs, unigram, word_pieces, whole_words]
+KINDS = [byte_pairs, character_pairs, unigram]
 
 
 @pytest.fixture(params=["words", "letters", *KINDS], ids=lambda kind: getattr(kind, "__name__", kind))
@@ -143,40 +131,6 @@ def test_other_texts_have_the_same_tokens_as_ever(marked):
             assert tokeniser._without_marks.encode(text, add_special_tokens=False).ids == tokeniser.encode(text)
 
 
-@pytest.mark.parametrize("bad", [
-    {"pre_tokenizer": {"type": "FixedLength", "length": 0}},  # the library, which is written in Rust, panics
-    {"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": None}},
-])  # fmt: skip
-def test_a_tokeniser_that_cannot_encode_is_told_in_one_sentence(bad):
-    library = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
-    whole = json.loads(library.Tokenizer(library.models.BPE()).to_str()) | bad
-    with pytest.raises(UserError, match=r"the tokeniser of the language model cannot encode 'bcd': ") as error:
-        HubTokeniser(json.dumps(whole)).encode("bcd")
-    assert len(str(error.value).splitlines()) == 1
-
-
-def test_transformers_loads_what_is_written(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
-    write_tokeniser(tmp_path, TOKENISER)
-    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    assert theirs(TEXTS[0])["input_ids"] == TOKENISER.encode(TEXTS[0], special_tokens=True)
-    assert (theirs.pad_token_id, theirs.eos_token_id, theirs.unk_token_id) == (0, 1, 2)
-
-
-def test_a_tokeniser_of_another_kind_is_read_by_the_library(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
-    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
-    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
-    theirs.decoder = tokenizers.decoders.ByteLevel()
-    theirs.train_from_iterator(TEXTS, tokenizers.trainers.BpeTrainer(vocab_size=300, show_progress=False))
-    theirs.enable_truncation(3)
-    theirs.save(str(tmp_path / "tokenizer.json"))
-    ours = read_tokeniser(tmp_path / "tokenizer.json")
-    assert isinstance(ours, HubTokeniser)
-    assert ours.decode(ours.encode(TEXTS[1])).strip() == TEXTS[1]
-    assert ours.size == theirs.get_vocab_size()
-
-
 def test_without_the_library_it_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     changed = json.loads(TOKENISER.text) | {"pre_tokenizer": {"type": "Whitespace"}}
@@ -188,8 +142,7 @@ def test_without_the_library_it_is_told_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", [
-    "", "{}", "[]", "[" * 100_000, '{"model": 5}', '{"model": {"type": "BPE"}}', '{"version": "1.0", "model": {}}',
-    TOKENISER.text[:-9],
+    "{}", "[" * 100_000, '{"model": {"type": "BPE"}}', TOKENISER.text[:-9],
     TOKENISER.text.replace("WordLevel", "Unigram"),
 ])  # fmt: skip
 def test_a_file_that_lies_is_refused_in_one_sentence(text, tmp_path):

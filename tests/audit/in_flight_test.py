@@ -94,34 +94,6 @@ def test_pay_for_what_the_judge_does_not_like_is_found():
     assert not any(audit_in_flight(*play(np.random.default_rng(seed), 0.02)).findings.found for seed in range(1, 11))
 
 
-def test_captions_of_one_kind_keep_their_own_labels():
-    """Every third number is liked, and only these are paid."""
-    rng = np.random.default_rng(0)
-    texts = [f"You see {number} coins." for number in range(60)] + ["You win."]
-    better = np.append(np.tile([0.9, 0.5, 0.5], 20), 0.9)
-    steps = Steps(np.repeat(np.arange(30), 10), 3 * rng.integers(20, size=300), np.ones(300))
-    found = audit_in_flight(steps, texts, better)
-    assert found.neutral == 0
-    assert [one.check for one in found.findings.found] == ["loops"]  # the judge does not like most of this kind
-    steps = steps._replace(caption=steps.caption + 1)
-    assert audit_in_flight(steps, texts, better).neutral == 1
-
-
-def test_what_cannot_be_looked_at_is_told():
-    steps, texts, better = play(np.random.default_rng(0), 0.5)
-
-    def skipped(steps, better):
-        return {one.name: one.skipped for one in audit_in_flight(steps, texts, better).findings.skipped}
-
-    no_label = "no label says whether a caption is better than no message"
-    assert skipped(steps, np.full(len(texts), np.nan)) == {"pay for neutral captions": no_label}
-    few = Steps(*(column[: 7 * 50] for column in steps))
-    why = "7 episodes have ended since training began or went on, and 20 are needed"
-    assert skipped(few, better) == {"pay for neutral captions": why, "loops": why}
-    none = Steps(*(column[:0] for column in steps))
-    assert set(skipped(none, better).values()) == {"no step of the last episodes is paid"}
-
-
 @pytest.mark.parametrize("kind", ["one", "neutral", "pairs"])
 def test_labels_say_what_is_better_than_nothing(kind):
     store = Store(kind != "one", 100, kind == "neutral")

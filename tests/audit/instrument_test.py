@@ -4,13 +4,10 @@ Each kind of error touches a tenth of the answers or of the pay (a loop more: th
 is what is tolerated). Ten experiments each, with the seeds 0 to 9.
 """
 
-import re
-
 import numpy as np
 import pytest
 from simulated import Simulated, Wrong
 
-from motif_jax.audit.figures import chance_of
 from motif_jax.audit.findings import LEVEL, Check, Suspicion, binomial_tail, conclude, holm, normal_tail
 
 SEEDS = 10
@@ -53,23 +50,6 @@ def test_at_most_one_report_of_ten_has_a_false_alarm(wrong):
     assert sum(bool(found_by(wrong, seed)) for seed in range(SEEDS)) <= 1
 
 
-def test_findings_name_what_was_planted_with_a_number_and_a_flag():
-    found = Simulated(Wrong(exploit=0.2, first_bias=0.2), 3).audit().findings.found
-    sentences = [one.sentence for one in found]
-    assert any("'You look at # things.' gets" in sentence and "neutral" in sentence for sentence in sentences)
-    assert any("of these for the moment that is shown first" in sentence for sentence in sentences)
-    assert all(any(letter.isdigit() for letter in sentence) for sentence in sentences)
-    assert all("--config." in one.advice for one in found)
-    assert [one.size for one in found] == sorted((one.size for one in found), reverse=True)  # worst first
-
-
-def test_an_agent_that_only_exploits_is_not_preferred_in_whole_episodes():
-    """With nothing else among the suspicions; in a whole audit the same is one of many tests, so it needs more."""
-    for seed in range(3):
-        audited = Simulated(Wrong(exploit=0.6, skill=0.0), seed).audit(pairs=100)
-        assert any(one.check == "whole episodes" for one in audited.findings.found)
-
-
 def test_a_judge_that_answers_nothing_is_told_and_the_rest_stands():
     findings = Simulated(Wrong(unreadable=1.0, exploit=0.2), 0).audit().findings
     assert findings.found[0].sentence.startswith("the judge answers nothing: none of its")
@@ -77,29 +57,6 @@ def test_a_judge_that_answers_nothing_is_told_and_the_rest_stands():
     skipped = {check.name: check.skipped for check in findings.skipped}
     assert skipped["both orders"] == "0 pairs have answers in both orders, and 20 are needed"
     assert {"repeated questions", "triples", "whole episodes", "inversions"} <= skipped.keys()
-
-
-def test_a_judge_that_errs_less_than_the_limit_and_a_figure_that_is_equal_are_not_reported():
-    quiet = {"second opinion", "worse than random play"}
-    found = [found_by(Wrong(stubborn_flips=0.1, skill=0.0), seed) & quiet for seed in range(SEEDS)]
-    assert sum(map(bool, found)) <= 1
-
-
-def test_a_second_opinion_names_the_captions_that_are_paid_most():
-    audited = Simulated(Wrong(stubborn_flips=0.5), 0).audit().findings.found
-    told = next(one.sentence for one in audited if one.check == "second opinion")
-    assert told.startswith("the judge and rules disagree in ")
-    assert re.search(r": '.*' wins \d+ of \d+ pairs by the judge and \d+ by the other; ", told), told
-
-
-@pytest.mark.parametrize(("ours", "theirs", "p"), [
-    ([0, 1, 2], [3, 4, 5], 0.0404),  # ranks 1 + 2 + 3 = 6, expected 10.5: (10.5 - 6 - 0.5) / sqrt(9 * 7 / 12) = 1.746
-    ([3, 4, 5], [0, 1, 2], 1.0),
-    ([1, 1, 1], [1, 1, 1], 1.0),
-    ([1, 1, 1000], [2, 2, 2], 1.0),  # the ranks are lower, the mean is not
-])  # fmt: skip
-def test_a_figure_is_lower_by_its_ranks_and_its_mean(ours, theirs, p):
-    assert chance_of(np.array(ours, float), np.array(theirs, float)) == pytest.approx(p, abs=1e-3)
 
 
 def test_holm_keeps_the_order_and_multiplies_by_what_is_left():

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 from flax import nnx
-from small_dataset import MANY, random_pairs, write_dataset
 
 import benchmarks
-from benchmarks import device, games, judging, language, offline, options, policy, questions
+from benchmarks import device, judging, language, offline, options
 from benchmarks.__main__ import arguments
-from motif_jax.stages.annotate import rounds
 from motif_jax.stages.benchmark import PARTS
 from motif_jax.structs import UserError
 
@@ -40,15 +38,6 @@ reward.PAIRS, device.MATRIX, games.RESETS, games.PAIRS, games.GAMES = 2_000, 256
 launch.define_flags()
 sys.exit(launch.main(sys.argv))
 """
-
-
-@pytest.mark.quick
-def test_games_that_are_played_by_writing_are_measured(tmp_path):
-    config = get_config()
-    config.benchmark.seconds, config.benchmark.repeats = 0.01, 1
-    rows = {row.name: row for row in games.measure_texts(config, tmp_path)}
-    assert rows.keys() == {"wordle.games", "wordle.games.pool", "wordle.seeding"}
-    assert all(math.isfinite(row.value) for row in rows.values())
 
 
 def test_offline_learning_is_measured_beside_its_limits_and_twins(tmp_path, monkeypatch):
@@ -77,35 +66,6 @@ def test_options_are_measured_beside_the_same_training_without_them(tmp_path, mo
         "options.learner_rows_over_without.general",
     }  # fmt: skip
     assert all(row.value > 0 for row in rows.values())
-
-
-def test_orders_of_questions_are_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_STEPS", 4)
-    for name, value in {"SEEDS": 2, "HELD_OUT": 20, "AT_ONCE": 30, "MOST": 60}.items():
-        monkeypatch.setattr(questions, name, value)
-    write_dataset(tmp_path / "dataset", random_pairs(300, events=MANY))
-    rows = {row.name: row for row in questions.measure(get_config(), tmp_path)}
-    assert rows.keys() == {f"questions.{name}" for name in ("needed.random", "needed.disagreement", "saved")}
-    for row in rows.values():
-        if row.name.endswith("saved"):
-            assert row.value < 100
-        else:
-            assert 0 < row.value <= max(row.sizes["questions"])
-            assert 0 < row.sizes["agreement_all"] <= 1
-    monkeypatch.setattr(questions, "MOST", 10**6)
-    with pytest.raises(UserError, match="are too few"):
-        questions.measure(get_config(), tmp_path)
-
-
-def test_questions_are_counted_from_where_the_agreement_stays_high():
-    curve = np.array([(100, 0.9), (200, 0.5), (300, 0.7), (400, 0.8), (900, 0.9)])
-    assert questions.first_within(curve, 0.75) == pytest.approx(350)
-    assert questions.first_within(curve, 0.4) == 100
-
-
-def test_the_network_in_torch_is_measured():
-    pytest.importorskip("torch", reason="needs torch: pip install motif_jax[dev]")
-    assert policy.torch_learner(batch_size=8, rollout=4) > 0
 
 
 @pytest.mark.slow

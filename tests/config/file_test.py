@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT
 
 from motif_jax.config.file import load, nearest
-from motif_jax.config.table import flatten, keys
+from motif_jax.config.table import keys
 from motif_jax.experiment import defaults, tables
 from motif_jax.structs import UserError
 
@@ -17,23 +17,14 @@ def get_config(argument="score"):
 """  # four lines
 FAULTS = {
     "": "has no function get_config",
-    "get_config = 3": "has no function get_config",
     "def get_config(:": "at line 1: SyntaxError: invalid syntax",
-    "\n\n  x = 3\n": "at line 3: IndentationError: unexpected indent",
-    "\nimport nothing_of_this_name": "at line 2: ModuleNotFoundError: No module named 'nothing_of_this_name'",
-    "def get_config():\n    raise KeyError": "at line 2: KeyError",
     "def get_config():\n    raise RuntimeError('a\\nb\\x1b[31m' * 5000)": r"at line 2: RuntimeError: a\nb\x1b[31m",
     "def get_config():\n    return get_config()": "at line 2: RecursionError",
-    "def get_config():\n    return {}": "returns {}, not a ConfigDict",
     "def get_config():\n    pass": "returns None, not a ConfigDict",
-    "def get_config(one, two):\n    pass": "TypeError: get_config() missing",
-    "raise SystemExit('enough')": "at line 1: SystemExit: enough",
     "\nimport sys\ndef get_config():\n    sys.exit()": "at line 4: SystemExit",
     "x = '\xe4'".encode("latin-1"): "SyntaxError: (unicode error) 'utf-8' codec can't decode",
-    b"x = 3\0": "SyntaxError: source code",
     HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is not a value "
     "of the config (--config): did you mean 'collect.num_pairs'?",
-    HEAD + "    config.colect = 3\n    return config": "sets 'colect', which is not a value",
     HEAD + "    config.policy.clip_c = None\n    config.policy.x = [10**5000]\n    return config": "sets 'policy.x'",
     HEAD + "    config.policy.clip_c = 'much'\n    return config": "at line 5: TypeError",
 }
@@ -54,7 +45,7 @@ def test_a_faulty_file_is_one_sentence_with_the_line(tmp_path, text, said):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", ["nowhere.py", "", "a\0b.py", "x" * 300, "."])
+@pytest.mark.parametrize("name", ["nowhere.py", "a\0b.py", "."])
 def test_what_is_no_file_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "fifo.py")
@@ -77,23 +68,6 @@ def test_what_a_file_lacks_has_its_default(tmp_path):
 
 
 @pytest.mark.quick
-def test_a_file_may_set_every_section_itself(tmp_path):
-    """As files do that were written when each value stood in the config file."""
-    lines = ["from ml_collections import ConfigDict", "def get_config(argument=''):", "    config = ConfigDict()"]
-    sections = {"config"}
-    for key, value in flatten(get_config(argument="oracle").to_dict()).items():
-        *outer, name = f"config.{key}".split(".")
-        for depth in range(1, len(outer)):
-            if ".".join(outer[: depth + 1]) not in sections:
-                sections.add(".".join(outer[: depth + 1]))
-                lines.append(f"    {'.'.join(outer[: depth + 1])} = ConfigDict()")
-        written = f"float('{value}')" if isinstance(value, float) else repr(value)
-        lines.append(f"    {'.'.join(outer)}.{name} = {written}")
-    (tmp_path / "mine.py").write_text("\n".join([*lines, "    return config"]))
-    assert load(str(tmp_path / "mine.py"), None, tables()).to_dict() == get_config(argument="oracle").to_dict()
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(("given", "near"), [
     ("polcy.lr", "policy.learning_rate"), ("policy.learning_rat", "policy.learning_rate"),
     ("num_pairs", "collect.num_pairs"), ("env.babyai.levl", "env.babyai.level"), ("sed", "seed"),
@@ -110,18 +84,14 @@ def test_command_lines(launch, tmp_path):
     motif = "--config=configs/motif.py"
     for arguments, said in {
         (f"--config={broken}",): "broken.py' does not work at line 2: SystemExit (--config)",
-        (motif, f"--config.seed={'9' * 5000}"): "--config.seed=999",
         (
             motif,
             "--config.policy.reward_clip=nan",
             "--stage=train_policy",
         ): "must be a number above 0 (or infinite), not nan",
-        (motif, "--config.benchmark.parts=3", "--stage=benchmark"): "unknown part 3 (--config.benchmark.parts)",
         (motif, f"--config.stages={'[' * 500}"): "(--config.stages)",
-        (motif, f"--config.stages={'-' * 100_000}1"): "--config.stages=---",
         (motif, "--config.collect={}"): "'collect' is a section of the config",
         (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
-        (motif, "--config.policy.synchronous=maybe"): "--config.policy.synchronous=maybe",
         (motif, "--help=polcy"): "did you mean 'policy'?",
         (motif, "--config.polcy.lr=1"): "did you mean --config.policy.learning_rate?",
     }.items():

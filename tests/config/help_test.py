@@ -38,7 +38,7 @@ def test_help_of_a_section_tells_each_of_its_values(section):
         assert " ".join(str(value.kind).split()[:4]) in text
 
 
-@pytest.mark.parametrize("section", ["polcy", "x" * 5000])
+@pytest.mark.parametrize("section", ["polcy"])
 def test_an_unknown_section_is_refused(section):
     with pytest.raises(
         UserError, match="the config has no section .*--help.*(did you mean 'policy'|choose from .*, env, )"

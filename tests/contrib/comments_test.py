@@ -7,8 +7,7 @@ from lies import reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.contrib.comments.scores import LexiconScorer, TableScorer, make_scorer, words_of
-from motif_jax.contrib.comments.world import comments
+from motif_jax.contrib.comments.scores import LexiconScorer, TableScorer, words_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -53,17 +52,6 @@ def test_listed_words_are_counted_to_two():
     assert words_of("It's naïve: 5 o'clock") == ["it", "s", "naïve", "o", "clock"]
     assert write(world(), "Thank you!", "How dumb.", "How dumb and how ugly.") == [0.0, -5.0, -10.0]
     assert write(world(scale=2.0, shift=-1.0), "Thank you!", "How dumb.") == [-1.0, 1.0]
-
-
-def test_our_comments_are_as_kind_as_they_say():
-    scorer = make_scorer("lexicon", None, 1.0, 1.0)
-    assert scorer.score(comments("kind")) == [0.0] * 12
-    assert min(scorer.score(comments("rude"))) >= 1.0
-    returns = {player: [e.episode_return for e in play_episodes(world(), player, range(50), seed=0)]
-               for player in ("kind", "rude", "random")}  # fmt: skip
-    assert {*returns["kind"]} == {0.0}
-    assert max(returns["rude"]) < 0
-    assert min(returns["random"]) < 0 == max(returns["random"])
 
 
 def test_a_score_of_one_becomes_zero_or_two_by_chance():
@@ -128,16 +116,6 @@ def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
     assert len(other.asked) == len(texts) + 1  # the line that was torn
 
 
-def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
-    (tmp_path / "answers").write_text("a file")
-    with (
-        WorldServer() as server,
-        pytest.raises(UserError, match=rf"^cannot write answers to '{tmp_path}/answers/.*' *: .* {FLAG}$"),
-    ):
-        write(world(scores=f"server:{server.url}", cache_dir=str(tmp_path / "answers")), "hm")
-    assert not server.asked
-
-
 @pytest.mark.differs(
     "ilql",
     there="a failing filter is asked for ever",
@@ -145,10 +123,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
     where="motif_jax/system/http.py",
 )
 @pytest.mark.parametrize("value", [
-    '{"scores": [1, 2]}', '{"scores": []}', '{"scores": null}', '{"scores": ["1"]}', '{"scores": [true]}', "[1]", "5",
-    '{"scores": [NaN]}', '{"scores": [1e999]}', '{"scores": [' + "9" * 400 + "]}", '{"scores": [null]}',
-    '{"score": [1]}',
-    '{"scores": {"0": 1}}', '{"scores": 1}', '{"scores": "1"}',
+    '{"scores": [1, 2]}', '{"scores": ["1"]}', "5", '{"scores": [NaN]}', '{"scores": [' + "9" * 400 + "]}",
 ])  # fmt: skip
 def test_scores_that_are_none_are_not_believed(value):
     with (
@@ -160,12 +135,8 @@ def test_scores_that_are_none_are_not_believed(value):
 
 @pytest.mark.parametrize(("lines", "said"), [
     ("", "cannot read line 1 of the table"),
-    ("5", "cannot read line 1 of the table"),
     ('{"text": "a", "score": 1}\n{"text": "b"}', "cannot read line 2 of the table '.*': 'score'"),
     ('{"text": "a", "score": NaN}', "cannot read line 1 .*: a score is not a finite number"),
-    ('{"text": "a", "score": "1"}', "a score is not a finite number"),
-    ('{"text": "a", "score": ' + "9" * 400 + "}", "a score is not a finite number"),
-    ('{"text": 5, "score": 1}', "its text is not a string"),
     ("[" * 100_000, "cannot read line 1 of the table"),
 ])  # fmt: skip
 def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
@@ -176,17 +147,9 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"scores": "judge:http://127.0.0.1:9/v1"}, "lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge:http"),
-    ({"scores": "table:"}, "scores come from"),
-    ({"scores": "lexicon:"}, "scores come from"),
-    ({"scores": "table:/nowhere"}, "cannot read line 0 of the table '/nowhere'"),
     ({"scores": "lexicon:/dev/zero"}, "cannot read '/dev/zero': it is not a regular file"),
     ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
-    ({"scores": 5}, "scores must be text, not 5"),
     ({"scale": "much"}, "scale must be a number"),
-    ({"noised": 1}, "noised must be True or False, not 1"),
-    ({"posts": "/nowhere"}, "cannot read '/nowhere'"),
-    ({"unknown": []}, r"unknown must be a number .* not \[\]"),
-    ({"cache_dir": 5}, "cache_dir must be text, not 5"),
     ({"goal": "The comment is kind."}, "comments' cannot be made with goal"),
 ])  # fmt: skip
 def test_options_that_cannot_work_are_refused(options, said):

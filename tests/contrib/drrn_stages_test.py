@@ -12,11 +12,9 @@ from glam_test import learner_of
 
 from motif_jax import load_policy
 from motif_jax.contrib.drrn import Drrn
-from motif_jax.contrib.drrn.q_learning import make_q_learner
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.files import read_json, read_lines
-from motif_jax.learner.settings import Learning
-from motif_jax.stages import benchmark, evaluate, report, train_policy
+from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text
 
@@ -146,22 +144,8 @@ def test_what_cannot_work_is_refused_in_one_sentence():
 
     refused("the network 'drrn' and the algorithm 'q_learning' are only used together, not 'drrn' with 'ppo'",
             algorithm="ppo")  # fmt: skip
-    refused("only used together, not 'film' with 'q_learning'", network="film")
     refused("does not infer values: choose explicit or never .--config.policy.bootstrap", bootstrap="inferred")
     refused("a replay buffer of 15 steps has no room for a batch of 16", replay={"capacity": 15})
-    refused("needs more than 507,904 MiB, but .* are available .--config.policy.replay.capacity", replay={
-        "capacity": 2**30}, drrn={"max_tokens": 248})  # fmt: skip
-
-    def learner(config):
-        model = types.SimpleNamespace()
-        make_q_learner(config, None, Learning(model, types.SimpleNamespace(size=2), None, None, None))
-
-    def measure(config):
-        config.benchmark.parts = ("policy",)
-        benchmark.STAGE.check(benchmark.STAGE.view(config))
-
-    refused("'q_learning' is not measured .--config.policy.algorithm", measure)
-    refused("learns on one device, and here are 2 .--config.policy.num_devices=1", learner)
     wordless = types.SimpleNamespace(name="mine", action_names=("left", "right"))
     refused("the world 'mine' does not list the words of its prompts", lambda config: Drrn().start(
         config, wordless, None))  # fmt: skip

@@ -9,10 +9,8 @@ from flax import nnx
 from small_language import ACTIONS, WORDS, as_prompts
 
 from motif_jax.contrib.drrn.network import RelevanceNetwork
-from motif_jax.networks.kinds import check_reads
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.structs import ArraySpec, UserError
 
 WIDTH = 6
 
@@ -93,13 +91,3 @@ def test_as_a_policy_its_logits_are_values_and_the_value_is_the_largest():
     other, _ = jax.jit(renamed.unroll)(model.params, (), batch, np.ones((2, 3), bool), nothing)
     np.testing.assert_allclose(other[..., 1:], found[..., 1:3], atol=1e-5)
     assert abs(other[..., 0] - found[..., 0]).max() > 1e-4
-
-
-@pytest.mark.quick
-def test_what_it_cannot_read_is_refused():
-    with pytest.raises(UserError, match=r"has 41 tokens, but at most 40 .* \(--config.policy.drrn.max_tokens,"):
-        make_policy_model(options(), None).encode(as_prompts([" ".join(["wall"] * 41)], 400))
-    with pytest.raises(UserError, match=r"'take' and 'leave' have the same tokens for this network \(--config.env\)"):
-        make_policy_model(options(("take", "leave")), None)
-    with pytest.raises(UserError, match="'drrn' reads the observation 'prompt', which the world 'mine' does not have"):
-        check_reads("drrn", {"message": ArraySpec((256,), "uint8")}, ("message",), "mine")

@@ -13,12 +13,11 @@ from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
-from motif_jax.contrib.guessing.game import CLOSED, OPEN, RULES
+from motif_jax.contrib.guessing.game import RULES
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
-from motif_jax.system.http import HttpClient
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]
 FLAG = r"\(--config.env.options\)"
@@ -63,9 +62,7 @@ def play(world, *texts: str, episode: int = 0):
     ("What is the weather?", "sunny", {"weather"}),
     ("weather and time, please", "sunny midday", {"weather", "time"}),
     ("is it sunny?", "yes", {"weather"}),
-    ("IS IT RAINY", "no", set()),
     ("is it sunny or rainy?", "yes", {"weather"}),
-    ("hm", "no", set()),
     ("", "no", set()),
     ("what animal is it?", "dog", set()),  # the caption has told that
 ])  # fmt: skip
@@ -75,11 +72,6 @@ def test_a_question_is_answered_from_the_scene(question, answer, told):
     assert change == len(told) / len(ATTRIBUTES)
 
 
-def test_nothing_is_told_twice():
-    history = [Said("question", "is it sunny?"), Said("answer", "yes"), Said("question", "what is the weather?")]
-    assert LocalAnswerer().answer(SCENE, history, 0.375) == ("sunny", 0.0)
-
-
 def test_a_dialogue_ends_when_enough_is_known():
     """2 of 8 attributes are told by the caption; 3 of the other 6 are half of what there is to gain."""
     game, rewards = play(local(), "the weather?", "hm?", "the time?", "the color?")
@@ -87,12 +79,6 @@ def test_a_dialogue_ends_when_enough_is_known():
     assert game.end == EndStatus.TASK_SUCCESSFUL
     assert game.info().figures == (5 / 8, 0)
     assert game.info().episode_return == -3.0
-
-
-def test_a_dialogue_ends_after_ten_questions():
-    game, rewards = play(local(enough=1.0), *["hm?"] * 20)
-    assert rewards == [-1.0] * 9 + [0.0]
-    assert (game.end, game.cause) == (EndStatus.ENDED, "ten questions were asked")
 
 
 @pytest.mark.differs(
@@ -119,30 +105,6 @@ def test_rules_are_plain_substrings():
         found = {name[0] for name, rule in RULES.items() if name != "standard" and rule(answer)}
         assert found == {*rules} or (found == {"s", "h", "c"} and rules == "shc"), answer
         assert not RULES["standard"](answer)
-
-
-def test_a_state_goes_on_with_its_own_scene():
-    world = local()
-    game, _ = play(world, "the weather?")
-    other, _ = play(world, episode=7)
-    other.set_state(game.state())
-    questions = ("the time?", "is it black?", "the size?", "the color?")
-    assert [(other.step(text), other.heard) for text in questions if not other.end] == [
-        (game.step(text), game.heard) for text in questions if not game.end
-    ]
-    assert other.info()[1:] == game.info()[1:]
-
-
-def test_scripted_players_differ_as_they_should():
-    mean = {}
-    for player in ("asker", "checker", "random"):
-        mean[player] = np.mean(
-            [episode.episode_return for episode in play_episodes(local(), player, range(60), seed=0)]
-        )
-    assert mean["asker"] == -2.0
-    assert mean["checker"] < mean["random"] < mean["asker"]
-    assert len(OPEN) == 6
-    assert not {*OPEN} & {*CLOSED}
 
 
 # ---- through a server
@@ -192,53 +154,6 @@ def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
     assert fields["caption"] == episodes[-1].turns[0].text
 
 
-def test_after_an_empty_caption_the_first_question_is_told_and_counted(files):
-    captions = [{"caption": ""}] * 3
-    Path(files["scenes"]).write_text(json.dumps(captions))
-    with WorldServer() as server:
-        world = remote(server.url, files, rule="hard", enough=1.0)
-        game, _ = play(world, "hm?", "the weather?", "hm?")
-        assert [said["text"] for said in json.loads(server.asked[-1][1]["history"])][::2] == [
-            "hm?",
-            "the weather?",
-            "hm?",
-        ]
-        other, _ = play(world)
-        other.set_state(game.state())
-        assert other.info().figures == game.info().figures == (3 / 8, 2)
-        game.close()
-
-
-def test_failures_are_repeated_until_the_server_is_back(files):
-    def fault(number: int, path: str):
-        if number % 3 == 0:
-            return reply("busy", b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\n")
-        return [b'HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n["half'] if number % 3 == 1 else None
-
-    with WorldServer(fault) as server:
-        game, rewards = play(remote(server.url, files), "the weather?", "the time?", "the size?")
-        game.close()
-    assert rewards == [-1.0, -1.0, 0.0]
-    assert len(server.asked) == 4 * 3
-
-
-def test_a_server_that_is_not_there_is_named(files):
-    with WorldServer() as server:
-        url = server.url
-    with pytest.raises(UserError, match=rf"the server at '{url}' has answered nothing for .* {FLAG}"):
-        play(remote(url, files, patience_s=0.3))
-
-
-def test_a_status_that_will_not_change_ends_it_at_once(files):
-    with (
-        WorldServer(lambda number, path: reply(ESCAPE * 100, b"HTTP/1.1 404 No\r\n")) as server,
-        pytest.raises(UserError, match=r"refuses '/fetch_reward_rank': it answers 404 No") as caught,
-    ):
-        play(remote(server.url, files, patience_s=60.0))
-    assert len(server.asked) == 1
-    assert str(caught.value).isprintable()
-
-
 @pytest.mark.parametrize("name", LIES)
 def test_whatever_a_server_sends_ends_in_one_harmless_sentence(name, files):
     """None of the replies is what was asked for, so none is believed, and none takes long or much memory."""
@@ -253,19 +168,7 @@ def test_whatever_a_server_sends_ends_in_one_harmless_sentence(name, files):
 
 
 @pytest.mark.parametrize("value", [
-    "null", "true", '"0.5"', "[]", "{}", "NaN", "Infinity", "1e999", "-1e999", "9" * 400, "1.5", "-2", "-0.7", "[0.5]",
-])  # fmt: skip
-def test_a_percentile_that_is_none_is_not_believed(value, files):
-    with (
-        WorldServer(lambda number, path: reply(value)) as server,
-        pytest.raises(UserError, match="its reply does not have the expected format|its reply is not JSON"),
-    ):
-        play(remote(server.url, files))
-
-
-@pytest.mark.parametrize("value", [
-    "null", "0.5", '"yes"', "[]", '["yes"]', '["yes", 0.1, 0.1]', '[0.1, "yes"]', "[null, 0.1]", '["yes", null]',
-    '["yes", true]', '["yes", NaN]', '["yes", 1e999]', '["yes", 2]', '[["yes"], 0.1]', '{"yes": 0.1}', '[{}, 0.1]',
+    "null", '["yes"]', '["yes", NaN]', '["yes", 2]', '[["yes"], 0.1]',
 ])  # fmt: skip
 def test_an_answer_that_is_none_is_not_believed(value, files):
     with (
@@ -273,19 +176,6 @@ def test_an_answer_that_is_none_is_not_believed(value, files):
         pytest.raises(UserError, match="its reply does not have the expected format"),
     ):
         play(remote(server.url, files), "hm?")
-
-
-@pytest.mark.parametrize("changes", [[0.8], [-0.3], [0.5, 0.5]])
-def test_changes_after_which_the_percentile_is_none_are_not_believed(changes, files):
-    """The percentile is 0.25 at first, of which the changes make 1.05, -0.05 and 1.25."""
-    left = [json.dumps(["no", change]) for change in changes]
-
-    def fault(number, path):
-        return None if path == "/fetch_reward_rank" else reply(left.pop(0) if left[1:] else left[0])
-
-    with WorldServer(fault) as server, pytest.raises(UserError, match="its reply does not have the expected format"):
-        play(remote(server.url, files, enough=1.0), *["hm?"] * len(changes))
-    assert not left[1:]
 
 
 @pytest.mark.differs(
@@ -302,8 +192,7 @@ def test_an_answer_is_stripped_before_the_rule_reads_it(files):
 
 
 @pytest.mark.parametrize("text", [
-    ESCAPE, "\0\0", "\ud800 half", "a\nb\tc", "x" * 100_000, "\u202eright to left", "<script>alert(1)</script>",
-    "", " ",
+    ESCAPE, "\ud800 half", "x" * 100_000, "\u202eright to left", "",
 ])  # fmt: skip
 def test_whatever_is_answered_is_kept_as_one_harmless_line(text, files):
     with WorldServer(lambda n, path: reply(json.dumps([text, 0.0])) if path == "/step_rank" else None) as server:
@@ -324,8 +213,7 @@ def broken(tmp_path, text: str) -> str:
 
 
 @pytest.mark.parametrize("text", [
-    "", "[]", "{}", "5", "null", '["a"]', '[{"dialog": []}]', '[{"caption": 5}]', "[" * 100_000, '[{"caption": "a"}',
-    '[{"caption": "a"}, {"caption": "\\ud800"}]',
+    "", "[]", '[{"caption": 5}]', "[" * 100_000, '[{"caption": "a"}, {"caption": "\\ud800"}]',
 ])  # fmt: skip
 def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
     with pytest.raises(UserError, match=rf"cannot read the scenes '.*broken.json': .*{FLAG}$"):
@@ -333,7 +221,7 @@ def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("array", [
-    np.zeros((2, 5), np.float32), np.zeros(3, np.float32), np.zeros((3, 4), np.int64), np.array([{}] * 3), None,
+    np.zeros((2, 5), np.float32), np.array([{}] * 3), None,
 ])  # fmt: skip
 def test_features_that_do_not_fit_are_refused(tmp_path, files, array):
     if array is None:
@@ -344,33 +232,13 @@ def test_features_that_do_not_fit_are_refused(tmp_path, files, array):
         remote("http://127.0.0.1:9", files).check()
 
 
-def test_features_that_are_not_finite_are_refused(files):
-    np.save(files["features"], np.full((3, 4), np.nan, np.float32))
-    with pytest.raises(UserError, match="row 0 of the features has numbers that are not finite"):
-        remote("http://127.0.0.1:9", files).check()
-
-
 @pytest.mark.parametrize(("options", "said"), [
     ({"server": "http://127.0.0.1:9"}, "a server needs scenes"),
-    ({"scenes": "a.json"}, "scenes and features need a server: set the option 'server'"),
-    ({"server": "ftp://x", "scenes": "a.json"}, "'ftp://x' is not an address such as"),
     ({"server": "http://me:secret@x", "scenes": "a.json"}, "must hold no user name, password or query"),
     ({"rule": "softly"}, "unknown rule 'softly'"),
     ({"enough": 2}, "enough must be between 0 and 1, not 2"),
-    ({"timeout_s": 0}, "timeout_s must be positive, not 0"),
-    ({"yes_no_reward": "many"}, "yes_no_reward must be a number"),
-    ({"server": 5}, "server must be text, not 5"),
     ({"sever": "x"}, "the world 'guessing' cannot be made with .*'sever'"),
 ])  # fmt: skip
 def test_options_that_cannot_work_are_refused(options, said):
     with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
         check_world({"world": "guessing", "options": json.dumps(options)})
-
-
-def test_a_connection_is_opened_again_after_it_was_closed():
-    with WorldServer() as server:
-        client = HttpClient(server.url, "--flag", 20.0, 20.0)
-        for _ in range(2):
-            assert client.post("/", lambda found: found["scores"], json={"texts": ["a!", "b"]}) == [1.0, 0.0]
-            client.close()
-            client.close()

@@ -24,7 +24,7 @@ from motif_jax.contrib.drrn.q_learning import (
     td_targets,
 )
 from motif_jax.contrib.drrn.sections import ReplaySettings
-from motif_jax.devices.mesh import make_mesh, map_update, replicate
+from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards
 from motif_jax.policies.model import make_policy_model
@@ -194,74 +194,5 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus():
 KEYS = ("red", "green")
 NAMES = (*(f"take the {key} key" for key in KEYS), "open the door")
 WORDS = WordTokeniser.from_texts([*NAMES, "a , you have nothing", *KEYS])
-LIMIT = 5
 OPTIONS = {"network": "drrn", "num_actions": 3, "dtype": "float32",
            "drrn": {"tokeniser": WORDS.text, "actions": list(NAMES), "width": 16, "max_tokens": 32}}  # fmt: skip
-
-
-class Doors:
-    """Some games; each ends with the door, open or not, or after LIMIT steps."""
-
-    def __init__(self, games, seed):
-        self.rng = np.random.default_rng(seed)
-        self.door, self.key, self.steps = np.zeros((3, games), int)
-        self.begin(np.ones(games, bool))
-
-    def begin(self, which):
-        self.door[which], self.key[which] = self.rng.integers(2, size=which.sum()), -1
-        self.steps[which] = 0
-
-    def prompts(self):
-        return as_rows([f"a {KEYS[door]} door, you have {'nothing' if key < 0 else f'the {KEYS[key]} key'}"
-                        for door, key in zip(self.door, self.key, strict=True)])  # fmt: skip
-
-    def step(self, action):
-        self.steps += 1
-        terminated = action == 2
-        reward = (terminated & (self.key == self.door)).astype(np.float32)
-        truncated = ~terminated & (self.steps >= LIMIT)
-        self.key = np.where(terminated, self.key, action)
-        self.begin(terminated | truncated)
-        return reward, terminated, truncated
-
-
-def as_rows(texts):
-    return np.stack([np.frombuffer(text.encode().ljust(60, b"\0"), np.uint8) for text in texts])
-
-
-def test_a_game_whose_reward_comes_two_steps_late_is_learnt():
-    model = make_policy_model(OPTIONS, 0)
-    games, length, settings = 16, 4, replace(Q, num_minibatches=4, max_gradient_norm=5.0)
-    mesh = make_mesh(1)
-    update = make_q_update(model.unroll, just_the_games, settings, ReplaySettings(minibatch_size=32), seed=0)
-    update = map_update(update, mesh, batch_axis=1, num_constants=1)
-    replay = make_replay(60, length, games, {"tokens": jax.ShapeDtypeStruct((32,), np.int16)})
-    state = replicate(init_q_state(jax.tree.map(jnp.copy, model.params), settings, replay), mesh)
-    prepare, step = jax.jit(model.prepare), jax.jit(model.step)
-    world, rng, first, nothing = Doors(games, 1), np.random.default_rng(2), np.ones(games, bool), np.zeros((games, 0))
-
-    def act(params, prompts):
-        return np.asarray(step(params, (), model.encode({"prompt": prompts}), first, nothing, prepare(params, ()))[0])
-
-    for _ in range(200):
-        rows = []
-        for _ in range(length):
-            seen = world.prompts()
-            action = (act(state.params, seen) + rng.gumbel(size=(games, 3))).argmax(-1)
-            reward, *ends = world.step(action)
-            rows.append((seen, action, 10 * reward, *ends))
-        seen, action, reward, terminated, truncated = map(np.stack, zip(*rows, strict=True))
-        moments = np.concatenate([seen, world.prompts()[None]])
-        rollouts = Rollouts(
-            model.encode({"prompt": moments}), np.zeros((length + 1, games), bool), np.zeros((1, games, 0)),
-            action.astype(np.int32), np.zeros((length, games, 3)), np.zeros((length, games)),
-            np.zeros((length, games), np.int32), reward, terminated, truncated, {},
-        )  # fmt: skip
-        state, metrics = update(state, (), rollouts)
-    assert metrics["finite"] == 1
-    moments = [f"a {door} door, you have {what}" for door in KEYS
-               for what in ("nothing", *(f"the {key} key" for key in KEYS))]  # fmt: skip
-    values = act(state.params, np.resize(as_rows(moments), (games, 60)))[:6]
-    # take the right key, where it is not in the hand; else open the door
-    assert values.argmax(-1).tolist() == [0, 2, 0, 1, 1, 2]
-    np.testing.assert_allclose(values.max(-1), [9, 10, 9, 9, 9, 10], atol=1)

@@ -157,19 +157,6 @@ def test_packing_the_rows_that_continue_changes_nothing(name):
     assert np.partition(wanted.lengths, -num // 4)[-num // 4] + 2 < wanted.lengths.max()  # rows went on after packing
 
 
-def test_forced_tokens_are_read_as_if_drawn():
-    forced = np.full((3, 5), FREE)
-    forced[0, :3], forced[1, 1:4] = [7, 8, 9], [3, 4, 5]
-    found = run("llama", PLAIN, no_limits(VOCABULARY, 3)._replace(forced=jnp.array(forced)))
-    assert found.tokens[0, :3].tolist() == [7, 8, 9]
-    assert found.tokens[1, 1:4].tolist() == [3, 4, 5]
-    tokens = np.concatenate([CONTEXTS, found.tokens], 1)
-    valid = np.concatenate([LEFT, np.ones_like(found.tokens)], 1)
-    odds = jax.nn.log_softmax(logits_of("llama", tokens, valid))[:, 10:-1]
-    wanted = jnp.take_along_axis(odds, found.tokens[..., None], -1)[..., 0]
-    np.testing.assert_allclose(found.log_probs, wanted, atol=2e-5)
-
-
 @pytest.mark.differs(
     "ilql",
     there="temperature, top-k and top-p act on the logits, and then the shift is added",
@@ -296,15 +283,6 @@ def test_wide_beams_find_the_best_of_all(name):
             np.testing.assert_allclose(
                 found.log_probs[row].sum() / found.lengths[row] ** penalty, values[best], rtol=1e-4
             )
-
-
-def test_beams_obey_forced_tokens():
-    forced = np.full((3, 4), FREE)
-    forced[0, :2], forced[2, 1] = [9, 10], 11
-    limits = no_limits(VOCABULARY, 3)._replace(forced=jnp.array(forced))
-    found = make_search("gpt2", 3, 4)(limits)
-    assert found.tokens[0, :2].tolist() == [9, 10]
-    assert found.tokens[2, 1] == 11
 
 
 @pytest.mark.parametrize("name", ["qwen3", "flan"])

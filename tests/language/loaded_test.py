@@ -102,8 +102,6 @@ def test_it_is_saved_and_loaded(models, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ((["turn left", ""], ACTIONS), "context 1 has no tokens"),
-    ((CONTEXTS, [*ACTIONS, " "]), "the choice ' ' has no tokens"),
-    ((CONTEXTS, []), "there are no choices"),
     ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, but 4 contexts"),
     (([" a" * 198], ["turn left up"]), "context 0 has 198 tokens, and 3 may follow, but this .* reads at most 200"),
 ])  # fmt: skip
@@ -115,17 +113,10 @@ def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
 @pytest.mark.parametrize(("values", "sentence"), [
     ({"max_tokens": 0}, "max_tokens must be at least 1 and finite, not 0"),
     ({"max_tokens": 200}, "and 200 may follow"),
-    ({"temperature": -1.0}, "temperature must be .* not -1.0"),
     ({"temperature": float("nan")}, "temperature must be .* not nan"),
-    ({"top_p": 1.5}, "top_p must be between 0 and 1, not 1.5"),
-    ({"beams": 0}, "beams must be .* not 0"),
     ({"beams": 2, "temperature": 0.5}, "a beam search does not sample"),
-    ({"beams": 2, "top_k": 3}, "a beam search does not sample"),
-    ({"beams": 2, "top_p": 0.5}, "a beam search does not sample"),
     ({"length_penalty": 1.0}, "only a beam search uses length_penalty"),
     ({"allowed": [40]}, "the allowed token 40"),
-    ({"allowed": []}, "no token is allowed"),
-    ({"begin": ["a"]}, "there are 1 texts to begin with, but 4 contexts"),
     ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
 ])  # fmt: skip
 def test_what_cannot_be_generated_is_refused(values, sentence, models):
@@ -196,10 +187,3 @@ def test_eight_devices_give_what_one_gives(tmp_path):
     for name in ("qwen3", "t5"):
         write_own(name, tmp_path / name)
     on_devices(8, compare_devices, str(tmp_path))
-
-
-def test_work_that_does_not_divide_is_refused():
-    from motif_jax.language.shards import sharding_rules
-
-    with pytest.raises(UserError, match="tensor 3 must divide the number of heads of this language model, 4"):
-        sharding_rules(make_own("gpt2").config, 3)

@@ -12,7 +12,6 @@ from flax import nnx
 from own_models import make_own, write_own
 from safetensors.numpy import load_file
 
-from motif_jax.language.layers import Types, relative_buckets
 from motif_jax.language.model import make_language_model
 
 TOKENS = np.random.default_rng(0).integers(3, 40, 9)
@@ -62,13 +61,6 @@ def test_padding_anywhere_changes_nothing(name):
         np.testing.assert_allclose(found, alone, atol=2e-5 * np.abs(alone).max())
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
-def test_buckets_of_relative_positions(both_ways):
-    distances = np.arange(-300, 300)
-    found = relative_buckets(jnp.asarray(distances), both_ways, 32, 128)
-    assert found.tolist() == [numpy_twin.t5_bucket(distance, both_ways, 32, 128) for distance in distances.tolist()]
-
-
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_several_texts_in_a_row_do_not_see_each_other(name):
     model = make_own(name)
@@ -95,15 +87,3 @@ def test_remat_changes_no_gradient(name):
     assert "checkpoint" not in plain
     for a, b in zip(jax.tree.leaves(one(params)), jax.tree.leaves(other(params)), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(a).max()))
-
-
-@pytest.mark.parametrize("name", ["qwen3", "t5"])
-def test_numbers_of_sixteen_bits_give_about_the_same(name):
-    bits = jnp.dtype(jnp.bfloat16)
-    graph, shapes = nnx.split(make_language_model(make_own(name).config, Types(bits, bits), seed=None))
-    params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), nnx.state(make_own(name)), shapes)
-    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {bits}
-    wanted = our_logits(make_own(name), TOKENS, np.ones(9, int))
-    found = our_logits(nnx.merge(graph, params), TOKENS, np.ones(9, int))
-    assert found.dtype == np.float32
-    assert 0 < np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()

@@ -6,8 +6,7 @@ import pytest
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
-from motif_jax.language.next_tokens import NextTokens, pack
-from motif_jax.structs import UserError
+from motif_jax.language.next_tokens import NextTokens
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -42,34 +41,3 @@ def test_a_common_beginning_that_is_read_once_changes_nothing(family, blocks):
         np.testing.assert_allclose(ask(rows), slowly(language, rows, ids), atol=2e-5)
     others = [rng.choice(known, size).tolist() for size in (5, 1, 9)]  # nothing in common
     np.testing.assert_allclose(ask(others), slowly(language, others, ids), atol=2e-5)
-
-
-def test_texts_with_words_in_common_share_nodes_and_full_trees_are_followed_by_others():
-    rng = np.random.default_rng(1)
-    ends = [tuple(rng.integers(0, 3, rng.integers(1, 9)).tolist()) for _ in range(60)]
-    seen = []
-    for numbers, tree in pack(ends, 16):
-        assert len(numbers) <= 4
-        paths = [tuple(tree.tokens[tree.above[last]].tolist()) for last in tree.last[: len(numbers)]]
-        assert paths == [ends[number] for number in numbers]
-        used = int((tree.above.sum(1) > 1).sum() + 1)
-        assert used <= len({path[:end] for path in paths for end in range(1, len(path) + 1)}) + 1
-        seen += numbers
-    assert sorted(seen) == [*range(60)]
-
-
-def test_the_beginning_is_read_once(monkeypatch):
-    language, read = make(), []
-    ask = NextTokens(language, [5])
-    inner = ask._read_begin
-    monkeypatch.setattr(ask, "_read_begin", lambda *arguments: read.append(arguments[1].shape) or inner(*arguments))
-    for _ in range(3):
-        ask([[4, 5, 6, 7, one] for one in range(4, 12)])
-        ask([[6, 5, one] for one in range(4, 12)])
-    ask([[4, 5, 6, 7, 8]])  # alone, and with a known beginning
-    assert read == [(1, 4), (1, 2)]
-
-
-def test_a_text_that_is_too_long_is_refused():
-    with pytest.raises(UserError, match="a text has 65 tokens, but this language model reads at most 64"):
-        NextTokens(make(), [5])([[4] * 65])

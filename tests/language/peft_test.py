@@ -125,33 +125,18 @@ def change_tensors(folder, **values):
 
 BAD = {
     "DoRA": (lambda folder: change(folder, use_dora=True), "use_dora True: only low-rank products are read"),
-    "another kind": (lambda folder: change(folder, peft_type="IA3"), "peft_type 'IA3'"),
-    "biases": (lambda folder: change(folder, bias="all"), "bias 'all'"),
     "no alpha": (lambda folder: change(folder, lora_alpha=None), "no base_model_name_or_path and lora_alpha"),
     "a name of the Hub": (lambda folder: change(folder, base_model_name_or_path="meta/llama"), "not a directory here"),
-    "itself": (lambda folder: change(folder, base_model_name_or_path="."), "there is no config.json"),
     "a slow pattern": (lambda folder: change(folder, alpha_pattern={"(a+)+$": 1}), "not a module's name"),
     "half of a pair": (
         lambda folder: change_tensors(folder, **{"base_model.model.x.lora_A.weight": np.ones((2, 8), np.float32)}),
         "do not fit each other",
-    ),
-    "another rank": (
-        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.ones((9, 8), np.float32)),
-        "do not fit each other",
-    ),
-    "another width": (
-        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.ones((3, 9), np.float32)),
-        "the model's",
     ),
     "infinite": (
         lambda folder: change_tensors(
             folder, layers__0__self_attn__q_proj__lora_A__weight=np.full((3, 8), np.inf, np.float32)
         ),
         "not finite",
-    ),
-    "whole numbers": (
-        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.ones((3, 8), np.int32)),
-        "has type I32",
     ),
     "a product of 149 GiB": (
         lambda folder: change_tensors(
@@ -161,15 +146,6 @@ BAD = {
         ),
         "is [200000, 200000], the model's [8, 8]",
     ),
-    "an infinite product": (
-        lambda folder: change_tensors(folder, layers__0__self_attn__q_proj__lora_A__weight=np.full((3, 8), 3e38)),
-        "with the adapter's addition has a value that is not finite",
-    ),
-    "patterns in a list": (lambda folder: change(folder, alpha_pattern=["q_proj"]), "which must be a table"),
-    "another pattern": (lambda folder: change(folder, alpha_pattern={"q_proj": 10**400}), "not a module's name"),
-    "a large alpha": (lambda folder: change(folder, lora_alpha=10**400), "no base_model_name_or_path and lora_alpha"),
-    "no kind": (lambda folder: write_config(folder, {"base_model_name_or_path": "base"}), "peft_type None: only"),
-    "a list": (lambda folder: write_config(folder, [1]), "it is not a JSON object"),
     "a matrix that the model lacks": (
         lambda folder: change_tensors(folder, **{
             "base_model.model.x.lora_A.weight": np.ones((2, 8), np.float32),
@@ -177,7 +153,6 @@ BAD = {
         }),
         "which the model lacks",
     ),
-    "no tensors": (lambda folder: (folder / "adapter" / TENSORS).unlink(), f"there is no {TENSORS}"),
     "half of a file": (lambda folder: os.truncate(folder / "adapter" / TENSORS, 60), "cannot read"),
     "a link": (
         lambda folder: ((folder / "adapter" / TENSORS).rename(folder / "t"),
@@ -199,24 +174,7 @@ def test_other_files_are_refused(what, tmp_path):
     assert len(str(caught.value).splitlines()) == 1
 
 
-ODD = [
-    None,
-    True,
-    0,
-    -1,
-    2.5,
-    10**400,
-    float("nan"),
-    float("inf"),
-    "",
-    "x",
-    "\ud800\0",
-    [],
-    ["q"],
-    {},
-    {"q": []},
-    [[[]]],
-]
+ODD = [None, -1, 10**400, float("nan"), "\ud800\0", ["q"], {"q": []}]  # fmt: skip
 
 
 @pytest.mark.quick
@@ -231,11 +189,5 @@ def test_whatever_a_config_says_an_adapter_is_read_or_refused_with_one_sentence(
                 read_language_model(tmp_path / "adapter")
             except UserError as error:
                 said.append(str(error))
-    assert len(said) > 100
+    assert len(said) > 40
     assert all(len(sentence.splitlines()) == 1 and len(sentence) < 500 for sentence in said)
-
-
-@pytest.mark.quick
-def test_a_model_without_additions_has_no_adapter(tmp_path):
-    with pytest.raises(UserError, match="no low-rank additions"):
-        write_adapter(tmp_path, adapted("llama")[0], "base")

@@ -39,7 +39,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # name: class in transformers
     "flan": ("T5", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
 }  # fmt: skip
 CLASSES = {"T5": "T5ForConditionalGeneration", "GPT2": "GPT2LMHeadModel"}
-DECODERS = [name for name in MODELS if MODELS[name][0] != "T5"]
 ALL = list(MODELS)
 FEW = ["gpt2", "qwen3", "flan"]  # one with learned, rotary, relative positions each
 _FOLDER = tempfile.TemporaryDirectory(prefix="motif_jax-language-")

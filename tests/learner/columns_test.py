@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from motif_jax.learner.columns import InCharge, decision_rewards, vtrace_in_columns
-from motif_jax.learner.vtrace import next_values, vtrace
 
 K = 3  # options
 
@@ -60,20 +59,6 @@ def test_every_place_of_an_end_a_cut_and_a_switch():
     found, expected = both(data)
     np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
     np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)
-
-
-def test_one_behaviour_alone_has_the_targets_of_v_trace():
-    data = streams(5)
-    data["charge"][:], data["switches"][:], data["known_last"][:] = 0, False, True
-    data["discounts"][:] = 0.9
-    found, _ = both(data)
-    values = jnp.concatenate([data["values"], data["last"][:1]]).astype(jnp.float32)
-    ends = jnp.asarray(data["terminated"]), jnp.asarray(data["truncated"])
-    rewards, ratio = (jnp.asarray(data[name], jnp.float32) for name in ("rewards", "ratio"))
-    v_t, discount_t, trace_t = next_values(values, rewards, *ends, 0.9)
-    expected = vtrace(values[:-1], v_t, rewards, discount_t, ratio, trace_t)
-    np.testing.assert_allclose(found.targets, expected.targets, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found.advantages, expected.advantages, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])

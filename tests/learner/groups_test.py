@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from linear_policy import BASE, VERSION, A, B, D, T, assert_same, make_params, make_rollouts, shape_rewards
+from linear_policy import BASE, VERSION, A, B, T, assert_same, make_params, make_rollouts, shape_rewards
 from ppo_test import NO_MEMORY, forgetful
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.learner.groups import FLOOR, group_advantages, log_ratio_of_episodes, relative, returns_from, weights
+from motif_jax.learner.groups import FLOOR, group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.stages.train_policy.groups import places
@@ -75,30 +75,6 @@ def test_equal_and_nearly_equal_returns_teach_nothing_or_little_and_a_single_one
     assert found[:3].tolist() == [0, 0, 0]
     assert 0 < np.abs(found[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
     assert found[5:].tolist() == [0, 0, 0]
-
-
-@pytest.mark.quick
-def test_steps_weigh_the_same_or_episodes_do_or_sums_over_the_limit():
-    played = np.zeros((4, 3), bool)
-    played[:1, 0] = played[:3, 1] = True  # of 1 and 3 steps; the third episode does not count
-
-    def found(mean_over, minibatches=1):
-        one = replace(GROUP, mean_over=mean_over)
-        made = jax.vmap(lambda played: weights(played, one, minibatches), axis_name="data")(jnp.asarray(played)[None])
-        return np.asarray(made[0])
-
-    np.testing.assert_allclose(found("steps"), played / 4)
-    np.testing.assert_allclose(found("episodes"), played * [1 / 2, 1 / 6, 0], rtol=1e-6)
-    np.testing.assert_allclose(found("limit"), played / (4 * 2))
-    np.testing.assert_allclose(found("steps", 2), played / 2)
-
-
-@pytest.mark.quick
-def test_what_remains_of_an_episode_and_the_ratio_of_an_episode():
-    found = returns_from(jnp.array([[1.0], [0.0], [2.0]]), 0.5)
-    assert found[:, 0].tolist() == [1.5, 1.0, 2.0]
-    log_ratio, valid = jnp.array([[0.2, 0.3], [0.4, 9.0]]), jnp.array([[True, True], [True, False]])
-    np.testing.assert_allclose(log_ratio_of_episodes(log_ratio, valid), [[0.3, 0.3], [0.3, 0.3]], rtol=1e-6)
 
 
 def batch(index=None):
@@ -183,30 +159,3 @@ def compare_devices() -> None:
     one = update_of(settings, group, batch())[0]
     assert_same(one, update_of(settings, group, batch(), devices=4)[0], atol=1e-5)
     assert_same(one, update_of(settings, group, batch(places(PLAYED, 4, 1)), devices=4)[0], atol=1e-5)
-
-
-@pytest.mark.parametrize("algorithm", ["grpo", "gigpo"])
-def test_it_learns_which_action_pays(algorithm):
-    """Action 1 pays if the first number of the observation is positive, else action 2; a group sees the same."""
-    rng, settings = np.random.default_rng(0), replace(GRPO, algorithm=algorithm, discount=0.0)
-    mesh = make_mesh(1)
-    update = map_update(
-        make_policy_update(forgetful, shape_rewards, settings, group=GROUP), mesh, batch_axis=1, num_constants=1
-    )
-    state, pay = replicate(jax.tree.map(np.array, init_state(make_params(), settings, GROUP)), mesh), []
-    for number in range(100):
-        x = np.repeat(rng.normal(size=(T + 1, B // 4, D)), 4, axis=1).astype(np.float32)
-        visit = np.broadcast_to(np.arange(T)[:, None], (T, B)).astype(np.int32)
-        first = np.zeros((T + 1, B), bool)
-        logits, value = jax.device_get(forgetful(jax.device_get(state.params), (), {"x": x}, first, None))
-        action = (logits[:-1] + rng.gumbel(size=(T, B, A))).argmax(-1).astype(np.int32)
-        reward = np.float32(action == np.where(x[:-1, :, 0] > 0, 1, 2))
-        rollouts = make_rollouts(
-            number, observations={"x": x}, first=first, core=NO_MEMORY, logits=logits[:-1], value=value[:-1],
-            action=action, reward=reward, version=np.full((T, B), number, np.int32), moments={"m": 0 * reward},
-            group={"played": np.ones((T, B), bool), "visit": visit},
-        )  # fmt: skip
-        state, _ = update(state, (), shard(rollouts, mesh, axis=1))
-        pay.append(reward.mean())
-    assert np.mean(pay[:5]) < 0.55
-    assert np.mean(pay[-10:]) > 0.75

@@ -22,7 +22,6 @@ CONTROL = Control(HEADS, exploration=3.0)
 FACTORS = np.array([[1.0, 0.5], [0.0, 2.0], [0.1, 0.0]], np.float32)
 WEIGHTS = mixtures((0.0, 1.0), K, sum_to_one=True)
 MIXED = CONTROL._replace(heads=OptionHeads(ACTIONS, len(WEIGHTS), LENGTHS, WEIGHTS, 2))
-MARK = D  # a policy with options reads who is in charge beside its D numbers
 
 
 def told_unroll(params, frozen, observations, first, core):
@@ -99,19 +98,6 @@ def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm, contro
     assert_near(train(batch, control, algorithm=algorithm), train(other, control, algorithm=algorithm))
     every = control._replace(all_heads=True)
     assert_near(train(batch, every, algorithm=algorithm), train(other, every, algorithm=algorithm), near=False)
-
-
-@pytest.mark.quick
-def test_values_of_the_config_change_what_is_learnt():
-    batch = make_batch()
-    plain = train(batch)
-    annealed = CONTROL._replace(exploration_left=0.1)
-    for changed in (
-        train(batch, CONTROL._replace(by_steps=True)), train(batch, CONTROL._replace(bootstrap_on_switch=False)),
-        train(batch, CONTROL._replace(exploration=1.0)), train(batch, annealed, total_updates=2 * VERSION),
-        train(batch, bootstrap="inferred"),
-    ):  # fmt: skip
-        assert_near(plain, changed, near=False)
 
 
 @pytest.mark.quick

@@ -15,18 +15,16 @@ from linear_policy import (
     VERSION,
     A,
     B,
-    T,
     assert_same,
     initial,
     make_params,
     make_rollouts,
-    shape_rewards,
     train,
     unroll,
 )
 
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rollouts, make_policy_update
+from motif_jax.learner.update import Rollouts
 from motif_jax.learner.vtrace import next_values, vtrace
 
 
@@ -188,36 +186,6 @@ def test_rates_change_in_a_straight_line_and_stay_where_it_ends():
         assert metrics["learning_rate"] == pytest.approx(rate, rel=1e-5)
         assert metrics["exploration_loss"] == pytest.approx(-coefficient * metrics["entropy"], abs=1e-7)
     assert train(BASE, state=initial(version=20))[1]["learning_rate"] == pytest.approx(2e-2)
-
-
-@pytest.mark.parametrize("algorithm", ["appo", "impala"])
-def test_it_learns_which_action_pays(algorithm):
-    """Each step is an episode: action 1 pays 1 if the first number of the observation is positive, else action 2."""
-    rng, yes, no = np.random.default_rng(0), np.ones((T, B), bool), np.zeros((T, B), bool)
-    state, act, pay = initial(version=0), jax.jit(unroll), []
-    for number in range(60):
-        rollouts = make_rollouts(number, terminated=yes, truncated=no, first=np.ones((T + 1, B), bool))
-        logits, value = jax.device_get(act(state.params, (), rollouts.observations, rollouts.first, rollouts.core[0]))
-        action = (logits[:-1] + rng.gumbel(size=(T, B, A))).argmax(-1).astype(np.int32)
-        reward = np.float32(action == np.where(rollouts.observations["x"][:-1, :, 0] > 0, 1, 2))
-        rollouts = rollouts._replace(logits=logits[:-1], value=value[:-1], action=action, reward=reward,
-                                     version=np.full((T, B), number, np.int32), moments={"m": 0 * reward})  # fmt: skip
-        state, _ = train(replace(BASE, algorithm=algorithm), rollouts, state)
-        pay.append(reward.mean())
-    assert np.mean(pay[:5]) < 0.55
-    assert np.mean(pay[-10:]) > 0.8
-
-
-@pytest.mark.quick
-def test_settings_and_shapes_are_looked_at():
-    with pytest.raises(ValueError, match="algorithm='sarsa': give one of appo, impala, ppo"):
-        make_policy_update(unroll, shape_rewards, Settings(algorithm="sarsa"))
-    with pytest.raises(ValueError, match="num_minibatches=3 does not divide the 16 rollouts of each device"):
-        train(replace(BASE, num_minibatches=3))
-    rollouts = make_rollouts()
-    for changes in ({"core": rollouts.core[0]}, {"first": rollouts.first[1:]}, {"logits": rollouts.logits[..., :2]}):
-        with pytest.raises(AssertionError):
-            train(BASE, rollouts._replace(**changes))
 
 
 def compare_devices() -> None:

@@ -9,7 +9,6 @@ from flax import nnx
 from motif_jax.networks.general import FilmEncoder
 from motif_jax.networks.images import Convolution
 from motif_jax.networks.kinds import check_reads
-from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.structs import ArraySpec, UserError
 
 SPECS = {"image": ArraySpec((3, 4, 2), "uint8", "grid", 5), "mission": ArraySpec((16,), "uint8", "text")}
@@ -42,18 +41,6 @@ def test_the_product_on_cpus_is_the_convolution(rows, columns, side, stride):
         results.append(jax.tree.leaves((layer(x), gradients)))
     for plain, product in zip(*results, strict=True):
         np.testing.assert_allclose(product, plain, rtol=1e-4, atol=1e-4)
-
-
-def test_moments_in_a_row_are_what_each_of_them_is():
-    network = PolicyNetwork("film", 6, specs=SPECS, for_cpu=True, rngs=nnx.Rngs(0))
-    core, first = jnp.zeros((2, network.core_size)), np.array([[True, True], [False, True]])
-    logits, values = network.unroll(seen(2, 2), first, core)
-    for step in range(2):
-        now = {name: array[step] for name, array in seen(2, 2).items()}
-        logits_now, values_now, core = network.step(now, first[step], core)
-        np.testing.assert_allclose(logits[step], logits_now, atol=1e-5)
-        np.testing.assert_allclose(values[step], values_now, atol=1e-5)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(nnx.state(network, nnx.Param)))
 
 
 @pytest.mark.quick

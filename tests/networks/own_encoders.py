@@ -38,21 +38,6 @@ class OneNumber(Encoder):
         return super().__call__(observations).sum(-1)
 
 
-class Pair(Encoder):
-    def __call__(self, observations):
-        return super().__call__(observations), 0
-
-
-class Integers(Encoder):
-    def __call__(self, observations):
-        return super().__call__(observations).astype(int)
-
-
-class Raises(Encoder):
-    def __call__(self, observations):
-        return observations["nothing"]
-
-
 class Exits(Encoder):
     def __init__(self, specs, *, dtype, rngs):
         sys.exit(0)
@@ -63,39 +48,16 @@ class TwoRows(Encoder):
         return super().__call__(observations)[:2]
 
 
-class TwoHalves(Encoder):
-    def __call__(self, observations):
-        return super().__call__(observations).reshape(2, -1)
-
-
 class Decides(Encoder):
     def __call__(self, observations):
         found = super().__call__(observations)
         return found if found.sum() > 0 else -found
 
 
-class Keeps(Encoder):
-    def __call__(self, observations):
-        self.sow(nnx.Intermediate, "seen", 1)
-        return super().__call__(observations)
-
-
 class WholeParameter(Encoder):
     def __init__(self, specs, *, dtype, rngs):
         super().__init__(specs, dtype=dtype, rngs=rngs)
         self.count = nnx.Param(jnp.ones(32, int))
-
-
-class ShortParameter(Encoder):
-    def __init__(self, specs, *, dtype, rngs):
-        super().__init__(specs, dtype=dtype, rngs=rngs)
-        self.scale = nnx.Param(jnp.ones(32, jnp.bfloat16))
-
-
-class Compiled(Encoder):
-    @nnx.jit
-    def __call__(self, observations):
-        return super().__call__(observations)
 
 
 class NoModule:

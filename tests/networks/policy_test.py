@@ -13,8 +13,7 @@ from motif_jax.networks import images, tiles
 from motif_jax.networks.images import convolve, convolve_looked_up
 from motif_jax.networks.layers import Core
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
-from motif_jax.networks.presets import scale, trigrams
-from motif_jax.structs import UserError
+from motif_jax.networks.presets import scale
 
 ACTIONS = 23
 
@@ -50,29 +49,6 @@ def test_the_published_network_has_the_published_number_of_parameters():
 
 
 @pytest.mark.quick
-def test_the_small_network_is_small():
-    network = nnx.eval_shape(lambda: PolicyNetwork("small", ACTIONS, rngs=nnx.Rngs(0)))
-    embeddings = 256 * 16 + 32 * 16
-    crop = (64 * 32 + 32) + (36 * 32 * 128 + 128)
-    vector, message = (27 * 64 + 64) + (64 * 32 + 32), (256 * 64 + 64) + (64 * 32 + 32)
-    core, heads = (192 + 128 + 2) * 3 * 128, 129 * (ACTIONS + 1)
-    assert count(network) == embeddings + crop + vector + message + core + heads == 303_416
-    assert network.core_size == 128
-
-
-@pytest.mark.quick
-def test_every_preset_reads_what_games_ship():
-    for encoder, _ in PRESETS.values():
-        assert set(encoder.READS) <= set(OBSERVATIONS)
-
-
-@pytest.mark.quick
-def test_an_unknown_preset_names_the_flag_and_the_known_ones():
-    with pytest.raises(UserError, match=r"'large' .*: choose from film, general, reference, small"):
-        PolicyNetwork("large", ACTIONS, rngs=nnx.Rngs(0))
-
-
-@pytest.mark.quick
 def test_the_bottom_line_is_scaled_as_the_environment_does_it():
     blstats = observations(50)["blstats"] * 7
     np.testing.assert_array_equal(scale(blstats), scale_blstats(blstats))
@@ -104,17 +80,6 @@ def test_looking_up_in_pieces_gives_the_plain_convolutions_and_their_gradients(f
     ((_, plain), plain_gradient), ((_, quick), gradient) = value(convolve), value(convolve_looked_up)
     np.testing.assert_allclose(quick, plain, atol=3e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-6 * np.abs(b).max()), gradient, plain_gradient)
-
-
-@pytest.mark.quick
-def test_a_place_of_the_first_convolution_is_a_sum_of_rows():
-    kernel = np.random.default_rng(0).normal(size=(8, 8, 3, 2)).astype(np.float32)
-    crop = observations(2)["crop"]
-    picture = np.asarray(tiles.render(crop)) / 255
-    # Place (5, 9) starts at pixel (20, 36): two pixels into the fourth tile down, at the start of the seventh across.
-    expected = np.einsum("nhwc,hwco->no", picture[:, 20:28, 36:44], kernel)
-    found = jax.jit(lambda kernel: tiles.look_up(tiles.tile_table(kernel), tiles.tile_rows(crop)))(kernel)
-    np.testing.assert_allclose(found[:, (2 * 8 + 4) * 4 + 3], expected, atol=1e-4)  # in blocks of 2 x 2
 
 
 def test_equal_to_pytorchs_layers():
@@ -243,15 +208,3 @@ def test_the_small_network_in_pieces_is_the_same():
     (value, gradient), (plain, plain_gradient) = results
     np.testing.assert_allclose(value, plain, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3), gradient, plain_gradient)
-
-
-@pytest.mark.quick
-def test_messages_that_share_words_are_counted_alike():
-    texts = ["You see here 2 daggers.", "You see here 3 daggers.", "The newt bites!", "", "You see here 2 daggers."]
-    rows = np.array([list(text.encode().ljust(256, b"\0")) for text in texts], np.uint8)
-    counted = np.asarray(trigrams(rows, 256))
-    lengths = np.linalg.norm(counted, axis=1)
-    similar = counted @ counted.T / np.maximum(np.outer(lengths, lengths), 1e-9)
-    assert similar[0, 1] > 0.7 > 0.4 > abs(similar[0, 2])
-    assert not counted[3].any()
-    np.testing.assert_array_equal(counted[0], counted[4])

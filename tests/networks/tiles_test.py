@@ -29,21 +29,6 @@ def test_tiles_are_pillows_bitmap_font_shrunk_by_averaging():
         np.testing.assert_array_equal(atlas[:, color], strip.swapaxes(0, 1))
 
 
-def test_a_glyph_in_numbers():
-    # The bar stands in rows 3 to 9 of 11. In 66ths of the height these are 18 to 60, and a tile's row i is 11 i to
-    # 11 i + 11: row 1 (11 to 22) is covered by 4 of 11, 255 * 4 / 11 = 92.7; rows 2 to 4 by all; row 5 (55 to 66) by 5
-    # of 11, 255 * 5 / 11 = 115.9.
-    bar = tile_atlas()[ord("|"), 15, :, :, 0]
-    assert bar[:, bar.any(0)].T.tolist() == [[0, 93, 255, 255, 255, 116]]
-
-
-def test_unprintable_codes_and_colour_0_are_black():
-    atlas = tile_atlas()
-    assert not atlas[[0, 31, 32, 127, 160, 173]].any()
-    assert not atlas[:, 0].any()
-    assert atlas[ord("@"), 1:].any((1, 2, 3)).all()
-
-
 def test_the_hero_stands_at_rows_42_to_47_and_columns_36_to_41():
     crop = np.zeros((1, 2, 12, 12), np.uint8)
     crop[:, 0] = ord(" ")

@@ -1,4 +1,4 @@
-"""Decisions, rewards and successors of tokens: the specification's worked examples, and an obvious walk."""
+"""Decisions, rewards and successors of tokens, beside an obvious walk, and in rows that are cut."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from talks import Letters, random_store, wordle_game
 from tiny_decoder import random_rows
 
 from motif_jax.offline import mdp
-from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import turns_of
 
@@ -25,39 +24,6 @@ def told(steps, row=0):
         place: (int(steps.next_state[row, place]), float(steps.reward[row, place]), bool(steps.terminal[row, place]))
         for place in places
     }
-
-
-def test_two_guesses_of_wordle():
-    """26 tokens; A = 0..5, 12..17; S = A + [25]; rewards 0 except -1 at 5; terminal at the end."""
-    found = told(mdp.token_steps(rows_of(wordle_game())))
-    assert list(found) == [*range(6), *range(12, 18)]
-    assert [following for following, _, _ in found.values()] == [1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17, 25]
-    assert {place: reward for place, (_, reward, _) in found.items() if reward} == {5: -1.0}
-    assert [place for place, (_, _, terminal) in found.items() if terminal] == [17]
-
-
-def test_two_guesses_as_utterances():
-    """Q is read at </a>, 6 and 18; V at 0 and 12."""
-    steps = mdp.utterance_steps(rows_of(wordle_game()))
-    assert told(steps) == {6: (12, -1.0, False), 18: (25, 0.0, True)}
-    assert steps.state[0, [6, 18]].tolist() == [0, 12]
-    assert steps.next_step[0, 6] == 18
-
-
-def test_actions_that_follow_each_other():
-    """<a> a </a> b </a>: the second starts where the first ends."""
-    rows = rows_of(Episode((Turn("a", 1.0), Turn("b", 2.0)), False))
-    assert told(mdp.token_steps(rows)) == {
-        0: (1, 0.0, False), 1: (2, 1.0, False), 2: (3, 0.0, False), 3: (4, 2.0, False),
-    }  # fmt: skip
-    steps = mdp.utterance_steps(rows)
-    assert told(steps) == {2: (2, 1.0, False), 4: (4, 2.0, False)}
-    assert steps.state[0, [2, 4]].tolist() == [0, 2]
-
-
-def test_an_empty_episode_has_no_decision():
-    rows = rows_of(Episode((), True))
-    assert told(mdp.token_steps(rows)) == told(mdp.utterance_steps(rows)) == {}
 
 
 @pytest.mark.differs(

@@ -33,11 +33,6 @@ def test_seeds_are_drawn_within_their_task():
     assert found == (5.0, 5.0, 5.0)
 
 
-def test_a_single_seed_has_no_interval():
-    assert estimate([np.array([2.0])]) == (2.0, None, None)
-    assert improvement(np.array([2.0]), np.array([1.0])) == (1.0, None, None)
-
-
 def test_the_probability_of_improvement_counts_all_pairs():
     ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([2.0, 0.0])
     pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a, b in itertools.product(ours, theirs)]

@@ -1,7 +1,6 @@
 """A language model as a policy: what it thinks of the names of actions are the logits, in acting and in learning."""
 
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +12,16 @@ from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
 from motif_jax.devices.mesh import make_mesh, map_update, place
-from motif_jax.language.config import from_record, to_record
+from motif_jax.language.config import from_record
 from motif_jax.language.model import make_language_model
-from motif_jax.language.packing import pack
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
-from motif_jax.networks.kinds import check_reads
 from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
-from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import UserError
 
 NOTHING = np.zeros((len(PROMPTS), 0), np.float32)
 FIRST = np.ones(len(PROMPTS), bool)
@@ -95,14 +91,6 @@ def test_published_formulas_are_there():
     assert action_logits(hopeless, tree, "product").tolist() == [[0, 0]]  # uniform
 
 
-def test_a_head_for_actions_needs_no_names():
-    model = make_policy_model(options(head="action"), 0)
-    logits, _, _ = act(model)
-    assert logits.tolist() == np.zeros((3, 4)).tolist()  # all alike at the start
-    names = {name.split("'")[1] for name in map(str, jax.tree_util.tree_flatten_with_path(model.params)[0])}
-    assert names == {"actor", "critic", "language"}
-
-
 @pytest.mark.differs(
     "glam",
     there="heads have sigmoids, and begin with PyTorch's default initialisation",
@@ -137,14 +125,6 @@ def test_with_additions_of_low_rank_these_and_the_heads_are_trained():
         make_policy_model(options(lora_rank=2, lora_names="query"), 3)
 
 
-def test_options_make_the_same_network_after_json():
-    stored = json.loads(json.dumps(options("t5")))
-    one, other = make_policy_model(options("t5"), 0), make_policy_model(stored, None)
-    assert jax.tree.structure(one.params) == jax.tree.structure(other.params)
-    config = from_record(stored["language"]["config"])
-    assert from_record(json.loads(json.dumps(to_record(config)))) == config
-
-
 def test_actions_can_be_named_otherwise_after_training():
     other = with_actions(options(), ("rotate left", "rotate right", "go forward", "release", "shift left"))
     renamed = make_policy_model(other, 3)
@@ -152,16 +132,6 @@ def test_actions_can_be_named_otherwise_after_training():
     logits, renamed_logits = plain()[1][0], act(renamed)[0]
     np.testing.assert_allclose(renamed_logits[:, 2], logits[:, 2], atol=1e-5)
     assert abs(renamed_logits[:, 0] - logits[:, 0]).max() > 1e-3
-
-
-def test_the_player_plays_it():
-    model, (logits, _, _) = plain()
-    player = PolicyPlayer(model, num_games=4, group_size=2, seed=0)
-    games = np.array([0, 1])
-    actions, outputs = player(as_prompts(PROMPTS[:2]), np.ones(2, bool), games)
-    assert actions.shape == (2,)
-    np.testing.assert_allclose(outputs["logits"], logits[:2], atol=1e-5)
-    assert outputs["core"].shape == (2, 0)
 
 
 @pytest.mark.parametrize(("family", "algorithm"), [("llama", "ppo"), ("t5", "ppo"), ("llama", "appo")])
@@ -268,30 +238,6 @@ def update_both_ways(devices):
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), found, wanted)
 
 
-@pytest.mark.quick
-def test_texts_fill_each_other_s_gaps():
-    """Nine texts of 40 to 72 tokens, of which 32 are common, with two nodes: rows for 178 tokens instead of 648."""
-    lengths = np.arange(40, 76, 4)
-    tokens = np.where(np.arange(96) < lengths[:, None], np.arange(96) + 100 * (np.arange(96) > 31), PADDING)
-    tokens[:, 32] = np.arange(9)
-    resized, places = pack(tokens, np.zeros(9, int), 2, PADDING, digits=3)
-    assert (places.rows, places.size, places.room, places.common.tolist()) == (5, 64, 32, [32] * 9)
-    slots = [
-        slot for start, length in zip(places.start, lengths, strict=True) for slot in range(start, start + length - 30)
-    ]
-    assert len(set(slots)) == len(slots) == (lengths - 30).sum()
-    assert min(slots) == 32  # behind the beginning
-    assert all(start // 64 == (start + length - 31) // 64 for start, length in zip(places.start, lengths, strict=True))
-    np.testing.assert_array_equal(resized, tokens)
-
-
-@pytest.mark.quick
-def test_calls_are_those_of_the_update():
-    assert calls_of(2, 4, 1, SETTINGS).tolist() == [[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]
-    assert calls_of(3, 2, 1, SETTINGS, most=2).tolist() == [[0, 2], [2, 1], [0, 3], [4, 4]]
-    assert calls_of(2, 4, 2, SETTINGS).tolist() == [[0, 0, 3, 3], [1, 1, 4, 4], [2, 2, 5, 5]]
-
-
 # ---- prompts
 
 
@@ -319,27 +265,3 @@ def test_names_that_cannot_be_told_apart_are_refused():
         encode_names(WORDS, ("turn left", " "))
     with pytest.raises(UserError, match=r"may have 66 tokens, but this language model reads at most 64"):
         make_policy_model(options("gpt2", max_tokens=64), None)
-
-
-@pytest.mark.quick
-def test_a_world_without_prompts_is_refused():
-    with pytest.raises(UserError, match="reads the observation 'prompt', which the world 'mine' does not have"):
-        check_reads("language", {"message": ArraySpec((256,), "uint8")}, ("message",), "mine")
-    with pytest.raises(UserError, match="'prompt' of the world 'mine' is not one"):
-        check_reads("language", {"prompt": ArraySpec((256,), "float32")}, ("prompt",), "mine")
-    check_reads("language", {"prompt": ArraySpec((256,), "uint8")}, (), "mine")
-
-
-def test_gradients_reach_every_parameter():
-    model, _ = plain()
-    tokens = model.encode(as_prompts())["tokens"][None]
-
-    def loss(params):
-        logits, values = model.unroll(params, model.frozen, {"tokens": tokens}, FIRST[None], NOTHING)
-        return jax.nn.log_softmax(logits)[..., 0].sum() + ((values - 1) ** 2).sum()
-
-    gradient = jax.jit(jax.grad(loss))(model.params)
-    still = [jax.tree_util.keystr(path) for path, leaf in jax.tree_util.tree_flatten_with_path(gradient)[0]
-             if not np.abs(leaf).max() > 0]  # fmt: skip
-    # the critic's last layer is zero at the start, and lets nothing through
-    assert all("critic" in name and "last" not in name for name in still), still

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -19,7 +19,7 @@ from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import condition
 from motif_jax.policies import writing
-from motif_jax.policies.decoding import KINDS, SHARED, Decoding, decodings_of, describe_unused
+from motif_jax.policies.decoding import KINDS, SHARED, Decoding, describe_unused
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.writing import ValueWriter, pad_contexts
 from motif_jax.structs import UserError
@@ -185,16 +185,6 @@ def test_equal_contexts_of_neighbours_are_read_once(recipe, changes, monkeypatch
     np.testing.assert_allclose([odds for _, odds in shared], [odds for _, odds in apart], rtol=1e-4)
 
 
-def test_which_neighbours_have_equal_contexts(monkeypatch):
-    long, other = [1] * writing.SHARED_FROM, [2] * writing.SHARED_FROM
-    counted = {8: [long] * 8, 4: [long] * 8 + [other] * 4, 2: [long, long, other, other, long, long], 1: [long, other]}
-    for times, contexts in counted.items():
-        assert writing.count_equal(contexts) == times
-    assert writing.count_equal([long[1:]] * 8) == 1  # too short
-    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
-    assert writing.count_equal([long] * 8) == 4  # two contexts, for two devices
-
-
 def test_one_beam_is_greedy_and_more_find_what_is_more_probable():
     greedy = write(replace(DECODING, beta=1.0))
     one = write(replace(DECODING, kind="beam", beams=1, beta=1.0))
@@ -218,15 +208,6 @@ def test_rerank_writes_the_candidate_that_is_worth_most():
                 total += looks("ilql")([*tokens, *said[:place]])[1][token]
             worths.append(total)
         assert found[number][0] == samples[int(np.argmax(worths))][0]
-
-
-def test_values_of_utterances_rank_candidates():
-    decoding = Decoding("rerank", candidates=6, max_tokens=5, batch_size=4)
-    best = write(decoding, "utterance_ilql")
-    worst = write(replace(decoding, rerank_values=-1.0), "utterance_ilql")
-    assert best != worst
-    likely = write(replace(decoding, rerank_values=0.0, rerank_log_prob=1.0), "utterance_ilql")
-    assert all(one >= other for (_, one), (_, other) in zip(likely, best, strict=True))
 
 
 @pytest.mark.differs(
@@ -281,17 +262,6 @@ def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, k
         assert all(f"(--config.decoding.{name})" in line for line in said)
 
 
-@pytest.mark.quick
-def test_what_one_kind_alone_uses_is_not_missed_by_others():
-    both = [Decoding("sample", 1.0, candidates=2, top_k=3), Decoding("beam", 1.0, candidates=2, top_k=3)]
-    recipe = recipe_of("ilql")
-    (only,) = describe_unused(recipe, [*both, replace(both[0], kind="rerank")])
-    assert "the kind 'beam'" in only
-    assert "no use of top_k = 3 (" in only
-    assert len(describe_unused(recipe, both)) == 2  # nobody reranks
-    assert describe_unused(recipe, [Decoding("sample", beta, clip=0.0) for beta in (0.0, 1.0)]) == []
-
-
 def test_q_keeps_within_the_bounds_of_training():
     """Both bounds below all Q: every token is worth the same, and the policy decides alone."""
     model, decoding = make_value_model(), replace(DECODING, beta=5.0)
@@ -300,33 +270,6 @@ def test_q_keeps_within_the_bounds_of_training():
     found = texts_of(writer.write(CONTEXTS, decoding, KEY, range(4)))
     assert [text for text, _ in found] == [text for text, _ in write(DECODING)]
     assert np.abs(writer.probabilities(CONTEXTS[1], decoding).advantage).min() > 80
-
-
-def section(**changes):
-    return asdict(Decoding()) | {"kinds": "sample", "betas": "0"} | changes
-
-
-def test_each_kind_is_decoded_with_each_beta():
-    found = decodings_of(section(kinds="sample, greedy", betas="0,4, 4.0,0.5"))
-    assert [one.name for one in found] == [
-        "beta0", "beta4", "beta0.5", "beta0-greedy", "beta4-greedy", "beta0.5-greedy",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"betas": "1,-2"}, "beta must not be negative: '-2'"),
-    ({"betas": "one"}, "a number such as 4, not 'one'"),
-    ({"betas": "1,,2"}, "a number such as 4, not ''"),
-    ({"betas": "nan"}, "a number such as 4"),
-    ({"betas": "inf"}, "a number such as 4"),
-    ({"betas": ",".join("1" * 101)}, "101 betas"),
-    ({"kinds": "sampel"}, "did you mean 'sample'?"),
-])  # fmt: skip
-def test_decodings_that_make_no_sense_are_refused(changes, said):
-    with pytest.raises(UserError) as caught:
-        decodings_of(section(**changes))
-    assert said in str(caught.value)
-    assert f"--config.decoding.{next(iter(changes))}" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["greedy", "sample", "beam", "rerank"])

@@ -4,17 +4,12 @@ import shutil
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
 from conftest import get_config
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import experiment
 from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.audit.captions import Captions, group_captions
-from motif_jax.audit.examine import Evidence, examine, make_plan
-from motif_jax.audit.judge import JudgeAnswers, QuestionLimits
-from motif_jax.audit.pay import Steps
 from motif_jax.captions import encode
 from motif_jax.config.table import keys
 from motif_jax.devices.checkpoints import Checkpoints
@@ -141,38 +136,6 @@ def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     assert read_json(workdir / "audit/audit.json") == broken
 
 
-def test_questions_that_a_failing_server_refused_are_asked_again(workdir, capsys):
-    with ChatServer(lambda number, body: "400") as chat:
-        config = settings()
-        config.annotate.backend, config.annotate.server.url = "server", chat.url
-        with pytest.raises(UserError, match="the server refuses the questions: it answers 400"):
-            job.run(audit.STAGE.view(config), workdir)
-        assert set(read_json(workdir / "audit/answers.json")["answers"]) == {None}
-
-        chat.fault = lambda number, body: "400" if number % 7 == 3 else ""
-        job.run(audit.STAGE.view(config), workdir)
-        before = read_json(workdir / "audit/answers.json")["answers"]
-        refused = [at for at, answer in enumerate(before) if answer is None]
-        assert 0 < len(refused) < len(before) / 2
-        assert f"audit: the server refused {len(refused)} questions; the same command" in capsys.readouterr().out
-        assert not audit.is_complete(audit.STAGE.view(config), workdir)
-
-        chat.fault = lambda number, body: ""
-        job.run(audit.STAGE.view(config), workdir)
-        assert f"{len(before) - len(refused)} are answered" in capsys.readouterr().out  # only the others are asked
-        after = read_json(workdir / "audit/answers.json")["answers"]
-        assert None not in after
-        assert [at for at, answer in enumerate(before) if answer != after[at]] == refused
-        assert audit.is_complete(audit.STAGE.view(config), workdir)
-
-
-def test_a_judge_that_answers_nothing_does_not_end_the_audit(workdir):
-    job.run(audit.STAGE.view(settings()), workdir, lambda _: Breaking(settings(), -1, silent=True))
-    record = read_json(workdir / "audit/audit.json")
-    assert record["findings"][0]["sentence"].startswith("the judge answers nothing")
-    assert "loops" in {one["check"] for one in record["findings"]}
-
-
 @pytest.mark.parametrize(("change", "check", "why"), [
     ("labels", "inversions", "asked for this audit, as the annotation lexicon_msg_defaultgoal is gone"),
     ("random", "whole episodes", "random play was not evaluated (--config.evaluate.beside=random)"),
@@ -200,11 +163,6 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
     told |= {one["check"]: one["about"] for one in record["nothing_found"]}
     assert why in told[check], told
     assert len(record["not_looked_at"]) < 12  # checks
-
-
-def test_an_empty_workdir_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"there is nothing in .* to audit yet: run --stage=train_reward or"):
-        job.run(audit.STAGE.view(settings()), tmp_path)
 
 
 def write_reward(workdir, seed: int, goal: str = "gold", captions=("", "You find gold."), blstats: bool = False) -> str:
@@ -239,14 +197,6 @@ def test_a_second_reward_that_cannot_be_compared_is_refused(tmp_path, change, sa
     assert str(caught.value) == f"the reward in {named!r} {said} (--config.audit.second_reward_dir)"
 
 
-@pytest.mark.quick
-def test_a_second_reward_that_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"no directory '/nowhere' \(--config.audit.second_reward_dir\)"):
-        audit.check(audit.STAGE.view(settings(second_reward_dir="/nowhere")))
-    with pytest.raises(UserError, match=r"\(--config.audit.second_reward_dir\)"):
-        job.run(audit.STAGE.view(settings(second_reward_dir=str(tmp_path))), tmp_path)
-
-
 def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     write_reward(workdir, 1, "defaultgoal")
     named = write_reward(tmp_path / "other", 2, "defaultgoal")
@@ -262,34 +212,6 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
     write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
     assert not audit.is_complete(audit.STAGE.view(config), workdir)
-
-
-def evidence_of(texts: list[str], rules: bool = True) -> Evidence:
-    """Twenty-five episodes of forty steps that show these captions in turn."""
-    group, names = group_captions(texts)
-    worth = np.arange(len(names), dtype=float) if rules else np.full(len(names), np.nan)
-    captions = Captions(texts, np.arange(len(texts), dtype=float), group, names, worth)
-    shown = np.arange(1000) % len(texts)
-    steps = Steps(np.repeat(np.arange(25), 40), shown, captions.values[shown] + 0.1)
-    return Evidence(captions, rules, steps, np.zeros(1000, bool), "no random play", "no labels", "no pairs")
-
-
-def skipped_of(evidence: Evidence) -> dict[str, str]:
-    plan = make_plan(evidence, QuestionLimits(5, 5, 5), 0)
-    answers = JudgeAnswers(np.full(len(plan.questions), 0.5), np.full(len(plan.repeats), 0.5))
-    return {check.name: check.skipped for check in examine(evidence, plan, answers).findings.skipped}
-
-
-@pytest.mark.quick
-def test_a_world_without_captions_or_without_a_neutral_moment_is_told():
-    assert skipped_of(evidence_of([""]))["pay for neutral captions"] == "this world shows no captions"
-    without = ["You fall.", "You win.", "You see 3 rats."]
-    assert skipped_of(evidence_of(without))["inflation"] == (
-        "this world has no moment without a message, so there is no neutral reward"
-    )
-    assert skipped_of(evidence_of(without, rules=False))["pay for neutral captions"] == (
-        "the judge's worth of the captions is not known"
-    )
 
 
 @pytest.mark.quick

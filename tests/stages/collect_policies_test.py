@@ -2,20 +2,14 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import slow_game
 from conftest import get_config
 from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
-from motif_jax.policies import mixture as policy_collect
 from motif_jax.policies.choice import PlayerChoice, parse_mixture
-from motif_jax.policies.mixture import deal, groups_per_worker
 from motif_jax.preferences.pairs import places
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
@@ -103,20 +97,6 @@ def test_it_goes_on_with_the_checkpoints_that_began(toys, tmp_path, monkeypatch)
     assert len(np.unique(moments, axis=0)) == 1000
 
 
-def test_scripted_players_do_not_load_jax(tmp_path):
-    code = f"""
-import runpy, sys
-from pathlib import Path
-from motif_jax.stages import collect
-config = runpy.run_path("configs/motif.py")["get_config"]("toy")
-config.collect.update(num_pairs=20, num_workers=0)
-collect.check(collect.STAGE.view(config))
-collect.run(collect.STAGE.view(config), Path({str(tmp_path)!r}))
-assert not {{"jax", "flax", "orbax"}} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], capture_output=True)
-
-
 @pytest.mark.parametrize(("policies", "sentence"), [
     ("/nowhere", f"there is no policy in '/nowhere'.* \\({FLAG}\\)"),
     ("GOOD/reward", f"are not of a policy \\({FLAG}\\)"),
@@ -131,48 +111,9 @@ def test_policies_that_are_not_there_are_told_before_anything_is_made(toys, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
-    monkeypatch.setattr(slow_game.SlowOnce, "num_actions", 7)
-    with pytest.raises(UserError, match=f"has 23 actions, but the game 'slow_game:SlowOnce' has 7 \\({FLAG}, "):
-        run(tmp_path, task="slow_game:SlowOnce", policies=str(toys.good))
-    config = get_config(argument=TASK)
-    config.env.screen = "map"
-    config.collect.policies = str(toys.good)
-    with pytest.raises(UserError, match=r"read the screen 'terminal', not 'map' .* --config.env\)"):
-        collect.run(collect.STAGE.view(config), tmp_path)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("text", "sentence"), [
-    ("runs/a@best", "unknown checkpoint 'best' of 'runs/a' .*: choose last, all or a number"),
-    ("runs/a:many", "the share of 'runs/a' must be a positive number, not 'many'"),
-    ("runs/a:-1", "the share of 'runs/a' must be a positive number, not '-1'"),
-    ("runs/a,,runs/b", "a policy is named by its path, but '' has no path"),
-    ("@all", "a policy is named by its path, but '@all' has no path"),
-])  # fmt: skip
-def test_what_cannot_be_read_is_told_at_once(text, sentence):
-    config = get_config(argument=TASK)
-    config.collect.policies = text
-    with pytest.raises(UserError, match=f"{sentence}.*") as caught:
-        collect.check(collect.STAGE.view(config))
-    assert policy_collect.FLAG in str(caught.value)
-
-
 @pytest.mark.quick
 def test_a_mixture_is_written_in_one_line():
     assert parse_mixture("runs/a, b@all:0.5,c@40000:2,me@home/runs/d", "FLAG") == [
         PlayerChoice("runs/a", "last", 1.0), PlayerChoice("b", "all", 0.5), PlayerChoice("c", "40000", 2.0),
         PlayerChoice("me@home/runs/d", "last", 1.0),
     ]  # fmt: skip
-
-
-@pytest.mark.quick
-def test_groups_are_dealt_in_proportion_and_nobody_is_left_out():
-    assert deal([0.75, 0.25], 8) == [6, 2]
-    assert deal([0.9, 0.05, 0.05], 4) == [2, 1, 1]
-    assert deal([1 / 3] * 3, 4) == [2, 1, 1]
-    assert groups_per_worker(1, 2, 8) == 2
-    assert groups_per_worker(5, 2, 8) == 4  # 3 groups would do, but 8 games cannot be cut in 3
-    assert groups_per_worker(1, 2, 1) == 1
-    with pytest.raises(UserError, match="17 policies need a group of games each, but 2 workers with 8 games each have"):
-        groups_per_worker(17, 2, 8)

@@ -5,7 +5,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -43,7 +42,7 @@ def undisturbed(tmp_path_factory):
     return workdir
 
 
-@pytest.mark.parametrize(("workers", "games"), [(0, 1), (1, 5), pytest.param(2, 2, marks=pytest.mark.journey)])
+@pytest.mark.parametrize(("workers", "games"), [(0, 1), pytest.param(2, 2, marks=pytest.mark.journey)])
 def test_the_dataset_does_not_depend_on_who_played(launch, undisturbed, tmp_path, workers, games):
     done = launch(
         *SMALL, f"--workdir={tmp_path}", f"--config.collect.num_workers={workers}",
@@ -87,12 +86,11 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
 
 
 @pytest.mark.journey
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(tmp_path, number):
+def test_a_signal_ends_it_cleanly(tmp_path):
     process = start(tmp_path, "--config.collect.num_pairs=200000")
     wait_for(lambda: (tmp_path / "dataset.partial").exists() and worker_processes(process.pid))
-    process.send_signal(number)
-    assert process.wait() == 128 + number
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
     assert "run the same command again" in process.stderr.read()
     assert not worker_processes(process.pid)
     assert not list(tmp_path.glob("dataset/*"))
@@ -113,21 +111,6 @@ def test_another_experiment_is_kept_out_of_a_workdir(launch, undisturbed):
     assert done.returncode == 2
     assert "belongs to an experiment with seed = 777, not 3" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_what_does_not_matter_may_differ(launch, undisturbed):
-    done = launch(*SMALL, f"--workdir={undisturbed}", "--config.collect.num_workers=1")
-    assert done.returncode == 0
-
-
-def test_two_runs_do_not_share_a_workdir(launch, tmp_path):
-    process = start(tmp_path, "--config.collect.num_pairs=200000")
-    wait_for(lambda: (tmp_path / "dataset.partial").exists())
-    done = launch(*SMALL, f"--workdir={tmp_path}")
-    assert done.returncode == 2
-    assert f"another run (process {process.pid} on {socket.gethostname()}) is using" in done.stderr
-    process.terminate()
-    process.wait()
 
 
 def test_one_slow_game_does_not_fill_the_memory(monkeypatch):

@@ -50,13 +50,6 @@ def test_branches_follow_their_game_and_share_its_beginning(tmp_path):
         assert branch.turns[:shared] == first.turns[:shared]
 
 
-def test_a_reward_that_is_not_finite_is_named_with_its_game_and_the_world(tmp_path):
-    with pytest.raises(
-        UserError, match=r"^answer\(\) of the game .Bottomless. must return a reward .*, not nan \(--config.env.world"
-    ):
-        run(tmp_path, env__world="own_texts:BottomlessWorld", collect__collector="random")
-
-
 def test_recorded_games_are_not_played_again_and_a_killed_run_goes_on(tmp_path, capsys):
     before = run(tmp_path).fingerprint
     run(tmp_path)
@@ -81,10 +74,7 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
 @pytest.mark.parametrize(("changes", "said"), [
     ({"env__world": "nethack", "collect__collector": "random"}, "played by writing or that have prompts"),
     ({"env__world": "babyai", "collect__collector": "random", "collect__branch_player": "random"}, "can branch"),
-    ({"collect__collector": "explorer"}, "unknown collector"),
-    ({"collect__branch_player": "nobody"}, "unknown collector"),
     ({"collect__policies": "runs/x"}, "with scripted players, not with policies"),
-    ({"env__options": '{"words": "/none.txt"}'}, "the word list '/none.txt'"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(changes, said):
     with pytest.raises(UserError) as caught:

@@ -17,7 +17,6 @@ from motif_jax.envs.world import to_row
 from motif_jax.envs.worlds import make_world
 from motif_jax.policies.language_start import make_language_policy
 from motif_jax.run import Run
-from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 from motif_jax.transcripts.store import Transcripts
 
@@ -98,11 +97,3 @@ def test_a_policy_that_starts_from_the_clone_does_what_the_bot_does(recorded):
     after = chances(config_of(), recorded, moments)
     assert before.mean() < 0.25  # of six actions
     assert after.mean() > 0.4
-
-
-def test_a_template_with_marks_between_prompt_and_action_is_refused(recorded, tmp_path):
-    config = config_of(transcripts__template="words", transcripts__path=str(recorded / "transcripts"))
-    with pytest.raises(
-        UserError, match=r"right after the prompt, .* choose none \(--.*template\), in another --workdir"
-    ):
-        experiment.run(config, tmp_path, ["train_language"])

@@ -8,7 +8,6 @@ from conftest import get_config
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.figures import FIGURES
-from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.stages import evaluate
@@ -98,16 +97,6 @@ def test_a_greedy_policy_does_the_same_again(workdir, tmp_path):
     assert summary["name"] == "policy-7680-greedy"
 
 
-def test_another_runs_policy_keeps_its_name_and_stays_whose_it_is(workdir, toys, tmp_path):
-    _, summary = run(workdir, f"{toys.weak}@64")
-    assert (summary["name"], summary["step"]) == ("weak-64", 64)
-    assert summary["path"] == str(toys.weak / "policy/checkpoints")
-    assert summary["figures"]["intrinsic_return"] is not None  # it has no reward of its own: this workdir's
-    shutil.copytree(toys.weak, tmp_path / "weak")
-    with pytest.raises(UserError, match=r"belongs to another policy of this name, .* \(--config.evaluate.policy\)"):
-        run(workdir, f"{tmp_path / 'weak'}@64")
-
-
 @pytest.mark.journey
 def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     whole, summary = run(tmp_path / "whole", "random")
@@ -141,47 +130,6 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     assert run(tmp_path, "random", episodes=50)[1]["figures"] == summary_of_more["figures"]
 
 
-def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, monkeypatch):
-    monkeypatch.setattr(policy_play, "play", lambda *_: [])
-    shutil.copytree(toys.weak, tmp_path / "weak")
-    run(tmp_path / "weak", episodes=3)
-    checkpoints = tmp_path / "weak/policy/checkpoints"
-    shutil.rmtree(checkpoints / "128")
-    (checkpoints / "64").rename(checkpoints / "128")
-    assert not evaluate.is_complete(evaluate.STAGE.view(settings(episodes=3)), tmp_path / "weak")
-    run(tmp_path / "weak", episodes=3)
-    assert "policy-128 is played again" in capsys.readouterr().out
-
-
-@pytest.mark.quick
-def test_an_interval_holds_the_mean_and_narrows():
-    rng = np.random.default_rng(0)
-    same = dict.fromkeys(evaluate_summary.keys_of(FIGURES).values(), 1.0) | {
-        "did": {},
-        "cause": "",
-        "end_status": "aborted",
-    }
-
-    def interval(count):
-        rows = [same | {"score": score} for score in rng.normal(5, 2, count)]
-        return evaluate_summary.summarise_episodes(rows, seed=0, figures=FIGURES, rules=NO_RULES)["figures"]["score"]
-
-    few, many = interval(25), interval(2500)
-    for found, count in ((few, 25), (many, 2500)):
-        # 95 % of a normal mean lie within 1.96 standard errors, 2 / sqrt(N) each
-        assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
-        assert found["low"] < found["mean"] < found["high"]
-    assert interval(1)["low"] is None  # of one episode nothing can be said
-    nothing = {
-        "figures": dict.fromkeys(evaluate_summary.keys_of(FIGURES)),
-        "did": {},
-        "aims": [],
-        "returns": {},
-        "ends": {},
-    }
-    assert evaluate_summary.summarise_episodes([], seed=0, figures=FIGURES, rules=NO_RULES) == nothing
-
-
 @pytest.mark.quick
 def test_medians_stand_beside_means_with_intervals_of_their_own():
     """Of few rich episodes and many poor ones the median says what is usual. Beside a slow twin."""
@@ -197,51 +145,6 @@ def test_medians_stand_beside_means_with_intervals_of_their_own():
     assert [score["low"], score["high"]] == pytest.approx(means.tolist())
     assert evaluate_summary.show(score, median=True) == "1,129 [539.17, 1,816] median 50.00"
     assert evaluate_summary.show({"mean": 1.0, "low": None, "high": None}, median=True) == "1.00"
-
-
-@pytest.mark.quick
-def test_a_figure_that_some_episodes_lack_is_left_out():
-    old = {"episode": 0, "score": 5, **dict.fromkeys(evaluate_summary.COMMON.values(), 1.0)}
-    old |= {"did": None, "cause": "", "end_status": "death"}
-    summary = evaluate_summary.summarise_episodes([old], 0, FIGURES, NO_RULES)
-    assert summary["figures"]["progression"] is None
-    assert summary["figures"]["score"]["mean"] == 5
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"episodes": 0}, "episodes must be at least 1, not 0 .--config.evaluate.episodes"),
-    ({"policy": "runs/a@all"}, "name one policy, not 'runs/a@all' .--config.evaluate.policy"),
-    ({"policy": "runs/a,runs/b"}, "name one policy, not 'runs/a,runs/b'"),
-    ({"policy": "runs/a@best"}, "unknown checkpoint 'best'"),
-    ({"games_per_worker": 0}, "games_per_worker must be at least 1, not 0 .--config.evaluate.games_per_worker"),
-    ({"hang_timeout_s": 0.0}, "hang_timeout_s must be positive"),
-    ({"replays": "best,²"}, "unknown replay '²' .--config.evaluate.replays"),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
-    with pytest.raises(UserError, match=sentence):
-        evaluate.check(evaluate.STAGE.view(settings(**values)))
-
-
-def test_a_workdir_may_have_any_name(toys, tmp_path):
-    for name in ("policy", "checkpoints"):
-        shutil.copytree(toys.weak, tmp_path / name)
-        found = find_contender(tmp_path / name, "", make_world({}), False, FLAG)
-        assert (found.name, found.path) == ("policy-128", ".")
-        other = find_contender(tmp_path, str(tmp_path / name), make_world({}), False, FLAG)
-        assert other.name == f"{name}-128"
-    both = settings(str(toys.weak), beside=f"{tmp_path / 'weak'}")
-    shutil.copytree(toys.weak, tmp_path / "weak")
-    with pytest.raises(UserError, match="two policies would be called 'weak-128'"):
-        evaluate.find_contenders(evaluate.STAGE.view(both), tmp_path)
-
-
-def test_a_policy_of_another_task_is_told_of(toys, tmp_path, capsys):
-    config = settings(str(toys.weak), episodes=2)
-    config.env.task = "toy"
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    told = capsys.readouterr().out
-    assert "weak-128 was trained with task = 'easy_game:StairsInTheEast', not 'toy' (--config.env)" in told
 
 
 def test_a_policy_that_is_not_there_is_refused(launch, workdir, tmp_path):

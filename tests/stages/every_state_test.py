@@ -1,23 +1,18 @@
-"""Every network and recipe goes on from a checkpoint of no updates, every network from its first one, to the bit."""
+"""Every network goes on from a checkpoint of no updates and from its first one, to the bit."""
 
 import functools
 
 import jax
 import numpy as np
 import pytest
-from conftest import get_config, viewed
-from tiny_decoder import LANGUAGE as DECODER
-from tiny_decoder import new_params
+from conftest import get_config
 from train_policy_test import settings
 
-from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import place
-from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.devices.parameters import rebuild
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
-from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.offline.update import init_state
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.setup import assemble
@@ -89,14 +84,3 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
     first = updated(new, 1)
     assert any(not np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (new, first)), strict=True))
     assert_same(updated(saved(first, {"env_steps": 8, "updates": 1}), 2), updated(first, 2))
-
-
-@pytest.mark.parametrize("recipe", names())
-def test_the_state_of_every_recipe_comes_back_from_no_updates(recipe, tmp_path):
-    state = init_state(jax.random.key(0), DECODER, recipe_of(recipe), OfflineSettings(), new_params(1), new_params(2))
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(0, {"train": state}, {})
-    checkpoints.close()
-    with reading(tmp_path) as checkpoints:
-        _, whole, _ = checkpoints.readable("last")
-    assert_same(rebuild(state, leaves_by_path(whole["train"]), tmp_path), state)

@@ -2,17 +2,13 @@
 
 import os
 
-import gymnasium
 import numpy as np
 import pytest
 from conftest import ROOT, get_config, viewed
 
 from motif_jax import load_policy
-from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.files import read_lines
-from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import collect, evaluate, export, report, train_policy
-from motif_jax.structs import UserError
+from motif_jax.stages import evaluate, export, report, train_policy
 
 
 def cart_config(**policy):
@@ -26,43 +22,11 @@ def cart_config(**policy):
     return config
 
 
-def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
-    config = cart_config()
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), tmp_path)
-    *_, last = read_lines(tmp_path / "policy/metrics.jsonl")
-    assert last["env_steps"] == 512
-    with reading(find_checkpoints(tmp_path, "policy")) as checkpoints:
-        _, _, facts = checkpoints.readable("last")
-    assert facts["model"]["reads"] == {
-        "observation": [[4], "float32", "vector", 0], "message": [[256], "uint8", "", 0],
-    }  # fmt: skip
-    policy = load_policy(tmp_path)  # the checkpoint says what is read
-    act = policy({"observation": np.zeros(4, np.float32), "message": np.zeros(256, np.uint8)})
-    assert act.probabilities.shape == (2,)
-    assert act.probabilities.sum() == pytest.approx(1)
-    for wrong in (np.nan, np.inf, 1e39, 1j, "a", None):
-        with pytest.raises(TypeError, match="^'observation' must have finite numbers of the type float32, not "):
-            policy({"observation": np.array([0, 0, 0, wrong]), "message": np.zeros(256, np.uint8)})
-    assert gymnasium.spec("CartPole-v1").max_episode_steps > 50
-    config.evaluate.update({"episodes": 4, "num_workers": 0, "beside": "", "replays": "best", "games_per_worker": 2})
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    rows = list(read_lines(next((tmp_path / "evaluate").glob("policy-*")) / "episodes.jsonl"))
-    assert all(row["steps"] == row["episode_return"] <= 50 for row in rows)
-
-
-def test_a_network_of_another_game_is_refused_before_anything_runs():
-    with pytest.raises(UserError, match="'small' reads the observation 'crop', which the world 'CartPole-v1' does"):
-        train_policy.check(viewed(cart_config(network="small")))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("world", "said", "traced"),
+    ("world", "workers", "said", "traced"),
     [
-        ("Breaking", "the world 'own_gym:Breaking' failed with SystemExit: 0", True),
-        ("Silent", "caption() of the world 'CartPole-v1' must return text, not None (--config.env.world)", False),
+        ("Breaking", 1, "the world 'own_gym:Breaking' failed with SystemExit: 0", True),
+        ("Silent", 0, "caption() of the world 'CartPole-v1' must return text, not None (--config.env.world)", False),
     ],
 )
 def test_what_fails_under_way_ends_the_program_with_one_sentence(
@@ -78,16 +42,6 @@ def test_what_fails_under_way_ends_the_program_with_one_sentence(
     sentence, *rest = [line for line in done.stderr.splitlines() if not line.startswith("collect:")]
     assert said in sentence
     assert ("Traceback (most recent call last):" in rest) == traced
-
-
-@pytest.mark.journey
-def test_pairs_are_collected_with_captions_alone(tmp_path):
-    config = cart_config()
-    config.collect.update({"num_pairs": 40, "num_workers": 0, "games_per_worker": 2, "collector": "random"})
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), tmp_path)
-    table, _ = PairDataset(tmp_path / "dataset").captions()
-    assert {table.text(number) for number in range(len(table))} == {"The pole leans left.", "The pole leans right."}
 
 
 @pytest.mark.parametrize("actions", ["numbers", "choices"])
@@ -114,14 +68,3 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     np.testing.assert_array_equal(again(shown, greedy=True).action, act.action)
     policy.begin(3)
     assert policy({"observation": np.zeros((3, 2), np.float32)}).action.shape == (3, 2)
-
-
-@pytest.mark.parametrize(("values", "said"), [
-    ({"options": "a=game,b=learnt", "controller": "game"}, "a policy with options chooses one action by its number"),
-    ({"algorithm": "gigpo"}, "the algorithm 'gigpo' chooses one action by its number"),
-])  # fmt: skip
-def test_a_policy_of_single_choices_is_refused_for_several(values, said):
-    config = cart_config(**values)
-    config.env.world = "own_control:AimWorld"
-    with pytest.raises(UserError, match=f"{said}, but actions of the world .* are several choices or numbers"):
-        train_policy.check(viewed(config))

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
 from conftest import ROOT
 from train_language_test import TINY as LANGUAGE
 from train_language_test import talks
@@ -84,9 +83,8 @@ class Run:
         return max(checkpoint_steps(self._checkpoints), default=0)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_second_interrupt_waits_for_the_save(stage, tmp_path):
-    run = Run(stage, tmp_path)
+def test_a_second_interrupt_waits_for_the_save(tmp_path):
+    run = Run("train_language", tmp_path)
     number = int(run.wait_for("saving").split()[-1])
     run.interrupt("SIGINT: stopping as soon as the training state is saved")
     run.interrupt(f"waiting until {number - run.saved:,} {run.unit} are saved; one more Ctrl-C ends")
@@ -97,9 +95,8 @@ def test_a_second_interrupt_waits_for_the_save(stage, tmp_path):
     assert "lost" not in told
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_third_interrupt_says_what_is_lost(stage, tmp_path):
-    run = Run(stage, tmp_path)
+def test_a_third_interrupt_says_what_is_lost(tmp_path):
+    run = Run("train_policy", tmp_path)
     number = int(run.wait_for("saving").split()[-1])
     run.interrupt("stopping as soon as")
     run.interrupt("waiting until")
@@ -107,7 +104,7 @@ def test_a_third_interrupt_says_what_is_lost(stage, tmp_path):
     status, told = run.go_on()
     assert (status, told) == (128 + signal.SIGINT, "motif_jax: stopped; run the same command again to resume\n")
     assert run.saved < number
-    again = Run(stage, tmp_path)  # the same command goes on
+    again = Run("train_policy", tmp_path)  # the same command goes on
     assert int(again.wait_for("saving").split()[-1]) > run.saved
     again.interrupt("stopping as soon as")
     assert again.go_on()[0] == 0

@@ -20,7 +20,7 @@ from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import make_policy_model
-from motif_jax.policies.player import OptionMemory, play_step, play_turn
+from motif_jax.policies.player import play_step
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
 from motif_jax.rewards.batches import PairBatches
@@ -89,18 +89,6 @@ def test_the_policy_step_lowers(network, dtype):
 
 OPTIONS = parse_plan("game,learnt:0.1", "game", "auto", {})
 MIXTURES = mixed(OPTIONS, (0.0, 1.0), sum_to_one=True)
-
-
-@pytest.mark.parametrize("plan", [OPTIONS, MIXTURES], ids=["options", "mixtures"])
-def test_the_policy_step_lowers_with_options(plan):
-    model = policy_model("general", "float32", plan)
-    step = jax.jit(functools.partial(play_turn, model.step, model.options, None, False), donate_argnums=1)
-    weights = model.params, model.frozen, jax.jit(model.prepare)(model.params, model.frozen)
-    memory = OptionMemory(np.zeros((B + 1, model.core_size), np.float32), *np.zeros((2, B + 1), np.int32))
-    lower(
-        step, weights, memory, jax.random.key(0), np.int32(0), observations(model.reads, B), np.zeros(B, bool),
-        np.zeros(B, np.int32),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("network", "plan"), [("general", OPTIONS), ("small", MIXTURES)], ids=["options", "mixtures"])

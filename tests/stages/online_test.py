@@ -1,6 +1,5 @@
 """Training with a reward that is learnt from a judge while the agent plays."""
 
-import html
 import itertools
 import re
 import shutil
@@ -21,7 +20,6 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.rewards.online.online_section import parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
@@ -196,28 +194,6 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
     assert "rewarded only by a judge" in lead
 
 
-def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
-    for name in ("run", "other"):
-        shutil.copytree(trained, tmp_path / name)
-    config = settings()
-    config.stages = ("train_policy", "evaluate", "report")
-    config.report.runs = str(tmp_path / "other")
-    report.STAGE.run(report.STAGE.view(config), tmp_path / "run")
-    page = (tmp_path / "run/report/index.html").read_text()
-    last = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))[-1]
-    for words in (
-        "The judge",
-        "retrieval · asked: lexicon · goal: defaultgoal",
-        "Asked last",
-        "labels per million steps",
-    ):
-        assert words in page
-    assert html.escape(last["caption"]) in page
-    assert page.count("<td>defaultgoal</td><td>lexicon</td>") == 2  # of both runs, side by side
-    assert "(--stage=collect)" not in page
-    assert html.escape("rewarded only by a judge's answers,") in page
-
-
 # ---- what is refused
 
 
@@ -238,28 +214,6 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
 def test_values_that_cannot_work_are_refused_before_anything_starts(values, said):
     with pytest.raises(UserError, match=said) as refused:
         train_policy.check(viewed(settings(**values)))
-    assert "\n" not in str(refused.value)
-
-
-def test_words_need_no_judge(tmp_path):
-    (tmp_path / "tiny.vec").write_text("gold 1 0\nnewt 0 1\n")
-    values = {"online__kind": "words", "online__vectors": str(tmp_path / "tiny.vec"), "annotate__backend": "score"}
-    train_policy.check(viewed(settings(**values, online__goals="Collect gold, all of it@0")))
-    with pytest.raises(UserError, match=r"unknown goal 'glod' \(--config.policy.online.goals\)"):
-        train_policy.check(viewed(settings(**values, online__goals="glod@0")))
-
-
-@pytest.mark.quick
-def test_sentences_with_commas_are_goals():
-    found = parse_goals("Find gold, and keep it@0, never fight @ all@12,stairs@2000000")
-    assert found == (("Find gold, and keep it", 0), ("never fight @ all", 12), ("stairs", 2_000_000))
-    assert [turn_at(found, step) for step in (0, 11, 12, 10**9)] == [0, 0, 1, 2]
-
-
-def test_a_judge_that_is_not_there_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"the server at .* does not answer.*--config.annotate.server.url") as refused:
-        run(tmp_path, synchronous=False, annotate__backend="server", annotate__server__start_s=0.2,
-            annotate__server__url="http://127.0.0.1:9/v1")  # fmt: skip
     assert "\n" not in str(refused.value)
 
 

@@ -15,9 +15,8 @@ from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.replays.story import action_name, option_name
 from motif_jax.stages import evaluate, train_policy
-from motif_jax.stages.evaluate.page import pack
-from motif_jax.stages.report import read_record
-from motif_jax.stages.train_policy import record
+from motif_jax.stages.evaluate.packing import pack
+from motif_jax.stages.report.record import read_record
 from motif_jax.structs import UserError
 
 STEERED = "gold=1,stairs=0.25"
@@ -67,14 +66,6 @@ def test_only_steps_of_the_game_count(whole):
     earned = sum(row[f"option/{name}/share"] * row[f"option/{name}/earns/controller"] for row in rows
                  for name in ("stairs", "gold")) / len(rows)  # fmt: skip
     assert earned > 0
-
-
-def test_it_is_said_that_a_controller_is_not_paid_and_that_turns_are_long(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(record, "UNPAID", 500)
-    run(tmp_path, controller="own_sources:Nothing:2")
-    said = capsys.readouterr().out
-    assert said.count("the controller received no reward in 500 steps (--config.policy.contr") == 1
-    assert "turns of up to 128 steps are longer than a rollout" in said
 
 
 @pytest.mark.journey
@@ -136,13 +127,6 @@ def test_a_loaded_policy_decides_by_itself(whole):
     assert {name for act in acts for name in act.option} == {"stairs", "gold"}
     with pytest.raises(UserError, match="has the options stairs, gold, not 'silver'"):
         load_policy(whole, option="silver")
-
-
-def test_a_checkpoint_says_what_its_options_are(whole):
-    model, facts, sources = read_policy(whole)
-    assert facts["model"]["options"] == {"names": ["stairs", "gold"], "lengths": [1, 2, 4, 8, 16, 32, 64, 128]}
-    assert model.options.sizes == (9, 2, 8)
-    assert [one.name for one in sources] == ["event_stairs", "event_gold"]
 
 
 @pytest.mark.journey

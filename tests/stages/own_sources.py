@@ -61,10 +61,3 @@ class Endless(RewardSource):
 
     def rewards(self, rollouts):
         return rollouts["reward"] + np.inf
-
-
-class Nothing(RewardSource):
-    """Pays nothing."""
-
-    def rewards(self, rollouts):
-        return np.zeros(rollouts["reward"].shape)

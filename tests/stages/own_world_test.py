@@ -1,10 +1,8 @@
 """A world of a user's own through the stages, with nothing but its class."""
 
-import os
-
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import get_config
 
 from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
@@ -14,7 +12,6 @@ from motif_jax.replays.story import summary as told
 from motif_jax.stages import annotate, collect, evaluate, report
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import read_rows
-from motif_jax.structs import UserError
 
 
 @pytest.fixture(scope="module")
@@ -58,28 +55,3 @@ def test_its_figures_are_evaluated_and_shown(corridor):
     replay = load_replay(file_of(workdir / "evaluate/random", next(iter(summary["replays"].values()))), "--flag")
     assert "turns_back" in replay.about["figures"]
     assert "turns back" in told(describe(replay), 3)
-
-
-def test_what_it_does_not_have_cannot_be_kept(corridor):
-    config = corridor[0].copy_and_resolve_references()
-    config.collect.save_glyphs = True
-    with pytest.raises(UserError, match="the world 'corridor' has no observation 'event_glyphs' .*collect.save_glyphs"):
-        collect.check(collect.STAGE.view(config))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_crash_ends_the_program_with_one_sentence_and_the_users_traceback(launch, tmp_path, monkeypatch, workers):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests/envs"), prepend=os.pathsep)
-    done = launch(
-        "--config=configs/quickstart.py:toy", f"--workdir={tmp_path / 'run'}", "--stage=collect",
-        "--config.env.world=own_worlds:Falling", "--config.env.max_episode_steps=30",
-        f"--config.collect.num_workers={workers}", "--config.collect.collector=random",
-    )  # fmt: skip
-    assert done.returncode == 2
-    sentence, *rest = [line for line in done.stderr.splitlines() if not line.startswith("collect:")]
-    said = "the world 'own_worlds:Falling' failed with ZeroDivisionError: the floor gives way (--config.env.world)"
-    assert sentence.startswith(f"motif_jax: {said}")
-    assert "actor worker 0 (seed" in sentence
-    assert rest[0] == "Traceback (most recent call last):"
-    assert "own_worlds.py" in rest[1]  # the user's code first, and ours not at all
-    assert rest[-1].strip() in ("", "ZeroDivisionError: the floor gives way")

@@ -1,8 +1,6 @@
 """Episodes that are played again: what they tell, and the replays that are made of them."""
 
-import random
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,21 +9,13 @@ from conftest import get_config
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import Frames, frame_keys
-from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.worlds import make_world
-from motif_jax.episodes import playback
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import read_json
-from motif_jax.pages.formats import Interval
 from motif_jax.replays.replay import load_replay, top_messages
-from motif_jax.run import from_plain
-from motif_jax.stages import evaluate, visualize
-from motif_jax.stages.evaluate import play as evaluate_play
+from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import find_contenders
-from motif_jax.structs import UserError
 
 
 def obtained(config, workdir, episode: str) -> Path:
@@ -74,14 +64,6 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
         assert "Dlvl:" in decode(replay.chars[0, 23])
         assert sum(message.times for message in top_messages(replay, 10_000)) == replay.steps
         assert top_messages(replay, 1)[0].times == max(message.times for message in top_messages(replay))
-
-
-def test_an_episode_with_another_figure_is_not_the_same(dungeon):
-    config, workdir, rows = dungeon
-    track = playback.read_tracks(workdir / "evaluate/random/tracks.npz")[0]
-    for row, same in ((rows[0], True), (rows[0] | {"gold": rows[0]["gold"] + 1}, False)):
-        found = playback.make_replay(config.env.to_dict(), config.seed, row, track, {})
-        assert (found is not None) == same
 
 
 def test_what_happened_is_counted_as_the_messages_say(dungeon):
@@ -161,27 +143,6 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     assert first.about["figures"] == rows[0]
 
 
-def test_others_play_the_same_games_beside(tmp_path, capsys):
-    config = settings("toy", policy="random", beside="random,explorer")
-    with pytest.raises(UserError, match="replay 'finest' .--config.evaluate.replays.: choose from best, worst"):
-        evaluate.check(evaluate.STAGE.view(settings("toy", replays="best,finest")))
-    with pytest.raises(UserError, match="name one policy, not 'runs/a@all' .--config.evaluate.beside"):
-        evaluate.check(evaluate.STAGE.view(settings("toy", beside="runs/a@all")))
-    config.env.task = "score"
-    config.evaluate.episodes = 2
-    config.env.max_episode_steps = 50
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert sorted(path.name for path in (tmp_path / "evaluate").iterdir()) == ["explorer", "random"]
-    table = capsys.readouterr().out
-    assert re.search(r"^ +random +explorer$", table, re.MULTILINE)  # the one that it is about comes first
-    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
-    config.evaluate.replays = "1"
-    assert not evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert [file.name for file in (tmp_path / "evaluate/random/replays").iterdir()] == ["episode-00001.npz"]
-
-
 @pytest.mark.parametrize("game", ["restless_game:Restless", "own_gym:Dice"])
 def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, capsys, game):
     """Every figure is of all episodes, every end has one name, and the replays show what was played."""
@@ -217,55 +178,6 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
     assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps
 
 
-def test_games_in_a_vector_that_cannot_record_them_are_reported(tmp_path, capsys, monkeypatch):
-    monkeypatch.delattr(GameVector, "replace_games")
-    evaluate.STAGE.run(evaluate.STAGE.view(settings("restless_game:Restless", episodes=2)), tmp_path)
-    said = capsys.readouterr().out
-    assert "evaluate: no episode was recorded, so replays and events are missing: a world's own Vector" in said
-    assert read_json(tmp_path / "evaluate/random/summary.json")["replays"] == {}
-
-
-@pytest.mark.quick
-def test_games_of_which_some_were_not_the_same_again_have_one_name_for_each_end_and_say_n():
-    row = {"episode": 0, "episode_return": 1.0, "steps": 3, "success": False, "intrinsic_return": None}
-    row |= {"end_status": "death", "cause": "killed by a jackal", "did": {"beats a monster": 1}}
-    rows = [row, row, row | {"cause": "", "did": None}]
-    config = settings("score")
-    rules = evaluate_summary.rules_of(make_world(config.env))
-    summary = evaluate_summary.summarise_episodes(rows, 0, (), rules, episodes=4)
-    assert summary["ends"] == {"death": 3}
-    assert summary["did"]["beats a monster"]["n"] == 2
-    assert summary["figures"]["return"]["n"] == 3
-    assert "n 2" in evaluate_summary.show(summary["did"]["beats a monster"])
-    assert from_plain(Interval, summary["figures"]["return"]).words == "[1.00, 1.00] n = 3"
-    whole = evaluate_summary.summarise_episodes(rows[:2], 0, (), rules)
-    assert whole["ends"] == {"killed by a jackal": 2}
-    assert "n" not in whole["did"]["beats a monster"]
-
-
-@pytest.mark.quick
-def test_replays_are_kept_until_the_rows_of_better_episodes_are_written(tmp_path, monkeypatch):
-    def touch(file, replay):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-
-    monkeypatch.setattr(evaluate_play, "save_replay", touch)
-    monkeypatch.setattr(evaluate_play, "replay_of", lambda *args: None)
-    config = evaluate.STAGE.view(settings("toy", replays="best,worst,longest,toughest,5"))
-    ((random_play, flag),) = find_contenders(config, tmp_path)
-    player, rng, ever = evaluate_play.Evaluation(config, tmp_path, random_play, flag, {}), random.Random(0), set()
-    for number in rng.sample(range(50), 50):
-        row = {"episode_return": rng.randrange(9), "steps": rng.randrange(9), "success": rng.randrange(2)}
-        player.rows[number], player.tracks[number] = row | {"intrinsic_return": None}, None
-        player.keep_frames(number, {})
-        assert player.recorded == evaluate_replays.choose(config, player.rows)  # as if all were looked at
-        ever |= {evaluate_replays.file_of(player.stage.path, number) for number in player.recorded.values()}
-        assert {*(player.stage.path / "replays").iterdir()} == ever
-    player.remove_replays(player.recorded.values())
-    kept = {evaluate_replays.file_of(player.stage.path, number) for number in player.recorded.values()}
-    assert {*(player.stage.path / "replays").iterdir()} == kept < ever
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("beside", [True, False])
 def test_whether_a_game_plays_the_same_twice_is_tried_as_workers_play_it(beside):
@@ -275,21 +187,3 @@ def test_whether_a_game_plays_the_same_twice_is_tried_as_workers_play_it(beside)
             assert plays_the_same_twice(env, 0, beside) == same, world
     assert plays_the_same_twice({"world": "own_texts:EchoWorld", "max_episode_steps": 20}, 0, beside)
     assert plays_the_same_twice({"task": "score"}, 0, beside)  # the program's own are not tried
-
-
-@pytest.mark.quick
-def test_tracks_come_back_as_they_were(tmp_path):
-    rng = np.random.default_rng(0)
-    tracks = {
-        number: playback.Track(rng.integers(23, size=steps).astype(np.int32),
-                               *rng.normal(size=(4, steps)).astype(np.float32))
-        for number, steps in ((3, 5), (0, 1), (7, 40))
-    }  # fmt: skip
-    assert playback.read_tracks(tmp_path / "none.npz") == {}
-    for some in ({}, tracks):
-        playback.write_tracks(tmp_path / "tracks.npz", some)
-        found = playback.read_tracks(tmp_path / "tracks.npz")
-        assert sorted(found) == sorted(some)
-        for number, track in some.items():
-            for name in playback.Track._fields:
-                np.testing.assert_array_equal(getattr(found[number], name), getattr(track, name))

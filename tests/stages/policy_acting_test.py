@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from motif_jax.policies.model import Model
-from motif_jax.policies.player import PolicyPlayer, padded_size
+from motif_jax.policies.player import PolicyPlayer
 
 pytestmark = pytest.mark.quick
 
@@ -89,18 +89,3 @@ def test_any_number_of_games_is_answered_with_one_program_per_size():
         assert values_of(player, count) == [100 + number for number in range(count)]
     # 4, 8, ... 32 games are whole groups, of which up to 8 are not padded, 36 and 40 become 64; others: powers of two
     assert sorted(compiled) == [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64]
-
-
-def test_sizes_that_are_given_are_the_only_ones_and_larger_calls_are_cut():
-    compiled: list[int] = []
-    player = counting_player(compiled, sizes=(2, 8))
-    for count in (1, 2, 3, 8, 9, 25):
-        assert values_of(player, count) == [100 + number for number in range(count)]
-    assert sorted(compiled) == [2, 8]
-
-
-@pytest.mark.parametrize(("count", "sizes", "padded"), [
-    (32, (), 32), (36, (), 64), (33, (), 64), (1, (), 1), (3, (), 4), (5, (2, 8), 8), (2, (2, 8), 2),
-])  # fmt: skip
-def test_sizes_of_calls(count, sizes, padded):
-    assert padded_size(count, 4, sizes) == padded

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import jax.numpy as jnp
-import linear_policy
 import numpy as np
 import pytest
 from conftest import get_config, viewed
@@ -13,7 +12,6 @@ from motif_jax.actors.acting import RandomPolicy
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
-from motif_jax.devices.mesh import shard
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.intrinsic import Mix
@@ -24,7 +22,7 @@ from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.train_policy.record import Returns
-from motif_jax.stages.train_policy.setup import learner_settings, make_shape_rewards
+from motif_jax.stages.train_policy.setup import make_shape_rewards
 from motif_jax.structs import EpisodeInfo, UserError
 
 MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
@@ -88,10 +86,6 @@ def test_the_mix_is_what_config_and_reward_say():
     mix = make_mix(viewed(config).policy, make_reward())
     # Score: 0.1 * clip(0.1 * r, +-10) + 0.1 * f, with f above the median of the captions.
     assert mix == Mix(0.1, 0.1, 0.1, 10.0, 0.5, 3.0)
-    config.policy.learning_rate = 0.5
-    assert learner_settings(viewed(config).policy).learning_rate_end == 0.5  # nothing is annealed unasked
-    config.policy.anneal_learning_rate_to = 0.1
-    assert learner_settings(viewed(config).policy).learning_rate_end == pytest.approx(0.05)
     config.policy.threshold_quantile = -1.0
     assert make_mix(viewed(config).policy, make_reward()).threshold == float("-inf")
     assert make_mix(viewed(config).policy, None).intrinsic == 0
@@ -104,10 +98,7 @@ def test_the_mix_is_what_config_and_reward_say():
     captions = np.array([encode(text) for text in ("You die...", "You kill the newt!", "Hello")], np.uint8)
     statistics = RewardStatistics(-0.1, 0.25, QUANTILES, anchor=-1e3)  # no reward is as low
     reward = Reward(MESSAGES, reward.params, statistics, captions, np.array([30, 20, 19], np.int32), {})
-    assert make_mix(viewed(config).policy, reward).best == reward.table().normalised[:2].max()  # the third is rare
-    statistics = statistics._replace(anchor=1e3)
-    with pytest.raises(UserError, match="no caption has a higher reward"):
-        make_mix(viewed(config).policy, Reward(MESSAGES, reward.params, statistics, captions, reward.counts, {}))
+    assert make_mix(config, reward).best == reward.table().normalised[:2].max()  # the third is rare
 
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
     rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)
@@ -118,22 +109,6 @@ def test_the_mix_is_what_config_and_reward_say():
     assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
     rollouts.moments = {}
     assert float(make_shape_rewards(mix, RewardSources())(rollouts).total[0, 0]) == pytest.approx(0.5)
-
-
-@pytest.mark.quick
-def test_without_annealing_runs_of_any_length_share_one_compiled_program():
-    """A run that is made longer begins without compiling; with annealing, the length is in the program."""
-
-    def program(steps: int, anneal: float) -> str:
-        config = get_config(argument="toy")
-        config.policy.train_for_env_steps, config.policy.anneal_learning_rate_to = steps, anneal
-        settings = learner_settings(viewed(config).policy)
-        mesh, update = linear_policy.compiled(settings, 1)
-        rollouts = shard(linear_policy.make_rollouts(), mesh, axis=1)
-        return update.lower(linear_policy.initial(settings), (), rollouts).as_text()
-
-    assert program(10**5, 1.0) == program(10**6, 1.0)
-    assert program(10**5, 0.5) != program(10**6, 0.5)
 
 
 @pytest.mark.quick
@@ -175,14 +150,3 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
     assert episode > 20
     assert {number: value[LEARNT] for number, value in got.items()} == pytest.approx(wanted)
     assert {number: value["twice"] / 2 for number, value in got.items()} == pytest.approx(wanted)
-
-
-@pytest.mark.quick
-def test_episodes_that_began_with_random_actions_are_left_out():
-    played = np.ones((5, 1), bool)
-    placed = SimpleNamespace(first=np.array([True]), rewards={LEARNT: np.ones((5, 1))}, ended=~played, played=played)
-    rest = (0.0, 0, False)
-    for steps, counted in ((3, True), (4, False)):  # the third step of what was seen was its third, or its fourth
-        ended = [Ended(2, 0, EpisodeInfo(0, steps, *rest))]
-        batch = SimpleNamespace(arrays=placed, fulls=[Full(0, 0, 0)], episodes=[ended])
-        assert bool(Returns().take(batch)) == counted

@@ -9,17 +9,17 @@ from conftest import get_config
 from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
-from motif_jax.envs.nethack.game import LEVEL, SCORE, TURNS, NetHackGame
+from motif_jax.config.table import flatten
+from motif_jax.envs.nethack.game import SCORE, TURNS, NetHackGame
 from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import FRAME
 from motif_jax.envs.nethack.tasks import CHARACTERS, get_task
 from motif_jax.envs.protocols import CHANGED, by_protocol
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate.summary import read_rows
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus
 
 COMPASS = range(1, 9)  # actions: one step each
 
@@ -136,32 +136,6 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
         visualize.check(visualize.STAGE.view(config))
         visualize.run(visualize.STAGE.view(config), tmp_path)
         assert "random-challenge, episode" in capsys.readouterr().out
-
-
-def test_episodes_that_are_too_long_have_no_replay(tmp_path, capsys, monkeypatch):
-    for module in ("evaluate.play", "visualize"):
-        monkeypatch.setattr(f"motif_jax.stages.{module}.LONGEST", 3)
-    config = challenge_config(episodes=1, games_per_worker=1, replays="best")
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert "no replay of episode 0, which has more than 3 steps" in capsys.readouterr().out
-    assert read_json(tmp_path / "evaluate/random-challenge/summary.json")["replays"] == {}
-    config.visualize.update({"policy": "random", "episode": "0"})
-    with pytest.raises(UserError, match=r"episode 0 has .* steps, more than can be shown \(--config.visualize.epi"):
-        visualize.run(visualize.STAGE.view(config), tmp_path)
-
-
-@pytest.mark.quick
-def test_another_game_has_no_challenge():
-    for stage in (evaluate, visualize):
-        with pytest.raises(UserError, match=r"'challenge' is for NetHack, not for 'toy' \(--config.eval"):
-            stage.STAGE.check(stage.STAGE.view(challenge_config("toy")))
-    for protocol, game in (("balrog_nethack", "NetHack"), ("balrog_babyai", "BabyAI")):
-        with pytest.raises(UserError, match=f"'{protocol}' is for {game}, not for 'toy'"):
-            evaluate.check(evaluate.STAGE.view(challenge_config("toy", protocol=protocol)))
-    with pytest.raises(UserError, match="'balrog_babyai' is for BabyAI, not for 'score'"):
-        evaluate.check(evaluate.STAGE.view(challenge_config(protocol="balrog_babyai")))
-    assert make_world(challenge_config().env).settings.no_progress_steps == 0
-    assert LEVEL == 18
 
 
 @pytest.mark.quick

@@ -1,18 +1,13 @@
 """Datasets and annotations go both ways: what the published code has written is read here, and what is here, there."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from conftest import get_config
 from published_loader import load_published
 from small_dataset import random_pairs, write_dataset, write_published
 
-from motif_jax.files import write_json
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import annotate, collect, train_reward
-from motif_jax.stages.train_reward.fitting import load_data
-from motif_jax.structs import UserError
+from motif_jax.stages import annotate, collect
 
 pytestmark = pytest.mark.quick
 NAME = "lexicon_msg_defaultgoal"
@@ -86,30 +81,3 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
     assert np.array_equal(ours.preference(LLAMA)[codes != 3], golden[LLAMA])
     assert np.array_equal(load_published(workdir / "dataset", preference=[NAME])[NAME], ours.preference(NAME))
     assert sorted(path.name for path in (workdir / "annotations").iterdir()) == [NAME, f"{NAME}.html"]
-
-
-def test_a_dataset_of_another_workdir_comes_with_its_soft_labels(workdir, tmp_path):
-    label(workdir)
-    write_json(workdir / "dataset/dataset.json", {})
-    before = contents(workdir)
-    other = tmp_path / "other"
-    adopt(workdir / "dataset", other)
-    assert contents(workdir) == before
-    config = train_reward.STAGE.view(settings())
-    np.testing.assert_array_equal(load_data(config, other).target, load_data(config, workdir).target)
-    load_published(other / "dataset", preference=[NAME])
-    printed = annotate.is_complete(annotate.STAGE.view(settings()), other)
-    assert not printed  # its page is still to be made
-    label(other)
-    assert annotate.is_complete(annotate.STAGE.view(settings()), other)
-
-
-def test_an_annotation_that_an_earlier_dataset_has_left_is_not_mixed_with_an_adopted_one(workdir, tmp_path):
-    label(workdir, custom_name=LLAMA)
-    (workdir / "dataset").rename(tmp_path / "taken away")
-    source, _ = write_published(tmp_path / "motif_dataset")
-    before = contents(workdir)
-    with pytest.raises(UserError, match="belongs to an annotation of another dataset.*--config.collect.dataset"):
-        adopt(source, workdir)
-    assert contents(workdir) == before
-    assert not Path(workdir / "dataset").exists()

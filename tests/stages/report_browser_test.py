@@ -1,21 +1,15 @@
 """The report in a real browser: nothing goes wrong in it, the player plays, and it fits on a phone."""
 
-import re
-
 import numpy as np
 import pytest
 from browser import browser, find_chromium
 from conftest import get_config
 from report_test import HOSTILE
-from report_workdir import MARK, PAID, STEPS, tell, write_workdir
-from seeds_test import write_run
+from report_workdir import STEPS, tell, write_workdir
 
 from motif_jax.envs.gym_games import encode_picture
 from motif_jax.replays.replay import load_replay, save_replay
-from motif_jax.screens import PALETTE
 from motif_jax.stages import report
-from motif_jax.stages.report.seeds import write_page_over_seeds
-from motif_jax.system.runs import plan
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium; launch/test.sh installs one as root")
 
@@ -69,16 +63,6 @@ def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
 
 
 @pytest.mark.journey
-def test_the_other_pages_load_as_well(tab, made):
-    tab.errors.clear()
-    for file in ("annotations/lexicon_msg_gold.html", "reward/reward.html"):
-        for run in ("gold", "hostile"):
-            tab.open(made / run / file)
-            assert tab.run("document.querySelectorAll('table').length") > 0
-    assert tab.errors == []
-
-
-@pytest.mark.journey
 def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.run(STEP) == 0
     before = page.run(PICTURE)
@@ -94,19 +78,6 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     page.click(".player .play")
     assert page.run("document.querySelector('.player .play').textContent") == "Play"
     assert page.errors == []
-
-
-@pytest.mark.journey
-def test_the_line_is_sought_in_by_clicking_and_dragging(page):
-    page.click(".player .line", across=0.5)
-    assert page.run(STEP) == STEPS / 2
-    box = page.run("document.querySelector('.player .line').getBoundingClientRect().toJSON()")
-    middle = {"y": box["y"] + box["height"] / 2, "button": "left"}
-    for kind, across in (("mousePressed", 0.5), ("mouseMoved", 0.7), ("mouseMoved", 0.25), ("mouseReleased", 0.25)):
-        where = {"x": box["x"] + across * box["width"], **middle}
-        page.send("Input.dispatchMouseEvent", type=kind, clickCount=1, buttons=1, **where)
-    assert page.run(STEP) == STEPS / 4
-    assert page.run("document.querySelector('.player .line').getAttribute('aria-valuenow')") == str(STEPS // 4)
 
 
 @pytest.mark.journey
@@ -135,54 +106,6 @@ def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
 
 
 @pytest.mark.journey
-def test_the_moment_that_paid_most_comes_first_and_shows_what_was_kept(page):
-    page.click(".player .moments button")
-    assert page.run(STEP) == PAID + 1
-    text = page.run("document.querySelector('.player').innerText")
-    assert "+4.000" in text
-    assert "worth +4.00" in text
-    assert "north (50 %)" in text  # actions take turns, and 30 is even
-    # 30 is the first of these 31 actions after 0 at which the game pays nothing: 1 - 30 * 0.01
-    assert page.run("document.querySelector('.player .game-sum').textContent") == f"{1 - 30 * 0.01:.2f}"
-
-
-@pytest.mark.journey
-def test_frames_are_drawn_in_the_games_colours(page):
-    page.run(FOCUS)
-    page.press("End")
-    row, column = MARK
-    pixel = page.run(
-        "(() => { const screen = document.querySelector('.player .screen');"
-        "const [top, , rows] = JSON.parse(document.getElementById('replay-0').textContent).box;"
-        f"const x = Math.round(({column} + .5) / 80 * screen.width);"
-        f"const y = Math.round(({row} - top + .5) / rows * screen.height);"
-        "return [...screen.getContext('2d').getImageData(x, y, 1, 1).data]; })()"
-    )
-    assert tuple(pixel) == (*PALETTE[11], 255)
-
-
-@pytest.mark.journey
-def test_another_episode_is_chosen(page):
-    options = page.run("[...document.querySelectorAll('.player .choice option')].map(option => option.textContent)")
-    assert len(options) == 2
-    assert "step 2,000 · episode 1 · best" in options[0]
-    assert options[1].startswith("random play · episode 1 · best")
-    page.run("(() => { const choice = document.querySelector('.player .choice'); choice.value = 'replay-1';"
-             "choice.dispatchEvent(new Event('change')); })()")  # fmt: skip
-    page.wait(f"{READY} === 'replay-1'")
-    assert page.run(STEP) == 0
-    assert page.errors == []
-
-
-@pytest.mark.journey
-def test_values_are_told_under_the_pointer(page):
-    page.click(".chart .field", across=0.99)
-    tooltip = page.run("document.querySelector('.chart .tooltip').innerText")
-    assert "30" in tooltip  # thousand steps
-    assert "gold" in tooltip
-
-
-@pytest.mark.journey
 def test_hostile_words_do_no_harm(tab, made):
     tab.errors.clear(), tab.requests.clear()
     tab.open(made / "hostile/report/index.html")
@@ -204,47 +127,6 @@ def test_it_fits_on_a_phone(page):
     wide = page.run("[...document.querySelectorAll('body *')].filter(part => !part.closest('.scroll, .pages, svg') && "
                     "part.getBoundingClientRect().right > 391).map(part => part.className)")  # fmt: skip
     assert wide == []
-
-
-@pytest.mark.journey
-def test_on_a_phone_random_play_stands_beside_the_agent(tab, made):
-    """Nothing of a table of figures has to be scrolled into view, and each cell is told whose it is."""
-    tab.look_like(400, 860)
-    runs = plan("2", ["policy.discount=0.9,0.99"], 0)
-    for run in runs:
-        write_run(made / "seeds" / run.folder, 0.5 + 0.1 * run.seed)
-    for page in (made / "gold/report/index.html", write_page_over_seeds(runs, made / "seeds")):
-        tab.open(page)
-        cells = "[...document.querySelectorAll('table.figures td')]"
-        told = tab.run(f"{cells}.map(cell => [cell.dataset.of || '', cell.innerText, "
-                       "getComputedStyle(cell, '::before').content, cell.getBoundingClientRect().right])")  # fmt: skip
-        assert any(name == "random play" for name, *_ in told)
-        for name, _, before, right in told:
-            assert right <= 400
-            assert (name in before) if name else before == "none"
-
-
-@pytest.mark.journey
-def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
-    write_workdir(tmp_path / "gold")
-    for file in tmp_path.glob("gold/evaluate/*/replays/*.npz"):
-        replay = load_replay(file, "")
-        nothing = np.full(STEPS, np.nan, np.float32)
-        save_replay(file, replay._replace(z=nothing, intrinsic=nothing))
-    tell(tmp_path / "gold")
-    report.STAGE.run(report.STAGE.view(get_config("quickstart.py")), tmp_path / "gold")
-    tab.open(tmp_path / "gold/report/index.html")
-    tab.wait(READY)
-    tab.run(FOCUS)
-    for key, step in (("n", 1), ("n", 41), ("n", 81), ("n", 81), ("p", 41)):  # the game pays every 40th step
-        tab.press(key)
-        assert tab.run(STEP) == step
-    assert "Highest rewards of the game" in tab.run("document.querySelector('.player .highest').textContent")
-    told = (
-        "[...document.querySelectorAll('.player dl > div')].filter(one => one.offsetParent).map(one => one.innerText)"
-    )
-    titles = [text.split("\n")[0] for text in tab.run(told)]
-    assert titles == ["the action that led here", "the policy's value", "the game's reward", "the game's, so far"]
 
 
 @pytest.mark.journey
@@ -287,17 +169,3 @@ def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, 
     assert tall["small"] < 60 < tall["picture"] <= 480
     assert tab.errors == []
     assert len(tab.requests) == 1
-
-
-@pytest.mark.journey
-def test_dark_and_light_are_both_legible(page):
-    def colours():
-        style = "getComputedStyle(document.body)"
-        texts = page.run(f"[{style}.color, {style}.backgroundColor]")
-        return [[int(number) for number in re.findall(r"\d+", text)[:3]] for text in texts]
-
-    light = colours()
-    page.look_like(1200, 900, dark=True)
-    dark = colours()
-    assert sum(light[1]) > 700 > 200 > sum(light[0])
-    assert sum(dark[1]) < 200 < 600 < sum(dark[0])

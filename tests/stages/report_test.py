@@ -1,35 +1,22 @@
 """The report: says what is there, breaks at nothing that a game or a model says, and is made again when it is stale."""
 
-import html
-import itertools
 import json
-import os
-import re
 import shutil
-import sys
 import zlib
 from base64 import b64decode
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import get_config
-from report_workdir import EVENTS, make_replay, tell, write_pairs, write_reward, write_workdir
+from report_workdir import EVENTS, make_replay, tell, write_workdir
 
-from motif_jax.files import read_json, read_lines, write_json, write_lines
-from motif_jax.pages import charts, formats
-from motif_jax.pages.player import PackedReplay, most_telling
-from motif_jax.rewards.choice import SOURCES
-from motif_jax.run import Head, Run
+from motif_jax.files import read_json, write_json
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
-from motif_jax.stages.annotate.page import aim_of
 from motif_jax.stages.collect.page import report_pairs
-from motif_jax.stages.evaluate.page import GOAL, pack
-from motif_jax.stages.report import read_record
+from motif_jax.stages.evaluate.packing import pack
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.structs import UserError
 
 HOSTILE = (
     "<script>window.hacked = 1</script>", "</script><img src=x onerror=window.hacked=1>", '"><b onclick="x">&amp;',
@@ -99,28 +86,6 @@ def test_all_parts_tell_what_the_stages_have_left(whole):
     ):  # fmt: skip
         assert words in seen.text, words
     assert "Not there yet" not in seen.text
-
-
-@pytest.mark.quick
-def test_a_dataset_alone_is_reported_with_what_is_missing(tmp_path):
-    write_pairs(tmp_path)
-    seen = Seen(make(tmp_path))
-    assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == ["the-dataset", "what-it-ran-on"]
-    for stage in ("annotate", "train_reward", "train_policy", "evaluate"):
-        assert f"(--stage={stage})" in seen.text
-    assert "--stage=collect" not in seen.text
-
-
-@pytest.mark.quick
-def test_what_cannot_be_reported_is_refused_in_one_sentence(whole, tmp_path, launch):
-    with pytest.raises(UserError, match=r"there is nothing in .* to report yet: run --stage=collect first"):
-        make(tmp_path)
-    with pytest.raises(UserError, match=r"there is no workdir 'nowhere' \(--config.report.runs\)"):
-        make(whole, "nowhere")
-    with pytest.raises(UserError, match=r"nothing in .* to compare with \(--config.report.runs\)"):
-        make(whole, str(tmp_path))
-    with pytest.raises(UserError, match=r"replays must not be negative, not -1"):
-        make(whole, replays=-1)
 
 
 @pytest.mark.quick
@@ -200,199 +165,6 @@ def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_pat
 
 
 @pytest.mark.quick
-def test_labels_that_others_made_are_counted(tmp_path):
-    write_pairs(tmp_path)
-    (tmp_path / "dataset/preference").mkdir()
-    np.save(tmp_path / "dataset/preference/theirs.npy", np.repeat(np.array([0, 1, 2, 3], np.int8), 50))
-    write_reward(tmp_path, "theirs")
-    text = Seen(make(tmp_path)).text
-    assert "theirs made elsewhere first 25.0% second 25.0% tie 25.0% unknown 25.0%" in text
-    assert "The annotation theirs judged 200 pairs of moments. The reward learnt from it agrees with 90.0%" in text
-
-
-@pytest.mark.quick
-def test_a_threshold_that_is_not_the_usual_one_is_told(copy):
-    config = read_json(copy / "policy/config.json")
-    for level, words in ((0.8, "learnt rewards below their 80% quantile count as 0"), (-1.0, "no threshold")):
-        config["policy"]["threshold_quantile"] = level
-        write_json(copy / "policy/config.json", config)
-        text = Seen(make(copy, told=True)).text
-        assert words in text
-        assert "By default, rewards below" in text
-
-
-def test_ticks_are_round_and_cover_the_values():
-    assert formats.ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
-    assert formats.ticks(3, 97) == [0, 25, 50, 75, 100]
-    assert formats.ticks(-0.3, 0.4) == [-0.4, -0.2, 0, 0.2, 0.4]
-    assert formats.labels(formats.ticks(1, 1.02)) == ["1.000", "1.005", "1.010", "1.015", "1.020"]
-    rng = np.random.default_rng(0)
-    for low, span in zip(rng.normal(0, 1e4, 200), rng.lognormal(0, 5, 200), strict=True):
-        marks = formats.ticks(low, low + span)
-        assert marks[0] <= low + 1e-6 * span
-        assert marks[-1] >= low + span * (1 - 1e-6)
-        assert 2 <= len(marks) <= 7
-        assert len(set(formats.labels(marks))) == len(marks)
-    assert formats.ticks(5, 5)[0] <= 5  # of a line that never changes
-    amounts = {0: "0", 0.25: "0.25", 999.9: "1,000", 1234: "1,234", 35_000: "35k", 999_936: "1M", 2_500_000: "2.5M",
-               -999_999_999: "-1G", 2e12: "2,000G"}  # fmt: skip
-    assert {value: formats.amount(value) for value in amounts} == amounts
-    counts = {999_999: "999,999", 1_003_520: "1 million", 999_936_000: "1 billion", 2_000_000_000: "2 billion"}
-    assert {count: formats.in_words(count) for count in counts} == counts
-
-
-@pytest.mark.quick
-def test_long_lines_are_thinned_to_their_means():
-    points = [(float(at), float(at % 2)) for at in range(10_000)]
-    thin = charts.thin(points, 100)
-    assert len(thin) == 100
-    assert {y for _, y in thin} == {0.5}
-    assert thin[0][0] == np.mean(range(100))
-    assert charts.curves({"nothing": []}, "steps")  # and lines without points are no trouble
-    assert (
-        charts.curves({"one": [(1.0, 2.0)], "gap": [(0.0, float("nan"))]}, "steps", title="<b>").count("&lt;b&gt;") == 2
-    )
-
-
-def first_screen_of(path, goal="", **settings):
-    """The report's head for a policy with these settings, and an annotation about a goal if there is one."""
-    shutil.rmtree(path / "sections", ignore_errors=True)
-    if goal:
-        Run(path).stage("annotate", "annotations").report(Head(subject="Preferences", aim=aim_of(goal, "")))
-    config = get_config("quickstart.py", "score").to_dict()
-    config["policy"] |= settings | {"online": config["policy"]["online"] | settings.get("online", {})}
-    config["env"]["task"] = "goto_local"
-    write_json(path / "policy/config.json", config)
-    write_lines(path / "policy/metrics.jsonl", [{"env_steps": 1, "seconds": 1.0}])
-    report_training(path)
-    page = "".join(report.first_screen(read_record(path)))
-    return Seen(page).text, html.unescape(re.search("<h1>(.*)</h1>", page)[1])
-
-
-ALONE = {"extrinsic_coefficient": 0.0, "intrinsic_coefficient": 0.0, "sources": ""}
-MIXTURES = [mixture for size in range(1, 3) for mixture in itertools.combinations(("game", *SOURCES, "own"), size)]
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("goal", ["", "gold"])
-@pytest.mark.parametrize("mixture", MIXTURES, ids="+".join)
-def test_the_head_names_what_rewards_the_agent_and_nothing_else(tmp_path, mixture, goal):
-    words = {"game": "the game", "own": "Bonus"} | {name: known.words for name, known in SOURCES.items()}
-    parts = {"learnt": "learnt", "own": "my_package.module:Bonus:0.5"}
-    settings = {
-        "extrinsic_coefficient": float("game" in mixture),
-        "intrinsic_coefficient": 0.1,
-        "sources": ",".join(parts.get(name, f"{name}:0.5") for name in mixture if name != "game"),
-    }
-    head, title = first_screen_of(tmp_path, goal, **settings)
-    head = head.replace("learnt preferences", "the learnt reward")
-    assert {name for name, word in words.items() if re.search(rf"\b{word}\b", head)} == set(mixture)
-    assert (title == "An agent for gold") == ("learnt" in mixture and bool(goal))
-    assert (title == "An agent trained on learnt preferences") == (mixture == ("learnt",) and not goal)
-    assert (title == "An agent that learnt by playing goto_local") == (mixture == ("game",))
-
-
-@pytest.mark.quick
-def test_the_title_says_what_an_agent_learnt_from(tmp_path):
-    def title_of(**settings):
-        return first_screen_of(tmp_path, **settings)[1]
-
-    assert title_of(**ALONE | {"sources": "rnd:0.1"}) == "An agent trained on random network distillation"
-    mixed = ALONE | {"extrinsic_coefficient": 0.1, "sources": "count:0.1,online:0.4"}
-    assert title_of(**mixed) == "An agent trained on the game, the count bonus and a judge's answers"
-    words = ALONE | {"sources": "online:0.4", "online": {"kind": "words"}}
-    assert title_of(**words) == "An agent trained on closeness to the words of the goal"
-
-
-@pytest.mark.quick
-def test_the_return_of_a_source_has_one_curve(copy):
-    names = [name for name in SOURCES if name != "learnt"]
-    config = read_json(copy / "policy/config.json")
-    config["policy"]["sources"] = ",".join(["learnt", *(f"{name}:0.1" for name in names), "own_rewards:Bonus:0.5"])
-    write_json(copy / "policy/config.json", config)
-    rows = list(read_lines(copy / "policy/metrics.jsonl"))
-    more = {f"episode/{name}_return": 2.0 for name in (*names, "Bonus", "toll")}  # a figure of the world is the last
-    write_lines(copy / "policy/metrics.jsonl", [row | more for row in rows])
-    titles = [title.lower() for title in re.findall(r"<figcaption>([^<]*)", make(copy, told=True))]
-    assert [titles.count(f"{name} return".lower()) for name in (*names, "Bonus", "toll")] == [1] * (len(names) + 2)
-
-
-@pytest.mark.quick
-def test_training_that_goes_on_after_a_stop_is_told_by_its_last_row(copy):
-    done = read_json(copy / "policy/summary.json")
-    write_json(copy / "policy/summary.json", done | {"env_steps": 10000, "seconds": 20.0, "episodes": 10})
-    text = Seen(make(copy, told=True)).text
-    assert "was trained for 30,000 steps in 60 seconds so far: 500 steps/s" in text.replace(" so far :", " so far:")
-    write_json(copy / "policy/summary.json", done | {"env_steps": 40000, "seconds": 80.0})
-    assert "was trained for 40,000 steps in 80 seconds : 500 steps/s" in Seen(make(copy, told=True)).text
-    write_json(
-        copy / "policy/summary.json", done | {"env_steps": 40000, "seconds": 1e-5}
-    )  # the first update is not timed
-    text = Seen(make(copy, told=True)).text
-    assert "was trained for 40,000 steps in 0 seconds on A fine" in text
-    assert "steps/s overall" not in text
-
-
-@pytest.mark.quick
-def test_runs_of_other_games_are_not_compared_without_a_word(copy, tmp_path):
-    other = shutil.copytree(copy, tmp_path / "other")
-    assert "random play" in side_by_side(make(copy, str(other)))
-    config = read_json(other / "policy/config.json")
-    config["env"] |= {"task": "gold", "max_episode_steps": 77}
-    write_json(other / "policy/config.json", config | {"seed": 12345})
-    tell(other)
-    told = side_by_side(make(copy, f"{other}/,{other.parent}/./other,{other}"))
-    for words in ("env.task: score, gold", "env.max_episode_steps: ", ", 12345)"):
-        assert words in told, words
-    assert "random play" not in told
-    assert "at most 77 steps" in told
-    assert report.other_runs(report.STAGE.view(settings(f"{other},{other}/,{other.parent}/./other"))) == [other]
-
-
-def side_by_side(text: str) -> str:
-    """What the part on other runs says."""
-    return Seen(text[text.index('<h2 id="runs-side-by-side"') : text.index('<h2 id="evaluation"')]).text
-
-
-@pytest.mark.quick
-def test_the_page_is_stale_when_any_file_changes_that_it_is_made_of(copy):
-    opened, listening = set(), [True]
-
-    def hear(event, arguments):  # a hook stays as long as the process
-        if listening and event == "open" and isinstance(arguments[0], str | os.PathLike):
-            opened.add(Path(arguments[0]))
-
-    sys.addaudithook(hear)
-    make(copy)
-    listening.clear()
-    read = {file for file in opened if file.is_relative_to(copy) and not file.is_relative_to(copy / "report")}
-    names = sorted(file.relative_to(copy) for file in read)  # of files that are looked for and do not exist, too
-    assert names
-    patterns = [Path(pattern) for pattern in report.MADE_OF]
-
-    def is_known(name):
-        return any(name.match(str(one)) and len(name.parts) == len(one.parts) for one in patterns)
-
-    forgotten = [str(name) for name in names if not is_known(name)]
-    assert not forgotten, f"MADE_OF of stages/report lacks files that the page is made of: {forgotten}"
-
-
-@pytest.mark.quick
-def test_a_mean_of_one_episode_stands_without_an_interval(copy):
-    for name in ("policy-2000", "random"):
-        file = copy / "evaluate" / name / "summary.json"
-        facts = read_json(file) | {"episodes": 1}
-        for values in (facts["figures"], facts["did"]):
-            for value in filter(None, values.values()):
-                value |= {"low": None, "high": None}
-        facts["figures"]["gold"].pop("low")
-        write_json(file, facts)
-    text = Seen(make(copy, told=True)).text
-    assert "In one game it scores 34.50 , random play 14.50." in text
-    assert formats.Interval(2.0).band == (2.0, 2.0)
-
-
-@pytest.mark.quick
 def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
     file = copy / "evaluate/policy-2000/summary.json"
     interval = {"mean": -1.0, "low": -2.0, "high": 0.0}
@@ -406,36 +178,3 @@ def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
     assert "<code>gained(gold) &lt; 5</code>" in page
     rows = "gained(gold) < 5 3.00 [-2.00, 0.00] 75.0% -0.01 * still() -1.00 [-2.00, 0.00] 25.0%"
     assert f"term return share {rows}" in Seen(page).text
-
-
-@pytest.mark.quick
-def test_players_by_other_rules_stand_apart_and_medians_beside_means(copy):
-    """They are in a table of their own: the head and the replays are of the workdir's own games."""
-    before = Seen(make(copy, told=True)).text
-    for name in ("random", "policy-2000"):
-        other = shutil.copytree(copy / "evaluate" / name, copy / f"evaluate/{name}-challenge")
-        summary = read_json(other / "summary.json")
-        summary |= {
-            "protocol": "challenge",
-            "rules": "by the rules of the NetHack Challenge",
-            "task": "challenge",
-            "episodes": 77,
-        }
-        write_json(other / "summary.json", summary)
-    rules = "By the rules of the NetHack Challenge"
-    own, _, challenge = Seen(make(copy, told=True)).text.partition(rules)
-    assert rules not in before
-    assert challenge.startswith(" the agent, step 2,000 random play episodes 77 77 the game's return")
-    assert own == before[: len(own)]  # which "Training the agent" follows
-    assert "34.50 [32.70, 36.30] median 34.50" in challenge
-
-
-@pytest.mark.parametrize(("replays", "first"), [
-    ([(1, "task_successful"), (9, "aborted"), (6, "task_successful"), (7, "task_successful")], 3),
-    ([(1, "task_successful"), (9, "aborted"), (2, "task_successful")], 1),
-    ([(6, "aborted"), (4, "task_successful"), (1, "task_successful")], 1),
-    ([(900, "death"), (5000, "aborted")], 0),
-    ([(1, "task_successful"), (2, "aborted")], 0),
-])  # fmt: skip
-def test_the_replay_that_is_shown_first_has_something_to_tell(replays, first):
-    assert most_telling([PackedReplay("", steps, end == GOAL, {}) for steps, end in replays]) == first

@@ -1,7 +1,6 @@
 """The page about a policy that writes, made of files as its stages write them; no policy is trained for it."""
 
 import dataclasses
-import re
 
 import pytest
 from conftest import get_config
@@ -92,38 +91,6 @@ def test_the_return_is_drawn_against_beta_beside_cloning_and_scripted_players(wo
     assert "<span>beta 16, sampled</span>" in page
 
 
-def test_candidates_ranked_by_values_are_not_called_decoded_without_them(tmp_path):
-    """Beta is 0 for values of whole texts: what tells the two decodings apart is `rerank`."""
-    folder = make_workdir(
-        tmp_path / "run", recipe="utterance_ilql", returns={("rerank", 0.0): -2.0, ("sample", 0.0): -3.8}
-    )
-    page = page_of(folder)
-    assert "values of <b>utterance_ilql</b> (beta 0, rerank), its return is <b>-2.00</b>" in page
-    assert "the same policy without them, at its best, gets <b>-3.80</b>" in page
-    assert "writes the one that the values of utterance_ilql rank first. Beta 0 without rerank is the policy" in page
-    assert "logits + beta" not in page
-    assert "beta 0, rerank: game 3" in page  # letters of the best with values, then of the best without
-    assert "beta 0, sampled: game 3" in page
-    assert page.count(">the policy, beta 0") == 4  # both are compared: a column and an end of episodes each
-
-
-def test_decodings_without_logits_are_not_called_logits_and_values(tmp_path):
-    page = page_of(make_workdir(tmp_path / "run", returns={("sample", 4.0): -2.7}, include_logits=False))
-    assert "Without logits, beta (Q - V) alone decides, by the values of ilql. All players play the same games" in page
-    assert "logits + beta" not in page
-    assert "beta 4, sampled, without logits" in page
-
-
-def test_every_line_to_compare_with_looks_different(workdir):
-    legend = (
-        page_of(workdir).partition("Return against beta")[2].partition('class="legend"')[2].partition("</figure>")[0]
-    )
-    strokes = re.findall(r'stroke="(var\(--\w+\))" stroke-width="1.8" stroke-dasharray="([^"]+)"', legend)
-    assert len(strokes) == len(set(strokes)) == 4  # cloned twice, candidate, optimal
-    drawn = [colour for colour, _ in strokes] + re.findall(r"background:(var\(--\w+\))", legend)
-    assert len(set(drawn)) == 4  # cloning has the colour of its decoding
-
-
 def test_letters_have_the_colours_of_the_answer_and_both_distributions(workdir):
     page = page_of(workdir)
     assert "beta 4, sampled: game 3, return -1.00" in page
@@ -137,13 +104,6 @@ def test_what_a_policy_writes_is_escaped(workdir):
     page = page_of(workdir)
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)" in page
-
-
-def test_ranks_and_the_best_texts_are_listed(workdir):
-    page = page_of(workdir)
-    assert "50% 90%" in page
-    assert "Texts with the highest Q - V" in page
-    assert "of games during training" in page
 
 
 @pytest.mark.differs(

@@ -1,15 +1,13 @@
 """The page about several seeds, from workdirs with known figures."""
 
-import shutil
-
 import pytest
 from report_test import Seen
 
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.run import Head, Run
-from motif_jax.stages.evaluate.page import rules_in_words
-from motif_jax.stages.export.release import find_over_seeds
-from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
+from motif_jax.stages.export.contents import find_over_seeds
+from motif_jax.stages.report.seeds import write_page_over_seeds
+from motif_jax.stages.report.variants import columns, gather
 from motif_jax.structs import UserError
 from motif_jax.system.runs import plan
 
@@ -50,39 +48,6 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
 
 
 @pytest.mark.quick
-def test_runs_that_were_evaluated_by_other_rules_have_their_figures(tmp_path, capsys):
-    runs = plan("5", [], 0)
-    for run in runs:
-        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
-        for rules in ("balrog_babyai", "mission=shuffled"):
-            words = rules_in_words(rules)
-            for file in list((tmp_path / run.folder).glob("evaluate/*/summary.json")):
-                summary = read_json(file)
-                if "protocol" not in summary:
-                    success = summary["figures"]["success"]["mean"] / 2
-                    others = {"figures": {"success": mean(success)}, "protocol": rules, "rules": words}
-                    folder = file.parent.with_name(f"{file.parent.name}-{rules}")
-                    write_json(folder / "summary.json", summary | others)
-        if run.seed:
-            shutil.rmtree(tmp_path / run.folder / "evaluate" / "policy-2000")  # by other rules alone
-    page = write_page_over_seeds(runs, tmp_path).read_text()
-    assert page.count("Not evaluated yet") == 1
-    assert "Not evaluated yet: seed 1, 2, 3, 4. They are left out." in page
-    for file in tmp_path.glob("seed-*/evaluate/*-2000/summary.json"):
-        shutil.rmtree(file.parent)
-    for file in tmp_path.glob("seed-*/evaluate/random/summary.json"):
-        shutil.rmtree(file.parent)
-    page = write_page_over_seeds(runs, tmp_path).read_text()
-    assert "Not evaluated yet" not in page  # nobody was evaluated by the workdirs' own rules
-    for title in ("by the rules of BALROG&#x27;s BabyAI", "with mission=shuffled"):
-        assert f"<h2>Figures over seeds, {title}</h2>" in page
-        assert f"<h2>Is it better, {title}?</h2>" in page
-    said = capsys.readouterr().out
-    assert "the agent, by the rules of BALROG's BabyAI: success 0.35 [" in said
-    assert "random play, with mission=shuffled: success 0.12 [" in said
-
-
-@pytest.mark.quick
 def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_changed(tmp_path):
     runs = plan("5", [], 0)
     for run in runs:
@@ -107,29 +72,6 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
     ):
         assert told in page
     assert "depth higher" not in page
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("alike", [False, True])
-def test_a_single_run_has_its_figures_and_no_table_is_empty(tmp_path, alike):
-    """Those that several runs have in common are in a sentence."""
-    runs = plan("2" if alike else "1", [], 0)
-    for run in runs:
-        write_run(tmp_path / run.folder, 0.5)
-        shutil.rmtree(tmp_path / run.folder / "evaluate/random")
-    page = write_page_over_seeds(runs, tmp_path).read_text()
-    assert ("<b>0.50</b>" in page) != alike
-    assert ("The same in every run: success 0.50." in page) == alike
-    assert "<tbody></tbody>" not in page
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("given", [["--config=my runs/a b.py:toy"], ["--seed=1", "--config", "my runs/a b.py:toy"]])
-def test_the_page_names_a_config_whose_path_has_spaces(tmp_path, given):
-    runs = plan("1", [], 0)
-    write_run(tmp_path / runs[0].folder, 0.5)
-    page = Seen(write_page_over_seeds(runs, tmp_path, [*given, "--config.seeds=1"]).read_text()).text
-    assert "config my runs/a b.py:toy commit" in page
 
 
 def mean(value):

@@ -74,11 +74,3 @@ def test_stages_that_are_told_to_stop_go_on_later(tmp_path, told):
     assert "stages.sbatch: not finished, requeued" in output
     assert lines_of(folder, "requeued") == ["requeue 4711"]
     assert lines_of(folder, "ran") == ["-m motif_jax.launch --stage=collect --workdir=w"]
-
-
-@pytest.mark.parametrize("status", [0, 1, 2])
-def test_stages_that_end_by_themselves_are_not_requeued(tmp_path, status):
-    folder = tmp_path / "fakes"
-    ((found, _, errors),) = ended([start(folder, ROOT / "launch/slurm/stages.sbatch", status=status)])
-    assert found == status, errors
-    assert lines_of(folder, "requeued") == []

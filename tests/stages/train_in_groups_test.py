@@ -9,12 +9,9 @@ from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 from motif_jax import load_policy
 from motif_jax.actors.acting import Rounds
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.source import RewardSource
-from motif_jax.rewards.sources import RewardSources, Weighted
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.groups import AT_LEAST, Grouped, in_groups, make_grouped, places, visits
-from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.record import Returns
+from motif_jax.stages.train_policy.groups import Grouped, in_groups, visits
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
 
@@ -83,58 +80,11 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
         in_groups(lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]}, Grouped(2))
 
 
-class NumberOfGame(RewardSource):
-    """Pays each game its number, so that columns can be told apart."""
-
-    def rewards(self, rollouts):
-        return np.broadcast_to(rollouts["game"], rollouts["reward"].shape).astype(np.float32)
-
-
-def test_returns_by_source_belong_to_their_games(tmp_path):
-    """Columns are sorted for the learner alone; the figures are in the order of the games."""
-    config = config_of()
-    sources = RewardSources([Weighted("number", "own:NumberOfGame", 1.0, NumberOfGame())])
-    parts = assemble(viewed(config), tmp_path, lambda setting: sources, 1)
-    player, returns = make_player(viewed(config).policy, parts.model, 0), Returns()
-    place = make_place(parts.model, sources, parts.mesh, grouped=make_grouped(viewed(config).policy, parts.mesh))
-
-    def backwards(arrays):
-        arrays["ended"] = np.stack([arrays["ended"][0, ::-1], arrays["ended"][1]])
-        return place(arrays)
-
-    with open_pool(viewed(config), parts, player, 0) as pool:
-        source = Rounds(pool, player, parts.rollouts, backwards, player.begin)
-        for _ in range(2):
-            while (batch := source.get(1.0)) is None:
-                pass
-            assert not np.array_equal(batch.arrays.rewards["number"], batch.arrays.rollouts.moments["number"])
-            found = [own["number"] / info.steps for info, own in returns.take(batch)]
-            assert sorted(found) == pytest.approx(range(8))
-            games = [one.game + 4 * number for number, part in enumerate(batch.episodes) for one in part]
-            assert found == pytest.approx(games)
-
-
 @pytest.mark.quick
 def test_equal_moments_have_one_number_in_their_group():
     x = np.array([[5, 5, 5, 5], [6, 5, 7, 5], [0, 0, 0, 0]])[..., None]
     found = visits({"x": x, "y": np.zeros((3, 4, 2))}, 2)
     assert found.tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
-
-
-@pytest.mark.quick
-def test_places_of_played_steps_have_few_sizes():
-    rng, sizes = np.random.default_rng(0), set()
-    for share in np.linspace(0.01, 1, 60):
-        played = rng.random((40, 16)) < share
-        index = places(played, 2, 4)
-        own = np.split(index[0], 2)
-        assert [part[part >= 0].tolist() for part in own] == [
-            np.flatnonzero(half).tolist() for half in np.split(played, 2, 1)
-        ]
-        assert len(own[0]) % 4 == 0
-        sizes.add(len(own[0]))
-    assert min(sizes) == AT_LEAST
-    assert len(sizes) <= 8
 
 
 # ---- whole runs
@@ -163,12 +113,9 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
 @pytest.mark.quick
 @pytest.mark.parametrize(("values", "said"), [
     ({"grpo.group_size": 3}, r"8 games at once cannot play groups of 3 episodes \(--config.policy.grpo.group_size"),
-    ({"grpo.group_size": 16}, "8 games at once cannot play groups of 16 episodes"),
     ({"rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
     ({"batch_size": 4 * LIMIT}, "8 games x 50 steps, or a multiple, not 200"),
     ({"warmup_steps": 10}, "'grpo' needs --config.policy.warmup_steps=0"),
-    ({"options": "game,idle=game", "controller": "game"}, "'grpo' does not work with options"),
-    ({"grpo.reference_coefficient": -1.0}, "reference_coefficient"),
 ])  # fmt: skip
 def test_groups_that_cannot_be_played_are_refused(values, said):
     with pytest.raises(UserError, match=said):

@@ -1,8 +1,6 @@
 """The stage train_language: from a file of others to a directory with a language model."""
 
-import csv
 import json
-import re
 
 import jax
 import numpy as np
@@ -11,13 +9,10 @@ from conftest import get_config
 from gguf_models import write_gguf
 
 from motif_jax import experiment
-from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.stages import train_language
-from motif_jax.stages.train_language.data import open_transcripts
-from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.store import TranscriptWriter
+from motif_jax.structs import UserError
 
 TINY = {
     "language.width": 16, "language.layers": 1, "language.heads": 2, "train_language.batch_size": 8,
@@ -69,14 +64,6 @@ def test_it_learns_to_say_what_the_agent_said(trained):
 
 
 @pytest.mark.journey
-def test_a_finished_model_is_skipped(trained, capsys):
-    before = (trained / "run/language/metrics.jsonl").read_bytes()
-    experiment.run(config_for(trained), trained / "run", ["train_language"])
-    assert "train_language: complete" in capsys.readouterr().out
-    assert (trained / "run/language/metrics.jsonl").read_bytes() == before
-
-
-@pytest.mark.journey
 def test_the_model_is_read_by_load_language_and_says_what_it_was_told(trained):
     from motif_jax.language.loaded import load_language
 
@@ -123,7 +110,6 @@ def refusal(tmp_path, **changes):
 @pytest.mark.parametrize(("changes", "flags"), [
     ({"train_language__num_parts": 3}, ("--config.train_language.batch_size", ".num_parts")),
     ({"language__heads": 3}, ("--config.language.width", ".heads")),
-    ({"language__model": "/none"}, ("--config.language.model",)),
     ({"transcripts__path": "/none"}, ("--config.transcripts.path", ".import_from")),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, flags):
@@ -141,78 +127,7 @@ def test_files_and_transcripts_that_cannot_be_used_are_refused(tmp_path):
 
 
 @pytest.mark.quick
-def test_transcripts_without_a_turn_of_the_agent_are_refused(tmp_path):
-    (tmp_path / "silent.jsonl").write_text('{"sequence": [["you see a ball.", 0]], "reward": [0.0], "done": true}')
-    said = refusal(tmp_path, transcripts__import_from=str(tmp_path / "silent.jsonl"))
-    assert said.startswith("no turn of the episodes is an agent's, so there is nothing to learn from them (--config.tr")
-    assert not (tmp_path / "run" / "transcripts").exists()
-    writer = TranscriptWriter()
-    writer.add(Episode((Turn("you see a ball."),), terminal=True))
-    writer.write(tmp_path / "silent", {})
-    said = refusal(tmp_path, transcripts__import_from="", transcripts__path=str(tmp_path / "silent"))
-    assert "silent' has no turn of an agent: there is nothing to learn (--config.transcripts.path)" in said
-
-
-@pytest.mark.quick
 def test_transcripts_of_a_workdir_are_those_that_were_imported(tmp_path):
     refusal(tmp_path, language__model=str(tmp_path))  # imports, then finds no model there
     (tmp_path / "other.jsonl").write_bytes((tmp_path / "talks.jsonl").read_bytes())
     assert "has other transcripts" in refusal(tmp_path, transcripts__import_from=str(tmp_path / "other.jsonl"))
-
-
-def tweets(file, *games):
-    squares = dict(zip("gyb", "🟩🟨⬛", strict=True))
-    with open(file, "w", newline="") as rows:
-        for game in games:
-            csv.writer(rows).writerow([210, 1, "", "", "\n".join("".join(map(squares.get, row)) for row in game)])
-    return str(file)
-
-
-@pytest.mark.quick
-def test_tweets_become_games_of_the_world_with_words_that_show_their_colours(tmp_path):
-    file = tweets(tmp_path / "tweets.csv", ["bbbbb", "ggggg"], ["ggggg"], ["bybbb", "bbgbg", *["bbbbb"] * 4], ["bbbbb"])
-    values = {"transcripts__import_from": file, "transcripts__import_format": "tweets", "env__world": "wordle",
-              "env__options": '{"words": "larger"}'}  # fmt: skip
-    config = config_for(tmp_path, **values)
-    train_language.check(train_language.STAGE.view(config))
-    found = open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True)
-    world = make_world(config.env)
-    shown = set()
-    for number in range(len(found)):
-        turns, terminal, info = found.episode(number)
-        guesses, colours = ([turn.text for turn in turns[first::2]] for first in (0, 1))
-        game = world.game()
-        game.restore(turns, None)  # some word fits all of it
-        won = colours[-1] == "<g>" * 5
-        assert (game.position.won, game.position.over, info["puzzle"]) == (won, terminal, 210)
-        assert {*guesses} <= {*world.vocabulary.words}
-        assert [turn.reward for turn in turns[::2]] == [-1.0] * (len(guesses) - 1) + [0.0 if won else -1.0]
-        shown.add(" ".join(colours).replace("<", "").replace(">", ""))
-    assert len(found) == 4
-    assert shown <= {"bbbbb ggggg", "ggggg", "bybbb bbgbg" + " bbbbb" * 4, "bbbbb"}
-    assert len(shown) > 1
-    assert (
-        open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True).fingerprint == found.fingerprint
-    )
-    config.seed += 1
-    with pytest.raises(UserError, match="has other transcripts"):
-        open_transcripts(train_language.STAGE.view(config), tmp_path, may_import=True)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("games", "changes", "said"), [
-    ([], {"env__world": "wordle"}, r"^no tweet in '.*tweets.csv' shows a game \(--config.transcripts.import_from\)"),
-    ([["ggggy"]], {"env__world": "wordle"}, r"^10,000 tweets in a row show colours .*--config.env.options, "),
-    ([["ggggg"]], {}, r"the world is 'nethack': set --config.env.world=wordle"),
-    ([["ggggg"]], {"env__world": "wordle", "env__options": '{"words": "/none"}'}, "word list '/none' is not one of"),
-])  # fmt: skip
-def test_tweets_for_which_there_are_no_words_are_refused(tmp_path, games, changes, said):
-    file = tweets(tmp_path / "tweets.csv", *games)
-    given = {"transcripts__import_from": file, "transcripts__import_format": "tweets"} | changes
-    assert re.search(said, refusal(tmp_path, **given))
-
-
-@pytest.mark.quick
-def test_too_few_episodes_are_refused(tmp_path):
-    talks(tmp_path / "talks.jsonl", count=1)
-    assert "too few to train and to validate" in refusal(tmp_path)

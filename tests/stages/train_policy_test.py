@@ -1,13 +1,10 @@
 """Training of a policy: it learns, it can be stopped and killed, and is rewarded with what the sources say."""
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -20,11 +17,8 @@ from motif_jax.devices import mesh
 from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages import annotate, evaluate, train_policy, train_reward
-from motif_jax.stages.train_policy import loop
-from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
-from motif_jax.structs import Stopped, UserError
+from motif_jax.stages import annotate, train_policy, train_reward
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("optimised")
 
@@ -122,33 +116,6 @@ def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
     assert not all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
 
 
-def test_the_time_of_training_begins_after_the_first_update(tmp_path, monkeypatch, capsys):
-    """By a clock that a call moves on by a second, and the compilation by an hour."""
-
-    class Clock:
-        now = 0.0
-
-        def monotonic(self):
-            self.now += 1.0
-            return self.now
-
-    def fits(*_):
-        assert "train_policy: compiling the first update\n" in capsys.readouterr().out
-        clock.now += 3600.0
-
-    clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
-    monkeypatch.setattr(loop, "check_fits", fits)
-    sums = []
-    for limit in (6.0, 12.0):  # the second run goes on where the first was ended by its time
-        run(tmp_path, train_for_seconds=limit)
-        summary = read_json(tmp_path / "policy/summary.json")
-        sums.append((summary["seconds"], summary["updates"]))
-    (seconds, updates), (all_seconds, all_updates) = sums
-    assert 6.0 <= seconds < 12.0 <= all_seconds < 20.0
-    assert 1 < updates < all_updates - 1
-
-
 @pytest.mark.journey
 def test_rows_and_summary_say_what_happened(whole):
     row = rows_of(whole)[-1]
@@ -176,19 +143,6 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
     assert steps == sorted(set(steps))
     assert {640, 1280} <= set(steps)
     assert facts["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
-
-
-@pytest.mark.journey
-def test_a_checkpoint_reloads_alone(whole):
-    model, facts, sources = read_policy(whole)
-    assert facts["model"] == {"network": "small", "num_actions": 23, "dtype": "float32"}
-    assert len(sources) == 0
-    assert sources.learnt is None
-    assert_equal_to_the_bit(
-        jax.tree.leaves(jax.tree.map(np.asarray, model.params)), jax.tree.leaves(arrays(whole)[1]["params"])
-    )
-    with pytest.raises(UserError, match="no policy in '/nowhere'"):
-        read_policy("/nowhere")
 
 
 def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
@@ -278,61 +232,6 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
     assert (checkpoints / f"unreadable-{torn}").exists()
 
 
-def test_a_signal_in_this_process_leaves_the_state_that_was_learnt(tmp_path, at_batch):
-    at_batch(3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Stopped, match="stopped by SIGINT after 192 steps"):
-        run(tmp_path)
-    assert arrays(tmp_path)[0] == 192
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.slow
-def test_signals_while_it_starts_and_while_it_saves_lose_nothing(tmp_path):
-    process = subprocess.Popen(command(tmp_path, train_for_env_steps=10**9, num_workers=1, synchronous=False),
-                               cwd=ROOT, stderr=subprocess.PIPE, text=True)  # fmt: skip
-    wait_for(lambda: (tmp_path / "policy/config.json").exists())  # long before the first update
-    for _ in range(8):
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.1)
-    _, told = process.communicate()
-    assert process.returncode == 0, told
-    step, learner, _ = arrays(tmp_path)
-    assert f"stopped by SIGTERM after {step:,} steps" in told
-    assert int(learner["version"]) * 64 == step
-    assert (tmp_path / "policy/summary.json").exists()
-
-
-def test_games_that_end_often_can_be_warmed_up(tmp_path):
-    rows = run(tmp_path, warmup_steps=400, train_for_env_steps=128)  # no toy episode is longer than 50 steps
-    assert rows[-1]["env_steps"] == 128
-
-
-def test_games_may_be_shorter_in_training_than_in_evaluation(tmp_path):
-    games = [row for row in run(tmp_path, max_episode_steps=5) if row["episode/steps"] is not None]
-    assert games
-    assert all(row["episode/steps"] <= 5 for row in games)
-    config = settings(max_episode_steps=5, evaluate__episodes=8, evaluate__num_workers=0)
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    (played,) = tmp_path.glob("evaluate/policy-*/episodes.jsonl")
-    assert max(row["steps"] for row in read_lines(played)) > 5
-
-
-def test_every_group_gets_its_turn_in_synchronous_runs(tmp_path):
-    # Four groups of two games, three of whose rollouts make a batch: what is left over is never the same group's.
-    run(tmp_path, groups=4, batch_size=48, train_for_env_steps=1440)
-    assert arrays(tmp_path)[0] == 1440
-
-
-@pytest.mark.parametrize(("waits", "slots"), [(False, 2), (True, 1)])
-def test_groups_have_a_spare_slot_unless_games_wait_for_the_learner(waits, slots):
-    config = viewed(settings(groups=4, synchronous=False, wait_for_learner=waits))
-    parts = assemble(config, Path(), lambda setting: RewardSources(), hosts=1)
-    with open_pool(config, parts, make_player(config.policy, parts.model, seed=0), first_episode=0) as pool:
-        assert pool.layout.slots_per_group == slots
-
-
 def test_nothing_is_begun_anew_because_checkpoints_are_damaged(whole, tmp_path):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     for file in (tmp_path / "policy/checkpoints/640").rglob("*"):
@@ -407,18 +306,6 @@ def test_what_only_the_machine_can_tell_is_refused_before_games_start(tmp_path, 
 
 
 # ---- a trace
-
-
-@pytest.mark.slow
-def test_a_trace_names_the_update_and_its_parts(tmp_path):
-    run(tmp_path, profile__start_step=2, profile__num_steps=2)
-    files = list((tmp_path / "policy/profile").rglob("*"))
-    planes = [file for file in files if file.name.endswith(".xplane.pb")]
-    assert planes
-    assert any(file.name == "perfetto_trace.json.gz" for file in files)
-    content = planes[0].read_bytes()
-    for name in (b"update", b"vtrace", b"encoder", b"core", b"loss", b"optimizer"):
-        assert name in content, name
 
 
 def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_from(tmp_path, monkeypatch):

@@ -12,10 +12,10 @@ from offline_test import rows
 
 from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.files import read_json, write_config
+from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.policies.values import read_values
-from motif_jax.stages import evaluate, train_language, train_values
+from motif_jax.stages import train_language, train_values
 from motif_jax.structs import UserError
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
@@ -193,26 +193,6 @@ def test_replays_say_what_was_thought_of_each_letter(evaluated):
     assert any(one["policy"] != one["shifted"] for turn in turns for one in turn["tokens"])
 
 
-@pytest.mark.journey
-def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evaluated):
-    experiment.run(config_for(evaluated), evaluated / "run", ["report"])
-    page = (evaluated / "run/report/index.html").read_text()
-    for title in ("Decoding with values", "Token by token", "Learning from transcripts", "The transcripts"):
-        assert f">{title}</h2>" in page
-    for words in (
-        "Return against beta",
-        "cloned, sampled",
-        "optimal",
-        "300",
-        "beta 4, sampled: game",
-        "beta 0, sampled: game",
-        "highest Q - V",
-    ):
-        assert words in page
-    assert "The dataset" not in page
-    experiment.run(config_for(evaluated), evaluated / "run", ["report"])
-
-
 @pytest.mark.differs(
     "ilql",
     there="the config has one beta",
@@ -256,7 +236,6 @@ def refusal(check, *arguments):
 @pytest.mark.quick
 @pytest.mark.parametrize(("changes", "said"), [
     ({"train_values__recipe": "iql"}, "did you mean 'ilql'?"),
-    ({"train_values__policy": "/none"}, "no directory '/none'"),
     ({"train_values__start": "new"}, "choose ilql+joint"),
     ({"train_values__num_parts": 3}, "cannot be cut into 3 parts"),
     ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "must be below"),
@@ -266,49 +245,11 @@ def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
 
 
 @pytest.mark.quick
-def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, capsys):
-    """With reasons only: defaults are silent, and what is used decides whose workdir it is."""
-    from motif_jax.stages.train_values import learning
-
-    def start(**changes):
-        config = config_for(tmp_path, **changes)
-        experiment.check_same_experiment(config, tmp_path, tmp_path / "config.json", train_values.STAGE)
-        learning.say_unused(train_values.STAGE.view(config).train_values)
-        return capsys.readouterr().out
-
-    write_config(tmp_path, config_for(tmp_path, train_values__recipe="bc"))
-    assert "makes no use of polyak = 0.05 (--config.train_values.polyak)" in start(train_values__recipe="bc")
-    said = start(train_values__recipe="bc", train_values__polyak=0.005, train_values__expectile=0.6)
-    assert "train_values: the recipe 'bc' makes no use of expectile = 0.6 (--config.train_values.expectile)" in said
-    write_config(tmp_path, config_for(tmp_path))
-    assert start() == ""
-    with pytest.raises(UserError, match=r"belongs to an experiment with train_values\.expectile = 0\.7"):
-        start(train_values__expectile=0.6)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"decoding__betas": "1,-2"}, "must not be negative"),
-    ({"evaluate__greedy": True}, "--config.decoding.kinds=greedy"),
-    ({"train_values__recipe": "bc"}, "only beta 0 can be decoded, not 4"),
-    ({"train_values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values to rank"),
-])  # fmt: skip
-def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
-    config = config_for(tmp_path, **changes)
-    config.stages = ("train_values", "evaluate")
-    assert said in refusal(evaluate.check, evaluate.STAGE.view(config))
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(("tokeniser", "template", "said"), [
     ("words", "lines", "ends with 0: choose another template: words where tokens are words"),
-    ("words", "marks", "ends with 4"),
     ("letters", "words", "has marks for the template 'marks' only"),
-    ("bytes", "words", "is for tokenisers whose tokens are words"),
     ("bytes", "marks", "ends with 4"),
-    ("bytes", "none", "ends with 0"),
     ("file", "words", "is for tokenisers whose tokens are words"),
-    ("file", "marks", "ends with 4"),
 ])  # fmt: skip
 def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played(tmp_path, tokeniser, template, said):
     changes = {"language__tokeniser": tokeniser} if tokeniser in ("words", "letters") else {}
@@ -323,20 +264,6 @@ def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played
 
 
 @pytest.mark.quick
-def test_the_length_of_replies_that_are_learnt_from_may_not_change(tmp_path):
-    for recipe, learns_from_them in (("chai", True), ("ilql", False)):
-        (tmp_path / recipe).mkdir()
-        write_config(tmp_path / recipe, config_for(tmp_path, train_values__recipe=recipe))
-        other = config_for(tmp_path, train_values__recipe=recipe, decoding__max_tokens=5)
-        arguments = other, tmp_path, tmp_path / recipe / "config.json", train_values.STAGE
-        if learns_from_them:
-            said = refusal(experiment.check_same_experiment, *arguments)
-            assert "decoding.max_tokens = 6, not 5" in said
-        else:
-            experiment.check_same_experiment(*arguments)
-
-
-@pytest.mark.quick
 def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path):
     experiment.run(config_for(tmp_path), tmp_path / "run", ["collect"])
     assert "run --stage=train_language first" in refusal(
@@ -345,10 +272,3 @@ def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path)
     assert "run --stage=train_values first" in refusal(
         experiment.run, config_for(tmp_path), tmp_path / "run", ["evaluate"]
     )
-
-
-def test_transcripts_that_the_policy_cannot_read_are_refused(trained, tmp_path):
-    policy = str(trained / "run/language/model")
-    config = config_for(tmp_path, train_values__policy=policy, env__options="{}")
-    said = refusal(experiment.run, config, tmp_path / "run", ["collect", "train_values"])
-    assert "the policy's tokeniser was made for other transcripts" in said

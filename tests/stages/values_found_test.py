@@ -138,10 +138,3 @@ def test_values_are_read_with_the_trunk_that_they_were_learnt_on(kind):
         assert found.v[row, at] == pytest.approx(head(learnt["v"], hidden["learnt"][row, at])[0], abs=1e-4)
         seen.add((least < -1.1, least > -0.9))
     assert len(seen) == 3  # below, within and above the bounds of the target
-
-
-def test_without_branches_nothing_is_ranked(tmp_path, recorded):
-    writer = TranscriptWriter()
-    writer.add(recorded[3][0]._replace(info={}))
-    store = writer.write(tmp_path / "store", {})
-    assert ranks({}, Renderer(store.turns(), recorded[2], TEMPLATES["marks"]), store, WIDTH) == {}

@@ -28,15 +28,10 @@ def replay(tmp_path):
 @pytest.mark.quick
 @pytest.mark.parametrize(("values", "words"), [
     ({"speed": -1.0}, r"not -1\.0 \(--config\.visualize\.speed\)"),
-    ({"speed": float("nan")}, r"not nan \(--config\.visualize\.speed\)"),
-    ({"speed": float("inf")}, r"not inf \(--config\.visualize\.speed\)"),
     ({"export": "film.avi"}, r"'film\.avi' must end in one of \.cast, \.gif, \.mp4 \(--config\.visualize\.export\)"),
-    ({"export": "film"}, r"must end in one of"),
     ({"export": "a.gif", "speed": 0.001}, r"a \.gif shows a step for 655 seconds at most, .* speed of 0\.001 steps"),
     ({"episode": "bst"}, r"unknown episode 'bst' \(--config\.visualize\.episode\): choose best, worst, liked"),
-    ({"episode": "-1"}, r"unknown episode '-1'"),
     ({"episode": "²"}, r"unknown episode '²'"),
-    ({"episode": ""}, r"unknown episode ''"),
     ({"policy": "runs/x@all"}, r"name one policy.*\(--config\.visualize\.policy\)"),
     ({"replay": "nowhere.npz"}, r"there is no replay 'nowhere\.npz' \(--config\.visualize\.replay\)"),
     ({"replay": "a.npz", "policy": "random"}, r"policy .*\.policy\) or a replay .*\.replay\), not both"),
@@ -44,22 +39,6 @@ def replay(tmp_path):
 def test_bad_values_are_refused_in_one_sentence(values, words):
     with pytest.raises(UserError, match=words):
         visualize.check(visualize.STAGE.view(settings(**values)))
-
-
-@pytest.mark.quick
-def test_an_export_may_not_be_a_directory_nor_be_in_a_file(tmp_path):
-    (tmp_path / "a.gif").mkdir()
-    with pytest.raises(UserError, match=r"a\.gif' is a directory \(--config\.visualize\.export\)"):
-        visualize.check(visualize.STAGE.view(settings(export=str(tmp_path / "a.gif"))))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file' is not a writable directory \(--config\.visualize\.export\)"):
-        visualize.check(visualize.STAGE.view(settings(export=str(tmp_path / "file" / "new" / "b.gif"))))
-
-
-@pytest.mark.quick
-def test_good_values_are_taken():
-    for episode in ("best", "worst", "liked", "0", "17"):
-        visualize.check(visualize.STAGE.view(settings(episode=episode, export="Film.GIF")))
 
 
 @pytest.mark.quick
@@ -105,14 +84,6 @@ def test_a_replay_is_shown_without_jax(replay, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_an_unknown_extension_costs_nothing(launch, tmp_path):
-    done = launch("--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=visualize",
-                  "--config.visualize.export=a.webm")  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert "'a.webm' must end in one of .cast, .gif, .mp4 (--config.visualize.export)" in done.stderr
 
 
 def test_one_can_watch_while_another_stage_works(replay, tmp_path, launch):

@@ -9,28 +9,22 @@ import pytest
 from conftest import get_config, viewed
 
 from motif_jax import experiment
-from motif_jax.captions import encode
-from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
-from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import train_policy, write_reward
-from motif_jax.stages.evaluate import play
+from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
 from motif_jax.stages.write_reward.learnt import beside_learnt
-from motif_jax.stages.write_reward.writers import ScriptedWriter, messages, read_reply
+from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 BAD = [  # what models write instead of a program
-    PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "gained(gold", "gained(glod)",
-    "__import__('os')", "", "9" * 5_000, "(" * 3_000, "gained(gold) ; 1", "\u202egained(gold)",
-    "import os\nos.system('true')",
+    PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "__import__('os')", "", "(" * 3_000,
 ]  # fmt: skip
 
 
@@ -106,10 +100,6 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
     assert make_sources(setting).facts()["code_written"]["facts"]["program"] == (folder / "best.reward").read_text()
     with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
         make_sources(setting._replace(workdir=tmp_path / "other"))
-    (tmp_path / "linked/write_reward").mkdir(parents=True)
-    (tmp_path / "linked/write_reward/best.reward").symlink_to(folder / "best.reward")
-    with pytest.raises(UserError, match="it is a link: name the file itself"):
-        make_sources(setting._replace(workdir=tmp_path / "linked"))
     before = (folder / "best.reward").stat().st_mtime_ns
     experiment.run(config_of(steps=8_000, pairs=80), tmp_path, ["write_reward"])
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
@@ -141,12 +131,6 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
     assert len(json.dumps(server.asked[1])) < 20_000
 
 
-def test_a_long_line_of_a_program_stays_whole(tmp_path, model):
-    text = " + ".join(["gained(gold)"] * 20)
-    _, found = run(with_model(model(text), proposals=1, revisions=0), tmp_path)
-    assert found["best"]["program"] == text
-
-
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     server = model(PROSE)
     with pytest.raises(
@@ -155,19 +139,6 @@ def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
         run(with_model(server, proposals=2), tmp_path)
     assert len(server.asked) == 6
     assert not (tmp_path / "write_reward/best.reward").exists()
-
-
-def test_revisions_are_told_what_came_of_the_last_round(tmp_path, model):
-    server = model("stairs")
-    run(with_model(server, proposals=1), tmp_path)
-    first, second = (request["messages"] for request in server.asked)
-    assert "own as much gold as possible" in first[1]["content"]
-    assert "- gained(gold): after the step less before it" in first[0]["content"]
-    assert second[:2] == first
-    told = second[-1]["content"]
-    assert "agrees with the judge about" in told
-    assert "the judge prefers this episode, which it pays 0" in told
-    assert "You pick up a gold piece." in told
 
 
 SMALL = {
@@ -198,15 +169,6 @@ def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training").exists()  # no round reads it
-
-
-def test_values_of_the_training_are_refused_before_anything_is_asked(tmp_path, model):
-    server = model("gained(gold)")
-    config = with_model(server, train_for_env_steps=128)
-    config.policy.update(SMALL | {"batch_size": 65})
-    with pytest.raises(UserError, match="--config.policy.batch_size"):
-        run(config, tmp_path)
-    assert not server.asked
 
 
 # ---- findings
@@ -260,38 +222,6 @@ def test_programs_without_pay_rank_last(tried):
 # ---- beside a learnt reward
 
 
-def learnt_in(workdir, goal="gold", blstats=False):
-    """An untrained reward as the stage train_reward leaves it."""
-    options = {"message": "lt_cnn_small", "blstats": blstats, "crop": False, "glyphs": False}
-    shown = np.array([encode(text) for text in ("", "You pick up a gold piece.")])
-    whole = {"train": {"params": make_reward_model(options, 0)[1]}, "captions": shown, "counts": np.ones(2, np.int32)}
-    statistics = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}
-    facts = {"epoch": 1, "model": options, "statistics": statistics, "config": {"annotate": {"goal": goal}}}
-    checkpoints = Checkpoints(workdir / "reward/checkpoints")
-    checkpoints.save(1, whole, facts)
-    checkpoints.close()
-
-
-@pytest.mark.parametrize(("changes", "compared"), [({}, True), ({"goal": "stairs"}, False), ({"blstats": True}, False)])
-def test_a_learnt_reward_of_the_same_goal_is_compared(tmp_path, changes, compared):
-    learnt_in(tmp_path, **changes)
-    _, found = run(config_of(revisions=0), tmp_path)
-    for row in found["rounds"][0]:
-        assert ("learnt_agreement" in row) == compared
-    if compared:
-        shares = [row["learnt_disagrees"] for row in found["rounds"][0]]
-        assert all(0 <= share <= 1 for share in shares if share is not None)
-
-
-def test_a_damaged_learnt_reward_is_refused(tmp_path):
-    learnt_in(tmp_path)
-    for file in (tmp_path / "reward/checkpoints/1").rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"")
-    with pytest.raises(UserError, match=r"--config\.policy\.reward_dir"):
-        run(config_of(revisions=0), tmp_path)
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize(("learnt", "said"), [
     ([3, 2, 1, 0], "the other episode in 100% of the pairs, and agrees with the judge about 100% of them"),
@@ -317,42 +247,3 @@ def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(lea
 ])  # fmt: skip
 def test_the_program_is_found_in_a_reply(reply, text):
     assert read_reply({"choices": [{"message": {"content": reply}}]}) == text
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("changes", [
-    {"players": "nobody"}, {"pairs": 3}, {"proposals": 0}, {"attempts": 0}, {"writer": "gpt"}, {"steps": 0},
-], ids=str)  # fmt: skip
-def test_values_that_cannot_work_are_refused(changes):
-    with pytest.raises(UserError, match="--config"):
-        write_reward.check(write_reward.STAGE.view(config_of(**changes)))
-
-
-@pytest.mark.quick
-def test_worlds_that_are_played_by_writing_are_refused():
-    config = config_of()
-    config.env.world = "wordle"
-    with pytest.raises(UserError, match="has no steps to pay"):
-        write_reward.check(write_reward.STAGE.view(config))
-
-
-@pytest.mark.quick
-def test_too_few_episodes_are_a_sentence():
-    with pytest.raises(UserError, match=r"only \d recorded episodes have ended.*\(--config\.write_reward\.steps"):
-        choose_pairs(record(config_of(steps=100), find_readable(make_world(config_of().env.to_dict()))), 40, 0)
-
-
-@pytest.mark.quick
-def test_the_scripted_writer_names_no_forbidden_thing():
-    readable = find_readable(make_world({"world": "treasure"}))
-    from motif_jax.stages.write_reward.writers import Brief
-
-    brief = Brief("Prefer picking up gold. Never prefer the stairs.", "a game", readable, {"gold!": 3}, ["gold!"])
-    texts = [ScriptedWriter().propose(brief, [], number) for number in range(8)]
-    assert all("gold" in text or "still" in text for text in texts)
-    assert not any("stairs" in text for text in texts)
-    for text in texts:
-        check(text, readable)
-    again = [ScriptedWriter().propose(brief._replace(tried=texts[:2]), [], number) for number in range(2)]
-    assert not {*again} & {*texts[:2]}  # a round repeats no program of an earlier one
-    assert "Never prefer the stairs" in messages(brief, [])[1]["content"]

@@ -1,7 +1,4 @@
-"""Policies that write in dialogues and comments: cloned, valued and evaluated, as configs/ilql.py has it but tiny.
-
-One has tokens of words, which it makes of the transcripts; the other one begins as a model of the Hub, with bytes.
-"""
+"""A policy that writes comments: cloned, valued and evaluated, as configs/ilql.py has it but tiny."""
 
 import json
 
@@ -21,8 +18,7 @@ from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import decodings_of
 from motif_jax.policies.values import list_values, read_values
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.train_language.data import describe_early_ends, make_renderer
-from motif_jax.structs import Episode, Turn
+from motif_jax.stages.train_language.data import make_renderer
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 TINY = {
@@ -30,37 +26,24 @@ TINY = {
     "train_language.batch_size": 8, "train_language.learning_rate": 1e-2, "train_language.warmup_steps": 2,
     "train_values.batch_size": 8, "decoding.kinds": "sample", "decoding.betas": "0,4",
     "decoding.batch_size": 8, "evaluate.episodes": 8, "evaluate.games_per_worker": 8, "evaluate.replays": "best",
+    "transcripts.template": "lines", "train_values.games": 0, "decoding.max_tokens": 24,
 }  # fmt: skip
-STAGES = ["collect", "train_language", "train_values", "evaluate"]
-
-
-def trained(folder, world, **changes):
-    config = get_config("ilql.py", f"{world},ilql")
-    config.update_from_flattened_dict(TINY | {name.replace("__", "."): value for name, value in changes.items()})
-    experiment.run(config, folder / "run", STAGES)
-    return config, folder / "run"
-
-
-@pytest.fixture(scope="module")
-def dialogue(tmp_path_factory):
-    """Tokens are words, and the model is new."""
-    folder = tmp_path_factory.mktemp("dialogue")
-    return trained(folder, "dialogue", env__max_episode_steps=3, decoding__max_tokens=8, train_values__games=4)
 
 
 @pytest.fixture(scope="module")
 def comment(tmp_path_factory):
-    """Tokens are bytes and pairs of them, and texts are lines: a directory as the Hub has GPT-2."""
+    """It begins as a directory of the Hub has GPT-2: tokens are bytes and pairs of them, and texts are lines."""
     folder = tmp_path_factory.mktemp("comments")
     size = write_byte_tokeniser(folder, [*comments("kind"), *comments("rude")], 340)
     write_language_model(folder, make_language_model(make_config("gpt2", size, 16, 1, 2, n_positions=256), seed=0))
-    return trained(folder, "comments", language__model=str(folder), transcripts__template="lines",
-                   train_values__games=0, decoding__max_tokens=24)  # fmt: skip
+    config = get_config("ilql.py", "comments,ilql")
+    config.update_from_flattened_dict(TINY | {"language.model": str(folder)})
+    experiment.run(config, folder / "run", ["collect", "train_language", "train_values", "evaluate"])
+    return config, folder / "run"
 
 
-@pytest.mark.parametrize("name", ["dialogue", "comment"])
-def test_a_policy_of_each_world_is_trained_and_evaluated(name, request):
-    config, workdir = request.getfixturevalue(name)
+def test_a_policy_is_trained_and_evaluated(comment):
+    config, workdir = comment
     for folder in ("language", "values"):
         rows = [json.loads(line) for line in (workdir / folder / "metrics.jsonl").read_text().splitlines()]
         assert rows[-1]["valid_loss"] < rows[0]["valid_loss"]
@@ -73,10 +56,9 @@ def test_a_policy_of_each_world_is_trained_and_evaluated(name, request):
         assert len((workdir / f"evaluate/{row['name']}/episodes.jsonl").read_text().splitlines()) >= 8
 
 
-@pytest.mark.parametrize("name", ["dialogue", "comment"])
-def test_what_it_writes_is_made_of_what_the_agent_has_said(name, request):
+def test_what_it_writes_is_made_of_what_the_agent_has_said(comment):
     """And is read back as it was written: a game that is recorded gives the tokens that were played."""
-    config, workdir = request.getfixturevalue(name)
+    config, workdir = comment
     store, (directory, steps) = Transcripts(workdir / "transcripts"), list_values(workdir)
     model, _ = read_values(directory, str(steps[-1]))
     said = {turn.text for number in range(len(store)) for turn in store.episode(number).turns if turn.is_action}
@@ -98,15 +80,3 @@ def test_what_it_writes_is_made_of_what_the_agent_has_said(name, request):
         for turn in turns:
             live += model.renderer.said(turn.text) if turn.is_action else model.renderer.heard(turn.text)
         np.testing.assert_array_equal(renderer.tokens(number)[: len(live)], live)
-
-
-def test_texts_that_would_end_early_are_told(comment, tmp_path):
-    config, workdir = comment
-    directory, steps = list_values(workdir)
-    (model, _), writer = read_values(directory, str(steps[-1])), TranscriptWriter()
-    for text in ("one line", "two\nlines", "one line", "and\nthree\nlines", "two\nlines"):
-        writer.add(Episode((Turn("a post\nof two lines"), Turn(text, 0.0)), terminal=True))
-    renderer = make_renderer(writer.write(tmp_path / "store", {}), model.tokeniser, config.transcripts.template)
-    assert "3 of 5 texts of the agent have their end mark" in describe_early_ends(renderer, model.renderer.stop)
-    ours = make_renderer(Transcripts(workdir / "transcripts"), model.tokeniser, config.transcripts.template)
-    assert not describe_early_ends(ours, model.renderer.stop)
