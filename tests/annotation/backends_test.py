@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 

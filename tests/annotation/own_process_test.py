@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import get_config, wait_for
+from conftest import get_config, viewed, wait_for
 from gated_judge import answer_to
 
 from motif_jax.annotation.annotator import PAUSE, Question

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, viewed
+from conftest import ROOT, get_config
 from scipy.special import expit, logit
 from small_dataset import EVENTS, random_pairs, write_dataset
 

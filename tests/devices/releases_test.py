@@ -6,13 +6,14 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from safetensors.numpy import load_file, save
 from toy_policies import TASK, TRAINING, policies
 
 import motif_jax
 from motif_jax.devices import releases
 from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import read_policy

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, viewed
+from conftest import ROOT, get_config
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes

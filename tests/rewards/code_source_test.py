@@ -5,6 +5,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from conftest import viewed
 from ml_collections import ConfigDict
 
 from motif_jax.devices.checkpoints import reading
@@ -108,7 +109,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
             assert row["terms"]["code_way"]["event_gold"] == row["gold"]
             assert 0 <= row["returns"]["code_still"] <= row["steps"]
 
-    report.run(config, workdir)
+    report.STAGE.run(report.STAGE.view(config), workdir)
     page = (workdir / "report/index.html").read_text()
     assert "once(event_stairs &gt; 0)" in page
     assert "code_way return" in page

@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 from train_policy_test import settings
 
 from motif_jax.devices.checkpoints import reading

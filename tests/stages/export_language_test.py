@@ -46,5 +46,5 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     assert str(directory) in (tmp_path / "language-adapter" / CONFIG).read_text()
 
     config = config_of(tmp_path, model=str(tmp_path / "language-adapter"), max_tokens=248)
-    train_policy.check(config)
-    train_policy.run(config, tmp_path / "again")
+    train_policy.check(viewed(config))
+    train_policy.STAGE.run(viewed(config), tmp_path / "again")

@@ -15,6 +15,7 @@ from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.words import CANONICAL, all_words
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, read_lines
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, viewed
+from conftest import ROOT, get_config
 
 from motif_jax import load_policy
 from motif_jax.files import read_lines

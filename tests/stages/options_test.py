@@ -15,8 +15,8 @@ from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.replays.story import action_name, option_name
 from motif_jax.stages import evaluate, train_policy
-from motif_jax.stages.evaluate.packing import pack
-from motif_jax.stages.report.record import read_record
+from motif_jax.stages.evaluate.page import pack
+from motif_jax.stages.report import read_record
 from motif_jax.structs import UserError
 
 STEERED = "gold=1,stairs=0.25"

@@ -1,6 +1,7 @@
 """Episodes that are played again: what they tell, and the replays that are made of them."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
-from motif_jax.stages import evaluate
+from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
 

@@ -98,7 +98,7 @@ def test_the_mix_is_what_config_and_reward_say():
     captions = np.array([encode(text) for text in ("You die...", "You kill the newt!", "Hello")], np.uint8)
     statistics = RewardStatistics(-0.1, 0.25, QUANTILES, anchor=-1e3)  # no reward is as low
     reward = Reward(MESSAGES, reward.params, statistics, captions, np.array([30, 20, 19], np.int32), {})
-    assert make_mix(config, reward).best == reward.table().normalised[:2].max()  # the third is rare
+    assert make_mix(viewed(config).policy, reward).best == reward.table().normalised[:2].max()  # the third is rare
 
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
     rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)

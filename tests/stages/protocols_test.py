@@ -9,7 +9,6 @@ from conftest import get_config
 from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
-from motif_jax.config.table import flatten
 from motif_jax.envs.nethack.game import SCORE, TURNS, NetHackGame
 from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import FRAME

@@ -15,7 +15,7 @@ from motif_jax.files import read_json, write_json
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.collect.page import report_pairs
-from motif_jax.stages.evaluate.packing import pack
+from motif_jax.stages.evaluate.page import pack
 from motif_jax.stages.train_policy.page import report_training
 
 HOSTILE = (

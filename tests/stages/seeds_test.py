@@ -5,9 +5,8 @@ from report_test import Seen
 
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.run import Head, Run
-from motif_jax.stages.export.contents import find_over_seeds
-from motif_jax.stages.report.seeds import write_page_over_seeds
-from motif_jax.stages.report.variants import columns, gather
+from motif_jax.stages.export.release import find_over_seeds
+from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
 from motif_jax.structs import UserError
 from motif_jax.system.runs import plan
 

@@ -15,7 +15,8 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import evaluate, train_policy
+from motif_jax.stages import train_policy
+from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
 from motif_jax.stages.write_reward.findings import examine, tell
 from motif_jax.stages.write_reward.learnt import beside_learnt

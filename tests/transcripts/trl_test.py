@@ -139,4 +139,4 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
     config.export.to = str(tmp_path / "mine.jsonl")
     Path(config.export.to).write_text("mine")
     with pytest.raises(UserError, match="exists already.*--config.export.to"):
-        export.check(config)
+        export.check(export.STAGE.view(config))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, section, tables_of, value
+from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, tables_of, value
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.stages import Stage, untyped
