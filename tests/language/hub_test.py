@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 
 import jax
 import ml_dtypes
@@ -152,6 +153,9 @@ def test_what_is_missing_is_named(tmp_path):
     refuse(tmp_path / "a", "neither model.safetensors nor .*'pytorch_model.bin' is a pickle")
     (tmp_path / "a" / TENSORS).write_bytes((2**40).to_bytes(8, "little") + b"{}")
     refuse(tmp_path / "a", "cannot read '.*header too large")
+    (tmp_path / "a" / TENSORS).unlink()
+    os.mkfifo(tmp_path / "a" / TENSORS)
+    refuse(tmp_path / "a", "cannot read .*it is not a regular file")
 
 
 def test_an_index_that_lies_is_refused(tmp_path):
