@@ -23,10 +23,11 @@ from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.console import print_line
-from motif_jax.envs.nethack.game_settings import AUTO, GameSettings
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import KEYS
-from motif_jax.envs.nethack.library import DLPATH, find_library, play
+from motif_jax.envs.nethack.library import DLPATH, find_library
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
+from motif_jax.envs.nethack.recorded import play
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.world import WordleWorld
 from motif_jax.stages import collect
@@ -47,7 +48,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Rows `env.*` and `collect.*`: steps per second and memory of NetHack."""
     seconds, repeats = config.benchmark.seconds, config.benchmark.repeats
     rows, libraries = Rows(), {"wheel": DLPATH}
-    if (built := find_library(AUTO).path) != DLPATH:
+    if (built := find_library().path) != DLPATH:
         libraries["built"] = built
 
     # ---- one core

@@ -39,7 +39,7 @@ mkdir -p "$build"
 python -c "import cmake, ninja" 2>/dev/null || pip_install cmake ninja || pip_failed "cmake and ninja"
 
 # ---- the sources
-version=$(python -m motif_jax.envs.nethack.library version)
+version=$(python -m motif_jax.envs.nethack.recorded version)
 if [ -z "$sources" ]; then
   say "downloading the sources of NLE $version"
   python -m pip download -q --no-deps --no-binary nle "nle==$version" --dest "$build" ||
@@ -69,10 +69,10 @@ rm -rf "$build/bzip2" "$build/profile"
 cp -r "$stubs/bzip2" "$build/bzip2"
 say "building NetHack $version to count what a player that has learnt calls"
 build_with "-fprofile-generate -fprofile-update=atomic -fprofile-dir=$build/profile" ""
-python -m motif_jax.envs.nethack.library play "$build/objects/libnethack.so" >>"$build/log"
+python -m motif_jax.envs.nethack.recorded play "$build/objects/libnethack.so" >>"$build/log"
 say "building it with these counts"
 build_with "-fprofile-use=$build/profile -fprofile-partial-training -Wno-missing-profile -flto=auto" "-Wl,-Bsymbolic -s"
 
 # ---- kept if it plays like the wheel
 say "playing recorded games with it and with NLE's wheel"
-python -m motif_jax.envs.nethack.library install "$build/objects/libnethack.so" "$("$CC" --version | head -n 1)"
+python -m motif_jax.envs.nethack.recorded install "$build/objects/libnethack.so" "$("$CC" --version | head -n 1)"

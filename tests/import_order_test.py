@@ -66,6 +66,7 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.envs.arena_world": "the same, of TextArena",
     "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
+    "motif_jax.envs.nethack.recorded": "launch/engine.sh and the benchmark",
 }
 ROOT_OF_ALL = {
     "motif_jax.structs",
@@ -232,6 +233,42 @@ def test_names_are_looked_up_and_not_compared():
     registered -= {"reference"}  # a word of many values
     found = {(module, name) for module in MODULES for name in compared_in(module) & registered}
     assert found == OTHER_MEANINGS.keys()
+
+
+@pytest.mark.quick
+def test_a_config_is_a_dataclass_behind_the_command_line():
+    may = {f"motif_jax.{name}" for name in ("launch", "experiment", "stages", "config.file", "config.table")}
+    assert {module for module in MODULES if "ml_collections" in imported_by_library(module)} <= may
+
+
+def imported_by_library(module: str) -> set[str]:
+    return {node.module for node in nodes_of(module) if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def own_lines(function: ast.AST) -> int:
+    """Lines of a function without those of its docstring and of functions within it."""
+    inner = [node for node in ast.walk(function) if isinstance(node, FUNCTIONS) and node is not function]
+    placed = [node for node in ast.iter_child_nodes(function) if hasattr(node, "lineno")]
+    lines = {line for node in placed for line in range(node.lineno, node.end_lineno + 1)}
+    for node in inner:
+        lines -= {*range(node.lineno, node.end_lineno + 1)}
+    if ast.get_docstring(function):
+        lines -= {*range(function.body[0].lineno, function.body[0].end_lineno + 1)}
+    return len(lines)
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@pytest.mark.quick
+def test_a_function_is_read_at_a_glance():
+    long = {
+        (module, node.name)
+        for module in MODULES
+        for node in nodes_of(module)
+        if isinstance(node, FUNCTIONS) and own_lines(node) > 60
+    }
+    assert long == {("motif_jax.stages.train_policy.loop", "learn")}  # the training loop, from top to bottom
 
 
 @pytest.mark.quick

@@ -1,7 +1,7 @@
 """The stages. Each is a sub-package with a declaration, `STAGE`, whose `run(config, workdir)` connects the rooms.
 
 Importing a declaration is quick and does not load JAX. A stage takes a frozen dataclass of all values that it reads
-(`Stage.config`); only train_policy still takes the whole ConfigDict.
+(`Stage.config`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Config = TypeVar("Config")
 class Stage(Generic[Config]):
     """The declaration of a stage, for the command line and the experiment. Messages name the flags."""
 
-    config: type[Config] = ConfigDict  # of all values that it reads
+    config: type[Config]  # of all values that it reads
     tables: Tables  # the values of its own sections
     reads: Tables  # the values of all sections that it reads
     identity: tuple[str, ...] = ()  # sections whose decisive values may not change once there is a result
@@ -45,8 +45,6 @@ class Stage(Generic[Config]):
 
     def view(self, config: ConfigDict) -> Config:
         """The config as the functions of this stage take it; raises UserError for a value that is not of its kind."""
-        if self.config is ConfigDict:
-            return config
         check_values(config, self.reads)
         return typed(self.config, config.to_dict())
 
@@ -150,7 +148,7 @@ def later(path: str) -> Callable[[Any, Path], None]:
 
 
 def untyped(config: Experiment) -> ConfigDict:
-    """The values as the stages take them whose config is not typed yet."""
+    """The same values for `Stage.view` of other stages."""
     return ConfigDict(asdict(config))
 
 

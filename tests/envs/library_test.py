@@ -9,7 +9,7 @@ import pytest
 from nle.nethack.nethack import DLPATH
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack import library
+from motif_jax.envs.nethack import library, recorded
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
@@ -19,7 +19,7 @@ from motif_jax.structs import UserError
 
 SOME = slice(60, 64)
 SAME_EVERYWHERE = "d05c31276915a53e197deb4239197e27e90a8e7e6b40d9319919f6070ad5a750"
-BUILT = library.find_library("auto").path != DLPATH
+BUILT = library.find_library().path != DLPATH
 
 
 @pytest.fixture
@@ -32,20 +32,20 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_recorded_games_are_the_same_on_every_machine():
-    assert library.play(DLPATH, SOME, digest=True)[1] == SAME_EVERYWHERE
+    assert recorded.play(DLPATH, SOME, digest=True)[1] == SAME_EVERYWHERE
 
 
 def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, monkeypatch, capsys):
-    assert library.find_library("auto") == (DLPATH, "")
-    monkeypatch.setattr(library, "PROFILED", 60)
+    assert library.find_library() == (DLPATH, "")
+    monkeypatch.setattr(recorded, "PROFILED", 60)
     (tmp_path / "own.so").write_bytes(Path(DLPATH).read_bytes())
-    library.install(tmp_path / "own.so", "cc 1")
+    recorded.install(tmp_path / "own.so", "cc 1")
     library.find_library.cache_clear()
-    found = library.find_library("auto")
+    found = library.find_library()
     assert found.path == str(folder / library.NAME)
     assert "built for this machine" in found.about
-    assert library.find_library("wheel") == (DLPATH, "")
-    assert library.play(found.path, SOME, digest=True)[1] == SAME_EVERYWHERE
+    assert make_world({"engine": "wheel"}).settings.found_library == library.PLAIN
+    assert recorded.play(found.path, SOME, digest=True)[1] == SAME_EVERYWHERE
     capsys.readouterr()
     for _ in range(2):
         with ActorPool({"task": "score"}, ("message",), num_workers=0, games_per_worker=2, rollout_length=4) as pool:
@@ -56,11 +56,11 @@ def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, 
 
 
 def test_a_library_that_plays_another_game_is_not_kept(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(library, "PROFILED", 48)
+    monkeypatch.setattr(recorded, "PROFILED", 48)
     (tmp_path / "other.so").write_bytes(Path(DLPATH).read_bytes().replace(b"\0newt\0", b"\0nowt\0"))
     with pytest.raises(UserError, match="does not play the recorded games like NLE's wheel: not kept"):
-        library.install(tmp_path / "other.so", "cc 1")
-    assert library.find_library("auto").path == DLPATH
+        recorded.install(tmp_path / "other.so", "cc 1")
+    assert library.find_library().path == DLPATH
 
 
 @pytest.mark.parametrize(("damage", "why"), [
@@ -77,10 +77,10 @@ def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     (folder / library.NAME).write_bytes(Path(DLPATH).read_bytes())
     digest = library.hashlib.sha256(Path(DLPATH).read_bytes()).hexdigest()
     (folder / library.RECORD).write_text(json.dumps(library.made_for() | {"sha256": digest}))
-    assert library.find_library("auto").path != DLPATH
+    assert library.find_library().path != DLPATH
     damage(folder)
     library.find_library.cache_clear()
-    path, about = library.find_library("auto")
+    path, about = library.find_library()
     assert path == DLPATH
     assert why in about
 
@@ -117,7 +117,7 @@ def moments(path, settings, games, steps, seed):
       ("val-dwa-law-fem", "wiz-elf-cha-mal", "sam-hum-law-mal", "arc-gno-neu-fem", "@")),
 ], ids=lambda settings: f"{settings.task}-{settings.actions}-{settings.character}-{settings.screen}")  # fmt: skip
 def test_the_built_library_plays_like_the_wheel(settings):
-    built, ended = library.find_library("auto").path, 0
+    built, ended = library.find_library().path, 0
     for one, other in zip(moments(DLPATH, settings, 16, 800, 3), moments(built, settings, 16, 800, 3), strict=True):
         assert one[0] == other[0]
         assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])

@@ -103,9 +103,9 @@ class GameSettings:
     @property
     def found_library(self) -> Found:
         """The library that games load, unless `library` names one."""
-        from motif_jax.envs.nethack.library import find_library
+        from motif_jax.envs.nethack.library import PLAIN, find_library
 
-        return find_library(self.engine)
+        return PLAIN if self.engine == WHEEL else find_library()
 
     @property
     def action_names(self) -> tuple[str, ...]:
