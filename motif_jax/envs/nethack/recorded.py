@@ -101,11 +101,11 @@ def main(arguments: list[str]) -> None:
     """See the module's docstring."""
     match arguments:
         case ["play", library]:
-            print(json.dumps(play(library, slice(0, PROFILED))))
+            print_line(json.dumps(play(library, slice(0, PROFILED))))
         case ["install", library, compiler]:
             install(Path(library), compiler)
         case ["version"]:
-            print(metadata.version("nle"))
+            print_line(metadata.version("nle"))
         case _:
             raise SystemExit(__doc__)
 
