@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
+from motif_jax.system.foreign import LIMIT, check_regular, leads_out, parse_foreign_json, read_bytes
 
 FLOATS = ("F32", "BF16", "F16", "F64")  # safetensors' names of types
 
@@ -74,11 +74,12 @@ def find_file(directory: Path, name: str) -> Path:
 def open_tensors(file: Path) -> tuple[Any, list[str]]:
     """An opened file of tensors, checked by the library, and the names in it."""
     try:
+        check_regular(file)
         opened = safe_open(file, "numpy")
         return opened, opened.keys()
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror or error}") from error
-    except SafetensorError as error:
+    except (SafetensorError, ValueError) as error:
         raise UserError(f"cannot read {str(file)!r}: {' '.join(str(error).split())[:200]}") from error
 
 
