@@ -126,7 +126,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     asked = np.flatnonzero(of_pair >= 0)
     ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
-    if not isinstance(backend, Oracle) and backend.is_model and ties > MOST_TIES:
+    if backend.is_model and ties > MOST_TIES:
         print_line(
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"

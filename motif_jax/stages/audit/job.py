@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, is_by_rules, opened
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
@@ -114,7 +114,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
         captions = captions._replace(second=second(texts).normalised.astype(np.float64))
     return Evidence(
         captions,
-        rules=is_by_rules(config.annotate),
+        rules=find_backend(config.annotate).by_rules,
         steps=agent if isinstance(agent, str) else _steps(agent),
         still=np.zeros(0, bool) if isinstance(agent, str) else np.concatenate([*agent.still.values()]),
         figures=_figures(config, workdir, players),
@@ -248,7 +248,7 @@ def _captions(
         times = np.bincount(shown[known], minlength=len(texts))
         sums = np.bincount(shown[known], z[known], len(texts))
         values = np.where(times > 0, sums / np.maximum(times, 1), values)
-    if is_by_rules(config.annotate):
+    if find_backend(config.annotate).by_rules:
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
         rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
@@ -271,7 +271,7 @@ def _wholes(
     for played in (agent, chance):
         if isinstance(played, str):
             return played
-    if config.annotate.mode == RATE and not is_by_rules(config.annotate):
+    if config.annotate.mode == RATE and not find_backend(config.annotate).by_rules:
         return "a judge that rates single messages is not asked about whole episodes (--config.annotate.mode)"
     assert isinstance(agent, PlayedEpisodes)
     assert isinstance(chance, PlayedEpisodes)
@@ -282,7 +282,7 @@ def _wholes(
     count = sum(np.bincount(shown, minlength=len(texts)) for played in (agent, chance)
                 for shown in played.captions.values())  # fmt: skip
     frequency = dict(zip(texts, np.asarray(count).tolist(), strict=True))
-    lines = None if is_by_rules(config.annotate) else LINES
+    lines = None if find_backend(config.annotate).by_rules else LINES
 
     def words(played: PlayedEpisodes) -> list[str]:
         return [episode_text([texts[at] for at in played.captions[number]], frequency, lines) for number in chosen]

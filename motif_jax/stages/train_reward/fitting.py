@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from motif_jax.annotation.backends import is_by_rules
+from motif_jax.annotation.backends import find_backend
 from motif_jax.captions import WIDTH, CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints
@@ -213,7 +213,7 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
     """The worth of every caption to the annotator, if the labels are of rules that are at hand; otherwise None. [U]"""
     section, name = config.annotate, label_name(config.annotate)
     record = annotation_folder(data.dataset.path, name) / "merged.json"
-    if not is_by_rules(section) or [*data.weights] != [name] or not record.exists():
+    if not find_backend(section).by_rules or [*data.weights] != [name] or not record.exists():
         return None
     facts, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
     if (facts.get("rules"), facts.get("goal")) != (rules.version, section.goal):
