@@ -1,7 +1,7 @@
 r"""Prompts for language models: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
-`retry`. A prompt with an `ending` is a text to continue, not a conversation, for small models. The general prompts are in
+`retry`. A prompt with an `ending` is a text to continue, not a conversation, for small models. General prompts are in
 envs/general, those of a game among its texts (envs/texts.py). A prompt with a place for `{caption}` instead of
 `{first}` and `{second}` asks whether one caption is helpful. Everything constant comes before the captions, so that an
 engine with prefix caching computes it once.

@@ -16,11 +16,10 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
-from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.run import Lock, Run
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.job import AnnotationJob

@@ -12,9 +12,8 @@ from motif_jax.config.table import Tables, section, tables_of
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.files import LONGEST, read_json, short_name
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import BOTTOM_LINE, WITH_BOTTOM_LINE
-from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
+from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
 

@@ -29,10 +29,9 @@ from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
 from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
