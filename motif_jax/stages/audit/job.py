@@ -13,12 +13,20 @@ from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_back
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
-from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, group_values, make_plan
-from motif_jax.audit.figures import Figures
+from motif_jax.audit.examine import (
+    SECOND,
+    Audited,
+    EpisodePairs,
+    Evidence,
+    Figures,
+    Labels,
+    examine,
+    group_values,
+    make_plan,
+)
 from motif_jax.audit.judge import QuestionLimits
-from motif_jax.audit.labels import SECOND
 from motif_jax.audit.pay import Steps, ends
-from motif_jax.audit.wholes import LINES, episode_text
+from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
@@ -119,7 +127,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
         still=np.zeros(0, bool) if isinstance(agent, str) else np.concatenate([*agent.still.values()]),
         figures=_figures(config, workdir, players),
         labels=labelled,
-        wholes=_wholes(config, texts, agent, chance),
+        episodes=_pair_episodes(config, texts, agent, chance),
         judge=judge,
         soft=config.annotate.mode in ("score", RATE) or config.annotate.samples > 1,
     )
@@ -264,9 +272,9 @@ def _captions(
     return captions, f"the annotator {name!r} compares numbers of the game, so there is no judge of captions to ask"
 
 
-def _wholes(
+def _pair_episodes(
     config: AuditConfig, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
-) -> Wholes | str:
+) -> EpisodePairs | str:
     """Pairs of the same games, played by random play and by the agent; or why there are none."""
     for played in (agent, chance):
         if isinstance(played, str):
@@ -290,7 +298,7 @@ def _wholes(
     def returns(played: PlayedEpisodes) -> np.ndarray:
         return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])
 
-    return Wholes(words(chance), words(agent), returns(chance), returns(agent))
+    return EpisodePairs(words(chance), words(agent), returns(chance), returns(agent))
 
 
 # ---- the record
@@ -308,7 +316,7 @@ def record_of(
         "player": players["agent"].name if players else "",
         "judge": judge,
         "findings": [one._asdict() for one in findings.found],
-        "nothing_found": [{"check": one.name, "about": one.about} for one in findings.clear],
+        "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
         "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
         "paid": _paid(audited, evidence),
     }
