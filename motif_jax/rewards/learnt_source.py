@@ -23,7 +23,6 @@ from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.rewards.sources import OTHER_REWARD
 from motif_jax.rewards.statistics import read_statistics
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
@@ -31,6 +30,8 @@ from motif_jax.structs import UserError
 
 class LearntSource(RewardSource):
     """Computes learnt rewards for rollouts' steps. They stay the same during training, so no snapshot is needed."""
+
+    is_learnt, caption_value = True, "z"
 
     def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
         """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
@@ -111,7 +112,10 @@ class LearntSource(RewardSource):
     def restore(self, arrays: Any, facts: Facts) -> None:
         """Refuses to go on with another learnt reward than the one that training began with."""
         if facts["checksum"] != reward_checksum(self.reward):
-            raise UserError(OTHER_REWARD)
+            raise UserError(
+                "the learnt reward has changed since this policy's training began: choose another --workdir, or the "
+                "same reward (--config.policy.reward_dir)"
+            )
 
     def figures(self) -> dict[str, float]:
         """How many messages are in the table, and for how many the network had to run."""

@@ -21,7 +21,9 @@ import numpy as np
 
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.choice import (
+from motif_jax.rewards.mixtures import mixtures, parse_coefficients
+from motif_jax.rewards.reading import readings
+from motif_jax.rewards.registry import (
     CODE_PREFIX,
     MOST,
     PREFIX,
@@ -32,8 +34,6 @@ from motif_jax.rewards.choice import (
     parse_own,
     parse_sources,
 )
-from motif_jax.rewards.mixtures import mixtures, parse_coefficients
-from motif_jax.rewards.reading import readings
 from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection
 from motif_jax.structs import ArraySpec, UserError
 

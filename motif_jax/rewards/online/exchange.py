@@ -13,8 +13,8 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, distinct_messages
 from motif_jax.devices.host_arrays import from_every_host
-from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.store import Seen
+from motif_jax.rewards.running_stats import RunningStats
 
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and update, with several hosts
 
@@ -23,7 +23,7 @@ class HostNews(NamedTuple):
     """The news of a host."""
 
     seen: Seen
-    scores: HostMoments  # moments of the scores of all steps
+    scores: RunningStats  # moments of the scores of all steps
     steps: int
     labelled: int  # steps whose caption has a label
     questions: np.ndarray  # answered questions. [A] int64
@@ -31,12 +31,12 @@ class HostNews(NamedTuple):
 
 
 NONE = np.zeros(0, np.int64)
-NOTHING = HostNews(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), HostMoments(), 0, 0, NONE, np.zeros(0))
+NOTHING = HostNews(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), RunningStats(), 0, 0, NONE, np.zeros(0))
 
 
 def join(parts: Sequence[HostNews]) -> HostNews:
     """Merges findings; each caption occurs once in the result."""
-    scores = HostMoments()
+    scores = RunningStats()
     for part in parts:
         scores = scores.merge(part.scores)
     seen = [part.seen for part in parts]
@@ -124,7 +124,7 @@ def unpack(words: np.ndarray) -> HostNews:
         return found
 
     rows, messages, answers, steps, labelled = take(np.int64, 5).tolist()
-    scores = HostMoments(*take(np.float64, 3).tolist())
+    scores = RunningStats(*take(np.float64, 3).tolist())
     seen = Seen(
         take(np.int64, MOST["rows"])[:rows],
         take(np.int64, MOST["rows"])[:rows],

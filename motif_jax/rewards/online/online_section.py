@@ -24,7 +24,7 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.devices.releases import check_saved
-from motif_jax.envs.texts import Texts
+from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.structs import UserError
 
@@ -186,6 +186,11 @@ def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> Ann
 def asks_pairs(kind: str) -> bool:
     """Whether questions compare two captions instead of judging one."""
     return kind in JUDGED and JUDGED[kind].asks_pairs
+
+
+def check_choice(choice: Any, config: Any, world: Any) -> None:
+    """See `SourceChoice.check`."""
+    check_online(config.policy.online, config.annotate, texts_of(config.env, config.annotate.lexicon), config.seed)
 
 
 def check_online(section: OnlineValues, annotate: AnnotateSection, texts: Texts, seed: int) -> None:

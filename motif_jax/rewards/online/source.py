@@ -19,11 +19,10 @@ from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.rewards.moments import HostMoments
-from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
-from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
+from motif_jax.rewards.online.factory import Judges, make_facts, make_kind, starting_opinion
+from motif_jax.rewards.online.judge_client import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.online_section import (
     asks_pairs,
     check_past,
@@ -32,6 +31,7 @@ from motif_jax.rewards.online.online_section import (
     turn_at,
 )
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
+from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
@@ -109,7 +109,7 @@ class OnlineSource(Captioned):
         if self._passed is not None:
             seen = Seen(distinct, counts, new, times)
             labelled = int(snapshot.labelled[rows].sum())
-            spread = HostMoments() if snapshot.view is None else HostMoments.of(scores[place])
+            spread = RunningStats() if snapshot.view is None else RunningStats.of(scores[place])
             self._passed.append(NOTHING._replace(seen=seen, scores=spread, steps=len(messages), labelled=labelled))
         return self.kind.worth(snapshot.view, scores)[place]
 
@@ -124,7 +124,7 @@ class OnlineSource(Captioned):
         turn = turn_at(self._turns, self.steps)
         if new_goal := turn != self._turn:
             self._start_turn(turn)
-        labels, scores = 0, HostMoments()
+        labels, scores = 0, RunningStats()
         for one in findings:
             labels += self._see(one.seen)
             labels += 0 if new_goal else self._take(one)  # after a change of goal, the answers are about the old one

@@ -17,8 +17,8 @@ from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.stream import AnsweredItem, Item, Stream
 from motif_jax.console import print_line
 from motif_jax.files import json_line, keep_lines
+from motif_jax.rewards.online.factory import Judges
 from motif_jax.rewards.online.kinds import OnlineKind
-from motif_jax.rewards.online.making import Judges
 from motif_jax.rewards.online.online_section import SECTION
 from motif_jax.rewards.online.store import Store
 from motif_jax.rewards.section import SourcesConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import get_config, viewed
 
-from motif_jax.rewards.choice import CODE, SourceChoice, parse_sources
+from motif_jax.rewards.registry import CODE, SourceChoice, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
