@@ -27,22 +27,22 @@ class DeviceStats(NamedTuple):
 
 
 def no_stats(shape: tuple[int, ...] = ()) -> DeviceStats:
-    """The moments before the first value."""
+    """The statistics before the first value."""
     return DeviceStats(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
 
 
-def add_values(moments: DeviceStats, values: jax.Array) -> DeviceStats:
+def add_values(stats: DeviceStats, values: jax.Array) -> DeviceStats:
     """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device"""
     here = jnp.float32(len(values))
     new = total(here)
     mean = total(values.sum(0)) / new
     variance = total(((values - mean) ** 2).sum(0)) / new
-    number = moments.number + new
-    share, shift = new / number, mean - moments.mean
+    number = stats.number + new
+    share, shift = new / number, mean - stats.mean
     return DeviceStats(
         number,
-        moments.mean + share * shift,
-        moments.variance + share * (variance - moments.variance) + share * (1 - share) * shift**2,
+        stats.mean + share * shift,
+        stats.variance + share * (variance - stats.variance) + share * (1 - share) * shift**2,
     )
 
 

@@ -68,7 +68,7 @@ def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened
 
 
 @pytest.mark.quick
-def test_at_a_pause_nobody_waits_for_answers(opened, tmp_path):
+def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
     found = []
 
     def questions():

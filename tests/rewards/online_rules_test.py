@@ -18,7 +18,7 @@ from motif_jax.rewards.source import Setting
     there="pairs are made while fewer than 200 wait, and a stack behind them keeps 10,000",
     here="`queue` bounds all waiting questions, pairs included (2,000); a dropped one returns when its message is seen",
 )
-def test_the_queue_is_bounded_and_what_was_dropped_returns(tmp_path):
+def test_the_queue_is_bounded_and_dropped_questions_return(tmp_path):
     source = make(tmp_path, queue=2, labels_per_1000_steps=1.0)  # too few steps for a question
     show(source, *TEXTS[:4])
     kept = source.store.waiting.tolist()

@@ -61,7 +61,7 @@ def assert_rewards(source, batches, reward_of, learn, tolerance=0.0):
         learn([text for row in texts for text in row])
 
 
-def test_retrieval_pays_for_what_was_called_helpful(rollouts, tmp_path):
+def test_retrieval_rewards_captions_called_helpful(rollouts, tmp_path):
     labels = {}
 
     def learn(texts):
@@ -74,7 +74,7 @@ def test_retrieval_pays_for_what_was_called_helpful(rollouts, tmp_path):
     assert figures["online_labels"] == figures["online_asked"] == len(labels)
 
 
-def test_a_goal_changes_on_the_way(rollouts, tmp_path):
+def test_the_goal_changes_during_training(rollouts, tmp_path):
     """From step 192 = 3 batches of 16 x 4 on, the judge is asked about gold, and older labels do not count."""
     labels, batch = {}, 0
 
@@ -91,7 +91,7 @@ def test_a_goal_changes_on_the_way(rollouts, tmp_path):
     assert source.about()["goal"] == "gold"
 
 
-def test_a_budget_goes_to_what_was_seen_last_or_most(rollouts, tmp_path):
+def test_the_budget_goes_to_the_captions_seen_last_or_most_often(rollouts, tmp_path):
     for order in ("recency", "count"):
         seen, last, labels, steps = {}, {}, {}, 0
 

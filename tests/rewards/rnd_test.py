@@ -103,7 +103,7 @@ def test_bonus_and_normalisation_are_those_of_everything_seen():
 
 
 @pytest.mark.quick
-def test_moments_of_two_billion_steps_still_move():
+def test_running_statistics_still_change_after_two_billion_steps():
     mesh = make_mesh(1)
     moments = no_stats(())._replace(number=np.float32(2e9), mean=np.float32(1), variance=np.float32(4))
     add = map_update(add_values, mesh, batch_axis=0)

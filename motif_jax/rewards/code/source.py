@@ -66,7 +66,7 @@ class CodeReward(RewardSource):
         return {"file": PurePath(self._file).name, "program": self._program.text, "uses": self._program.uses.record()}
 
     def restore(self, arrays: object, facts: Facts) -> None:
-        """Refuses to go on with another program than the one that training began with."""
+        """Raises UserError unless the program is the one with which training began."""
         if facts.get("program") != self._program.text:
             raise UserError(
                 f"the reward program {self._file!r} has changed since this policy's training began: choose another "

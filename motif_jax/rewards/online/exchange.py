@@ -20,10 +20,10 @@ MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and up
 
 
 class HostNews(NamedTuple):
-    """The news of a host."""
+    """What a host has seen and learnt since the last exchange."""
 
     seen: Seen
-    scores: RunningStats  # moments of the scores of all steps
+    scores: RunningStats  # of the scores of all steps
     steps: int
     labelled: int  # steps whose caption has a label
     questions: np.ndarray  # answered questions. [A] int64
@@ -57,10 +57,10 @@ def join(parts: Sequence[HostNews]) -> HostNews:
     )
 
 
-def _sums(places: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
-    found = np.zeros(number, np.int64)
-    np.add.at(found, places, values)
-    return found
+def _sums(indices: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
+    sums = np.zeros(number, np.int64)
+    np.add.at(sums, indices, values)
+    return sums
 
 
 class Exchange:
@@ -106,22 +106,22 @@ def pack(findings: HostNews) -> np.ndarray:
         ("answers", findings.questions, findings.yes),
     ):
         for column in columns:
-            whole = np.zeros((MOST[name], *column.shape[1:]), column.dtype)
-            whole[: len(column)] = column
-            parts.append(whole)
+            padded = np.zeros((MOST[name], *column.shape[1:]), column.dtype)
+            padded[: len(column)] = column
+            parts.append(padded)
     return np.frombuffer(b"".join(part.tobytes() for part in parts), np.int32)
 
 
 def unpack(words: np.ndarray) -> HostNews:
     """The inverse of `pack`."""
-    data, place = np.ascontiguousarray(words).tobytes(), 0
+    data, offset = np.ascontiguousarray(words).tobytes(), 0
 
     def take(kind: type, *shape: int) -> np.ndarray:
-        nonlocal place
+        nonlocal offset
         number = int(np.prod(shape))
-        found: np.ndarray = np.frombuffer(data, kind, number, place).reshape(shape)
-        place += found.nbytes
-        return found
+        array: np.ndarray = np.frombuffer(data, kind, number, offset).reshape(shape)
+        offset += array.nbytes
+        return array
 
     rows, messages, answers, steps, labelled = take(np.int64, 5).tolist()
     scores = RunningStats(*take(np.float64, 3).tolist())
