@@ -114,7 +114,7 @@ def test_bad_lists_of_annotators_are_refused(text):
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ([NAN, NAN], "no pair has a label"),
+        ([NAN, NAN], "no pair has a known label"),
         ([0.5, NAN, 0.5], "all 2 labels are ties"),
         ([0, 0.5], "all 1 preferences are for the first moment"),
     ],
