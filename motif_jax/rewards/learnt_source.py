@@ -17,13 +17,12 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import checkpoint_steps
-from motif_jax.rewards.against_worth import LEAST_TIMES
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.rewards.statistics import read_statistics
+from motif_jax.rewards.statistics import LEAST_TIMES, read_statistics
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
 

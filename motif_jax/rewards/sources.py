@@ -190,14 +190,10 @@ def sources_from(facts: Mapping[str, Any], checkpoint: Mapping[str, Any], truste
     sources are left out.
     """
     allowed = PATHS | set(trusted)
-    return RewardSources(
-        Weighted(name, saved.path, saved.coefficient, source_from(saved))
-        for name, saved in saved_sources(facts, checkpoint).items()
-        if saved.path in allowed
-    )
-
-
-def source_from(saved: Saved) -> RewardSource:
-    """Rebuilds one source from a checkpoint."""
-    with user_code(saved.path):
-        return find_class(saved.path).rebuild(saved.arrays, saved.facts)
+    sources = []
+    for name, saved in saved_sources(facts, checkpoint).items():
+        if saved.path in allowed:
+            with user_code(saved.path):
+                source = find_class(saved.path).rebuild(saved.arrays, saved.facts)
+            sources.append(Weighted(name, saved.path, saved.coefficient, source))
+    return RewardSources(sources)

@@ -17,7 +17,7 @@ from motif_jax.annotation.stream import Item
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.rewards.online.factory import Judges
+from motif_jax.rewards.online.judge_client import Judges
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 
 pytestmark = pytest.mark.usefixtures("short_pauses")

@@ -14,7 +14,8 @@ from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.online import exchange, factory
+from motif_jax.rewards.online import exchange
+from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.source import OnlineSource
@@ -237,7 +238,7 @@ def earlier_reward():
 
 def start_from(tmp_path, monkeypatch, **values):
     reward = earlier_reward()
-    monkeypatch.setattr(factory, "load_reward", lambda path, which: reward)
+    monkeypatch.setattr(online_source, "load_reward", lambda path, which: reward)
     return reward, make(tmp_path, init_from=str(tmp_path), **values)
 
 

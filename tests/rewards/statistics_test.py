@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from motif_jax.rewards import labels
-from motif_jax.rewards.against_worth import compare_with_worth, correlation, ranks
 from motif_jax.rewards.statistics import (
     LEVELS,
     calibration,
     compare,
+    compare_with_worth,
+    correlation,
     independent_questions,
+    ranks,
     share_interval,
     summarise_values,
 )

@@ -9,17 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from motif_jax.annotation.annotator import Incomplete, Question
+from motif_jax.annotation.asking import AskingCounts
+from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
+from motif_jax.annotation.own_process import TOGETHER, OwnProcess
 from motif_jax.annotation.stream import AnsweredItem, Item, Stream
 from motif_jax.console import print_line
+from motif_jax.envs.texts import texts_of
 from motif_jax.files import json_line, keep_lines
-from motif_jax.rewards.online.factory import Judges
 from motif_jax.rewards.online.kinds import OnlineKind
-from motif_jax.rewards.online.online_section import SECTION
+from motif_jax.rewards.online.online_section import SECTION, asks_pairs, judge_section
 from motif_jax.rewards.online.store import Store
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.structs import UserError
@@ -31,13 +34,56 @@ NO_LIMIT = 2**62
 LONGEST = 300  # characters kept of an answer
 
 
+class Judges:
+    """Opens a judge for each goal."""
+
+    def __init__(self, config: SourcesConfig):
+        self._config, self._texts = config, texts_of(config.env, config.annotate.lexicon)
+        self._one = not asks_pairs(config.policy.online.kind)
+
+    @property
+    def name(self) -> str:
+        section = self._config.annotate
+        return str(section.model or section.backend)
+
+    def facts(self) -> dict[str, Any]:
+        """Facts that labels depend on, beside the goal."""
+        facts = self._backend("defaultgoal").flat_metadata()
+        facts.pop("goal", None)  # goals change during training
+        if str(facts.get("model", "")).startswith(("/", ".", "~")):
+            facts["model"] = Path(facts["model"]).name  # wherever the directory lies
+        return facts
+
+    def open(self, goal: str, taken: int, at_once: bool) -> Stream:
+        """Opens a judge for a goal.
+
+        `taken`: number of earlier questions, which count towards the budget. `at_once`: raise UserError if the judge
+        cannot be reached now; otherwise retry in the background.
+        """
+        backend, cache_dir = self._backend(goal), self._config.annotate.cache_dir
+        open_backend = OwnProcess if backend.uses_jax else opened
+        return Stream(
+            lambda counts: open_judge(backend, cache_dir, counts, open_backend, TOGETHER),
+            AskingCounts("train_policy"),
+            immediate=self._config.policy.synchronous,
+            at_once=at_once,
+            taken=taken,
+        )
+
+    def _backend(self, goal: str) -> CaptionBackend:
+        section = judge_section(self._config.annotate, goal, self._config.policy.online.patience_s)
+        backend = find_backend(section)(section, self._texts, self._config.seed, self._one, verdicts=True)
+        assert isinstance(backend, CaptionBackend), "check_online refuses the others"
+        return backend
+
+
 class OnlineJudge:
     """Asks a judge about one goal at a time."""
 
     def __init__(self, config: SourcesConfig, judges: Judges, folder: Path, goal: str):
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._section, self._judges = config.policy.online, judges
-        self._log = OpinionLog(folder / FILE, judges.name)
+        self._file, self._name = folder / FILE, judges.name
         self._goal, self._log_begun = goal, False
         self._judge: Stream = judges.open(goal, 0, at_once=True)
         self.tally = Tally()
@@ -61,7 +107,8 @@ class OnlineJudge:
     def _begin_log(self, step: int) -> None:
         """Removes rows that a killed run wrote after the checkpoint from which training resumes."""
         if not self._log_begun:
-            self._log.cut_after(step)
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            keep_lines(self._file, "env_steps", step)
             self._log_begun = True
 
     @property
@@ -79,10 +126,25 @@ class OnlineJudge:
         self._watch()
         self._begin_log(0)
         answers = self._judge.answers()
-        self._log.write(answers, self._goal, step)
+        self._write(answers, step)
         self.tally.answers(answers)
         self._fetched = len(answers)
         return answers
+
+    def _write(self, answered: Iterable[AnsweredItem], step: int) -> None:
+        """Appends the answers of the update that ended at this step to the file."""
+        lines = []
+        for one in answered:
+            question, said = one.item.question, one.answer.said
+            row = {"env_steps": step, "caption": question.first}
+            row |= {} if question.second is None else {"other": question.second}
+            row |= {"yes": one.answer.yes, "goal": self._goal, "by": self._name, "attempt": one.item.attempt + 1}
+            row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
+            row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
+            lines.append(json_line(row))
+        if lines:
+            with open(self._file, "a") as file:
+                file.write("".join(lines))
 
     def plan(self, store: Store, ordered: np.ndarray, steps: int) -> None:
         """Passes the waiting questions to the judge, the most urgent first, within the budget at this step."""
@@ -126,7 +188,6 @@ class OnlineJudge:
 
     def close(self) -> None:
         self._judge.close()
-        self._log.close()
 
 
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
@@ -231,39 +292,3 @@ class Tally:
                 metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
         self._clear()
         return metrics
-
-
-class OpinionLog:
-    """Appends answers to a file. The first answer opens it; `cut_after` must come before."""
-
-    def __init__(self, path: Path, judge: str):
-        """`judge`: the name of the judge."""
-        self._path, self._judge = path, judge
-        self._file: IO[Any] | None = None
-
-    def write(self, answered: Iterable[AnsweredItem], goal: str, step: int) -> None:
-        """Appends answers about a goal; they came in the update that ended at this step."""
-        lines = []
-        for one in answered:
-            question, said = one.item.question, one.answer.said
-            row = {"env_steps": step, "caption": question.first}
-            row |= {} if question.second is None else {"other": question.second}
-            row |= {"yes": one.answer.yes, "goal": goal, "by": self._judge, "attempt": one.item.attempt + 1}
-            row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
-            row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
-            lines.append(json_line(row))
-        if lines:
-            if self._file is None:
-                self._file = open(self._path, "a")  # noqa: SIM115  (until close)
-            self._file.write("".join(lines))
-            self._file.flush()
-
-    def cut_after(self, step: int) -> None:
-        """Removes rows after the step of the checkpoint from which training resumes."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        keep_lines(self._path, "env_steps", step)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None

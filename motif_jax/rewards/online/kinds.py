@@ -25,10 +25,11 @@ from flax import nnx
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.networks.reward import MessageClassifier
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.online.online_section import is_anchored
 from motif_jax.rewards.online.store import NEUTRAL, Store
 from motif_jax.rewards.preference import pair_loss
 from motif_jax.rewards.running_stats import RunningStats
-from motif_jax.rewards.source import Arrays
+from motif_jax.rewards.source import Arrays, Facts
 from motif_jax.structs import UserError
 
 
@@ -436,3 +437,22 @@ class Anchored(Ranking):
             return scores
         worth = np.tanh((scores.astype(np.float64) - view.zero) / 2)  # 2p - 1
         return np.where(worth >= 2 * SURE - 1, worth, 0.0).astype(np.float32)
+
+
+# ---- the look-up
+
+
+def _make_ranking(facts: Facts, settings: TrainingSettings) -> OnlineKind:
+    return Anchored(settings) if is_anchored(facts) else Ranking(settings, facts["floor"], facts["normalise"])
+
+
+MAKERS: dict[str, Callable[[Facts, TrainingSettings], OnlineKind]] = {
+    "retrieval": lambda facts, _: Retrieval(facts["threshold"]),
+    "classification": lambda facts, settings: Classification(settings, facts["threshold"]),
+    "ranking": _make_ranking,
+}
+
+
+def make_kind(facts: Facts) -> OnlineKind:
+    """A new, untrained kind, as the facts describe it."""
+    return MAKERS[facts["kind"]](facts, TrainingSettings(**facts["teaching"]))

@@ -10,6 +10,7 @@ A synchronous run asks in the learner's thread instead, so its result is reprodu
 from __future__ import annotations
 
 import collections
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,11 +20,13 @@ from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.rewards.online.captioned import Captioned
+from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
-from motif_jax.rewards.online.factory import Judges, make_facts, make_kind, starting_opinion
-from motif_jax.rewards.online.judge_client import OnlineJudge, in_order, sample_pairs
+from motif_jax.rewards.online.judge_client import Judges, OnlineJudge, in_order, sample_pairs
+from motif_jax.rewards.online.kinds import OnlineKind, Ranking, TrainingSettings, make_kind
 from motif_jax.rewards.online.online_section import (
+    SECTION,
     asks_pairs,
     check_past,
     is_anchored,
@@ -38,7 +41,8 @@ from motif_jax.structs import UserError
 
 COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is at once
 PAIRS = 11  # in the seed of the pairs
-FIRST_FACTS = {"backend", "rules", "model", "mode", "prompt"}  # what version 0.1 recorded of a judge
+DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
+WEIGHT = 1000.0  # the statistics of an earlier reward count as this number of steps
 
 
 class Snapshot(NamedTuple):
@@ -212,7 +216,7 @@ class OnlineSource(Captioned):
     def restore(self, arrays: Any, facts: Facts) -> None:
         """See `RewardSource`; refuses another judge, and another goal for past steps."""
         before, now = facts["judge"], self._facts["judge"]
-        if before != ({name: now.get(name) for name in before} if before.keys() <= FIRST_FACTS else now):
+        if before != now:
             raise UserError(
                 f"the labels in the checkpoint come from judge {before}, not {now}: choose another --workdir "
                 "(--config.annotate)"
@@ -255,3 +259,44 @@ class OnlineSource(Captioned):
     def close(self) -> None:
         if self._judge:
             self._judge.close()
+
+
+def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
+    """Facts that rewards depend on, beside the arrays; `judge`: the result of `Judges.facts`."""
+    section = vars(config.policy.online)
+    settings = {name: config.seed if name == "seed" else section[name] for name in TrainingSettings._fields}
+    facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": settings}
+    if is_anchored(section):  # facts without an anchor are as before there were anchors
+        facts["anchor"] = section["anchor"]
+    return facts | captioned_facts(config.policy)
+
+
+def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
+    """Gives ranking the parameters of `init_from`; for other kinds, returns a function from messages to 0 or 1."""
+    section = config.policy.online
+    if not section.init_from:
+        return None
+    try:
+        reward = load_reward(Path(section.init_from).expanduser(), "last")
+    except UserError as error:
+        raise UserError(f"{error} ({SECTION}.init_from)") from None
+    if not reward.reads_only_messages:
+        raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
+    if isinstance(kind, Ranking):
+        if reward.options["message"] != section.message:
+            raise UserError(
+                f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
+                f"{section.message!r} ({SECTION}.message, .init_from)"
+            )
+        kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
+        return None
+    return _labels(reward, config.policy.threshold_quantile)
+
+
+def _labels(reward: Reward, quantile: float) -> Opinion:
+    threshold = reward.statistics.quantile(quantile) if quantile >= 0 else 0.0
+
+    def opinion(messages: np.ndarray) -> np.ndarray:
+        return (reward(messages).normalised > threshold).astype(np.float32)
+
+    return opinion

@@ -33,13 +33,13 @@ from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import labels
-from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
 from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import (
     RewardStatistics,
     compare,
+    compare_with_worth,
     independent_questions,
     share_interval,
     summarise_values,
