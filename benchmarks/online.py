@@ -25,8 +25,8 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.stream import Item
 from motif_jax.captions import WIDTH, hash_words
 from motif_jax.files import read_json, read_lines
-from motif_jax.rewards.online.judge_client import Judges, make_facts
-from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.online.judge_client import Judges
+from motif_jax.rewards.online.source import OnlineSource, make_facts
 from motif_jax.rewards.online.store import Seen, Store
 from motif_jax.stages import train_policy
 from motif_jax.system.metrics import resident_mib

@@ -236,14 +236,14 @@ def _examples(table: Any, path: Path) -> Examples:
     """Checks the examples of a prompt file."""
     examples: Examples = {}
     for goal, lists in table.items() if isinstance(table, dict) else [("", None)]:
-        good, bad = (lists.get(name) if isinstance(lists, dict) else None for name in ("good", "bad"))
-        texts = [isinstance(one, list) and all(isinstance(text, str) for text in one) for one in (good, bad)]
-        if not all(texts) or len(good) != len(bad):
+        both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else []
+        texts = [isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both]
+        if not both or not all(texts) or len(both[0]) != len(both[1]):
             raise UserError(
                 f"{shown(f'examples.{goal}')} in prompt file {str(path)!r} must be two lists of texts, `good` and "
                 f"`bad`, of the same length ({FILE})"
             )
-        examples[goal] = good, bad
+        examples[goal] = both[0], both[1]
     return examples
 
 

@@ -73,8 +73,8 @@ class Stream:
         self.taken = taken  # items ever taken
         self.problem = ""  # the reason why the judge cannot be asked now
         self.failures = 0  # of the judge
-        self._plan: tuple[Sequence[Item], int] = ((), 0)  # the thread's plan: items, and the limit of `taken`
-        self._planned, self._position = self._plan, 0  # the newest plan; the position in the thread's
+        self._planned: tuple[Sequence[Item], int] = ((), 0)  # the newest plan: items, and the limit of `taken`
+        self._plan, self._position = self._planned, 0  # the thread's plan, and its position there
         self._seen: set[tuple[int, int]] = set()  # items taken that are still in the plan
         self._flight: dict[Question, list[Item]] = {}
         self._back: collections.deque[AnsweredItem] = collections.deque()

@@ -93,10 +93,10 @@ def merge(
         prob = np.full(len(dataset), np.nan, np.float32)
         not_asked = 0
         for part in parts:
-            rows, record = rows_of(part, of_pair), records.get(part.stem)
-            if record:
+            rows, shard = rows_of(part, of_pair), records.get(part.stem)
+            if shard:
                 codes[rows], prob[rows] = read_labels(folder, part, len(rows))
-            begun = record and record["counts"]
+            begun = shard and shard["counts"]
             not_asked += int(logs[part.stem].get(NOT_ASKED, 0)) if begun else len(rows)
         counts = count(codes)
         merged = Merged(count_asked(counts, not_asked), missing, True, logs)
