@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from motif_jax.config.table import Whole
-from motif_jax.envs.gym_games import SEEDS
+from motif_jax.envs.gym_world import SEEDS
 from motif_jax.envs.own_code import WORLD_FLAG, guarded, message_of
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.text_game import Answer, TextGame

@@ -24,9 +24,7 @@ from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, Us
 from motif_jax.system.errors import find_refusal
 
 PACKAGE = str(Path(__file__).parent.parent)
-CALLERS = tuple(  # of the user's code
-    str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py", "arena_world.py")
-)
+CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_world.py", "arena_world.py"))  # of user code
 WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
 LONGEST = 10_000  # characters of a traceback, from its end

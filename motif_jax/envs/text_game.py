@@ -15,7 +15,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
-from motif_jax.envs.gym_answers import LARGEST, AnswerChecks
+from motif_jax.envs.gym_world import LARGEST, AnswerChecks
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
 from motif_jax.screens import printable

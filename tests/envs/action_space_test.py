@@ -6,7 +6,7 @@ from gymnasium import spaces
 from own_control import ACTIONS, AimWorld, WithSpace
 
 from motif_jax.envs.action_space import ActionSpace, space_from, space_of
-from motif_jax.envs.gym_spaces import parts_of
+from motif_jax.envs.gym_world import action_parts_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.structs import ArraySpec, UserError
 
@@ -31,7 +31,7 @@ def test_a_world_records_what_its_game_can_take(actions):
     chances = np.random.default_rng(0).random(300)
     drawn = [game.draw(chance) for chance in chances]
     assert drawn == [game.draw(chance) for chance in chances]
-    convert = parts_of(ACTIONS[actions], "").convert
+    convert = action_parts_of(ACTIONS[actions], "").convert
     for number, action in enumerate(drawn):
         recorded = np.array(action, world.action.dtype)
         assert ACTIONS[actions].contains(convert(recorded))

@@ -9,7 +9,7 @@ from emulator import Emulator
 from PIL import Image
 from real_replay import NEEDED, made, play
 
-from motif_jax.envs.gym_games import encode_picture
+from motif_jax.envs.gym_world import encode_picture
 from motif_jax.replays.film import PICTURE_ROWS, film, write_cast
 from motif_jax.replays.movie import find_ffmpeg, write_mp4
 from motif_jax.replays.painter import HEIGHT, WIDTH, Painter

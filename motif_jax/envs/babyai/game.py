@@ -18,7 +18,7 @@ from motif_jax.envs.babyai.level_settings import MISSION_BYTES, BabyAISettings
 from motif_jax.envs.babyai.levels import Maker, family_of, makers_of
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
 from motif_jax.envs.babyai.words import shuffle_words
-from motif_jax.envs.gym_games import SEEDS, quiet
+from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
 from motif_jax.structs import EndStatus, EpisodeInfo

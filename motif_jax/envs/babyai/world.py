@@ -22,7 +22,7 @@ from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import PromptBytes, make_probes
 from motif_jax.envs.babyai.words import all_words
-from motif_jax.envs.gym_games import quiet
+from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
