@@ -7,7 +7,7 @@ from lies import reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.contrib.comments.scores import LexiconScorer, TableScorer, words_of
+from motif_jax.contrib.comments.world import LexiconScorer, TableScorer, words_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -38,7 +38,7 @@ def write(made, *texts: str) -> list[float]:
     "ilql",
     there="the filter of the comments is not available",
     here="a lexicon, a table or a server scores comments",
-    where="motif_jax/contrib/comments/scores.py",
+    where="motif_jax/contrib/comments/world.py",
 )
 def test_listed_words_are_counted_to_two():
     assert LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]) == [

@@ -13,8 +13,8 @@ from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
-from motif_jax.contrib.guessing.game import RULES
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
+from motif_jax.contrib.guessing.world import RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -85,7 +85,7 @@ def test_a_dialogue_ends_when_enough_is_known():
     "ilql",
     there="rewards may be the changes of rank alone (`10_stop`)",
     here="`gain_scale` adds changes of rank to the -1 of each question",
-    where="motif_jax/contrib/guessing/game.py",
+    where="motif_jax/contrib/guessing/world.py",
 )
 def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     game, rewards = play(local(rule="hard", yes_no_reward=-2.0, gain_scale=8.0, enough=1.0), "hm?", "the weather?")
@@ -97,7 +97,7 @@ def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     "ilql",
     there="the rule `conservative` searches for 17 fragments of answers",
     here="the rule searches for fragments of our own choice",
-    where="motif_jax/contrib/guessing/game.py",
+    where="motif_jax/contrib/guessing/world.py",
 )
 def test_rules_are_plain_substrings():
     answers = {"yes": "shc", "no": "shc", "snow": "sc", "two": "", "maybe": "c", "yes, two": "sc", "cannot tell": "sc"}

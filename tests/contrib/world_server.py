@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
 from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
-from motif_jax.contrib.judge.chat import ChatHandler, LoopbackServer
+from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer
 
 Fault = Callable[[int, str], Iterable[bytes] | None]
 

@@ -11,8 +11,8 @@ import pytest
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.game import TRIES, Position, WordleGame, guess, reward
-from motif_jax.envs.wordle.players import OPENERS
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, Vocabulary, is_guess, load_vocabulary
+from motif_jax.envs.wordle.world import OPENERS
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError
 

@@ -10,10 +10,8 @@ from PIL import Image
 from real_replay import NEEDED, made, play
 
 from motif_jax.envs.gym_world import encode_picture
-from motif_jax.replays.film import PICTURE_ROWS, film, write_cast
-from motif_jax.replays.movie import find_ffmpeg, write_mp4
+from motif_jax.replays.film import PICTURE_ROWS, film, find_ffmpeg, write_cast, write_gif, write_mp4
 from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
-from motif_jax.replays.pictures import write_gif
 from motif_jax.replays.replay import COLUMNS, ROWS, load_replay, save_replay
 from motif_jax.replays.scene import FACTS
 from motif_jax.replays.story import LEAST_ROWS, describe

@@ -35,7 +35,7 @@ from motif_jax.pages.players import (
     own_of,
 )  # fmt: skip
 from motif_jax.pages.spreadsheet import of_intervals
-from motif_jax.replays.bitmaps import open_picture
+from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.replays.story import option_names, rewarded_by
 from motif_jax.run import Head, Run, from_plain
