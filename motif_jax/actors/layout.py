@@ -38,7 +38,7 @@ class Request(NamedTuple):
     generation: int  # of the worker (`WorkerHandle.generation`)
 
 
-class Full(NamedTuple):
+class FilledSlot(NamedTuple):
     """A finished rollout of a group; it belongs to the caller until it is released."""
 
     worker: int

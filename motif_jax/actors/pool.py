@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.layout import Ended, Full, Layout, Op, Request
+from motif_jax.actors.layout import Ended, FilledSlot, Layout, Op, Request
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.rows import RolloutRows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
@@ -105,12 +105,12 @@ class WorkerHandle:
         """Tells the worker that the actions of some groups are in shared memory."""
         self._send([(Op.ACT, group, 0) for group in groups])
 
-    def give_back(self, full: Full) -> None:
+    def give_back(self, full: FilledSlot) -> None:
         """Takes back a slot from the caller of `poll` and grants it to the worker again."""
         self._away.discard(full.slot)
         self._grant(full.group, full.slot)
 
-    def read(self, messages: list[Message]) -> tuple[list[Request], list[Full]]:
+    def read(self, messages: list[Message]) -> tuple[list[Request], list[FilledSlot]]:
         """Translates the worker's messages into requests for actions and full slots."""
         requests, fulls = [], []
         for op, group, slot in messages:
@@ -122,7 +122,7 @@ class WorkerHandle:
                 self._away.add(slot)
                 self._step[group] = 0
                 self._failures = 0
-                fulls.append(Full(self.index, group, slot))
+                fulls.append(FilledSlot(self.index, group, slot))
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
@@ -131,7 +131,7 @@ class WorkerHandle:
         idle = bool(self._shared["handled"][self.index] == self._sent)
         return self._silence.seconds(now, beat, idle) > (self.hang_timeout_s if beat else START_TIMEOUT_S)
 
-    def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[Full], int, list[int]]:
+    def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[FilledSlot], int, list[int]]:
         """Kills the worker and starts another one in its place.
 
         `blame`: deaths of workers by episode (plus 1), to which this one is added.
@@ -276,7 +276,7 @@ class ActorPool:
 
     def _start(self, hang_timeout_s: float, flag: str) -> None:
         """Starts the workers."""
-        self._released: collections.deque[Full] = collections.deque()
+        self._released: collections.deque[FilledSlot] = collections.deque()
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
         self._poll = select.poll()
@@ -318,7 +318,7 @@ class ActorPool:
         """The time that all workers together have waited for actions or slots."""
         return float(self._shared["waited_s"].sum())
 
-    def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[Full]]:
+    def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
         if self._inline:
@@ -327,7 +327,7 @@ class ActorPool:
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
             return self._handles[0].read(messages or [])
         requests: list[Request] = []
-        fulls: list[Full] = []
+        fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):
             ready = self._poll.poll(timeout_s * 1000)
         for file, _ in ready:
@@ -378,18 +378,18 @@ class ActorPool:
         for worker, its_groups in asked.items():
             self._handles[worker].act(its_groups)
 
-    def release(self, full: Full) -> None:
+    def release(self, full: FilledSlot) -> None:
         """Returns a slot to its group; any thread may call this."""
         self._released.append(full)
         if not self._inline:
             with contextlib.suppress(BlockingIOError):  # a full pipe wakes `poll` anyway
                 os.write(self._wake_write, b"\0")
 
-    def is_responsible_for(self, full: Full, episode: int) -> bool:
+    def is_responsible_for(self, full: FilledSlot, episode: int) -> bool:
         """Whether the group that wrote this rollout must deliver that episode."""
         return self._handles[full.worker].is_responsible_for(full.group, episode)
 
-    def ended(self, full: Full) -> list[Ended]:
+    def ended(self, full: FilledSlot) -> list[Ended]:
         """The episodes that ended in a rollout, in order."""
         slot, found, kinds = full.slot, [], list(self.world.figures.values())
         for number in range(int(self._shared["num_episodes"][slot])):
@@ -422,7 +422,7 @@ class ActorPool:
             full = self._released.popleft()
             self._handles[full.worker].give_back(full)
 
-    def _replace(self, handle: WorkerHandle, hung: bool) -> list[Full]:
+    def _replace(self, handle: WorkerHandle, hung: bool) -> list[FilledSlot]:
         assert isinstance(handle.link, ProcessWorker)
         self._poll.unregister(handle.link.messages)
         del self._by_file[handle.link.messages]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.envs.world import WAIT
 from motif_jax.structs import EpisodeInfo
 
@@ -28,7 +28,7 @@ class Pieces:
         self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
 
     def take(
-        self, full: Full, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
+        self, full: FilledSlot, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
     ) -> list[tuple[EpisodeInfo, StepArrays]]:
         """Appends a rollout's steps to their episodes.
 
