@@ -201,7 +201,7 @@ class StartedPolicy(BatchedPolicy, Protocol):
 
 
 class OverlappedLoop(SyncLoop):
-    """Synchronous play with a slow policy: the device works for one group of each worker, while games of the others play.
+    """Rounds of a slow policy: the device works for one group of each worker, while games of the others play.
 
     Groups are answered in turn, each with a call of its own, so a run can be repeated exactly. A group that has filled
     its share of a batch waits for the learner.

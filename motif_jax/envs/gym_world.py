@@ -17,7 +17,6 @@ with a fast test that nearly all values pass. An error names the world, the meth
 from __future__ import annotations
 
 import contextlib
-import difflib
 import enum
 import functools
 import io
@@ -40,7 +39,7 @@ from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, trained_world, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, suggest, trained_world, unreadable
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, EpisodeInfo, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict
@@ -604,8 +603,7 @@ class GymWorld(SequentialWorld):
             with quiet():
                 env = answers.environment(self.make())
         except gymnasium.error.UnregisteredEnv as error:
-            near = difflib.get_close_matches(self.id, list(gymnasium.registry), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "import what registers it in the module of the world"
+            hint = suggest(self.id, gymnasium.registry, "import what registers it in the module of the world")
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
         try:
             self._render_mode = self._find_render_mode(env)

@@ -10,13 +10,13 @@ Commas and colons are for mixtures drawn once per episode (`actors/players.py`).
 
 from __future__ import annotations
 
-import difflib
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from motif_jax.console import clean
+from motif_jax.envs.world import suggest
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.collector"
@@ -62,10 +62,10 @@ def parse_player(text: str, makers: Makers) -> TextPlayer:
     """Makes the player that the text describes (see the module docstring); raises UserError for an invalid one."""
     players, weights = [], []
     for term in re.split(r"\+(?![^(]*\))", text):
-        found = TERM.fullmatch(term.strip())
-        if not found:
+        match = TERM.fullmatch(term.strip())
+        if not match:
             raise UserError(f"a player must have the form repeat*0.6+candidate*0.4, not {clean(repr(text))} ({FLAG})")
-        name, arguments, weight = found.groups()
+        name, arguments, weight = match.groups()
         players.append(_make(name, arguments.split() if arguments else [], makers))
         weights.append(_weight(name, weight))
     return players[0] if len(players) == 1 else TurnMixture(players, weights)
@@ -75,9 +75,7 @@ def _make(name: str, arguments: list[str], makers: Makers) -> TextPlayer:
     if name == "random":
         return without_arguments(name, RandomWriter)(arguments)
     if name not in makers:
-        near = difflib.get_close_matches(name, ("random", *makers), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(('random', *makers))}"
-        raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {hint}")
+        raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, ('random', *makers))}")
     return makers[name](arguments)
 
 
@@ -102,7 +100,7 @@ def without_arguments(name: str, make: Callable[[], TextPlayer]) -> Callable[[li
     return make_checked
 
 
-def whole(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:
+def take_number(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:
     """Returns the first argument as a number from 1 to `most` (`default` if it is not one), and the rest."""
     if not arguments or not arguments[0].lstrip("-").isdigit():
         return default, arguments

@@ -17,7 +17,6 @@ name only them. Every object can be reached without moving another.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import random
 import textwrap
@@ -49,7 +48,7 @@ from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
 from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.world import SCREEN_SHAPE, Screen
+from motif_jax.envs.world import SCREEN_SHAPE, Screen, suggest
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 LEVEL_FLAG = "--config.env.babyai.level"
@@ -196,10 +195,8 @@ def makers_of(level: str) -> tuple[Maker, ...]:
         return LEVELS[name]
     if name in known:
         return (lambda: cast(RoomGridLevel, gymnasium.make(known[name], disable_env_checker=True).unwrapped),)
-    names = (*LEVELS, *FRENCH_LEVELS, *known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    ours = ", ".join((*LEVELS, *FRENCH_LEVELS))
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {ours}, or MiniGrid's own"
+    ours = (*LEVELS, *FRENCH_LEVELS)
+    hint = suggest(name, (*ours, *known), f"choose from {', '.join(ours)}, or MiniGrid's own")
     raise UserError(f"unknown level {level!r:.100} ({LEVEL_FLAG}): {hint}")
 
 

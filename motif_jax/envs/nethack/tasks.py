@@ -10,11 +10,11 @@ of the Gnomish Mines counts. Falling through a trap door does not, because it do
 
 from __future__ import annotations
 
-import difflib
 from typing import NamedTuple
 
 import gymnasium
 
+from motif_jax.envs.world import suggest
 from motif_jax.structs import UserError
 
 SUCCESS_REWARD = 50.0
@@ -59,12 +59,11 @@ def extended_ids() -> dict[str, str]:
 def get_task(name: str) -> Task:
     """Returns a task by its short ("score") or published name ("NetHackScore-v1")."""
     by_id = {task.name: task for task in TASKS.values()}
-    found = TASKS.get(name) or by_id.get(name)
-    if found is None:
-        near = difflib.get_close_matches(name, [*TASKS, *by_id, "toy"], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(TASKS)}, toy"
+    task = TASKS.get(name) or by_id.get(name)
+    if task is None:
+        hint = suggest(name, [*TASKS, *by_id, "toy"], f"choose one of {', '.join(TASKS)}, toy")
         raise UserError(f"unknown task {name!r} (--config.env.task): {hint}")
-    return found
+    return task
 
 
 # Role, race, alignment and gender, as NetHack abbreviates them.

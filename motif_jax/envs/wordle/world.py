@@ -26,7 +26,7 @@ from collections.abc import Callable
 from motif_jax.config.table import Flag, Text
 from motif_jax.console import print_line
 from motif_jax.envs.text_players import FLAG as PLAYER_FLAG
-from motif_jax.envs.text_players import Makers, TextPlayer, whole, without_arguments
+from motif_jax.envs.text_players import Makers, TextPlayer, take_number, without_arguments
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.wordle.game import WordleGame, WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import FLAG, PATTERNS, Vocabulary, is_guess, load_vocabulary
@@ -188,12 +188,12 @@ INNER: dict[str, Callable[[], TextPlayer]] = {
 
 
 def _make_repeat(arguments: list[str]) -> TextPlayer:
-    first, rest = whole("repeat", arguments, 6, 6)
+    first, rest = take_number("repeat", arguments, 6, 6)
     return Repeat(first, _inner("repeat", rest))
 
 
 def _make_monte_carlo(arguments: list[str]) -> TextPlayer:
-    rollouts, rest = whole("montecarlo", arguments, 20, MOST_ROLLOUTS)
+    rollouts, rest = take_number("montecarlo", arguments, 20, MOST_ROLLOUTS)
     return MonteCarlo(rollouts, _inner("montecarlo", rest) or Candidate())
 
 
