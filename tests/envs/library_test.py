@@ -43,8 +43,8 @@ def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, 
     library.find_library.cache_clear()
     found = library.find_library()
     assert found.path == str(folder / library.NAME)
-    assert "built for this machine" in found.about
-    assert make_world({"engine": "wheel"}).settings.found_library == library.PLAIN
+    assert "built for this machine" in found.description
+    assert make_world({"engine": "wheel"}).settings.engine_library == library.WHEEL_LIBRARY
     assert recorded.play(found.path, SOME, digest=True)[1] == SAME_EVERYWHERE
     capsys.readouterr()
     for _ in range(2):
@@ -76,7 +76,7 @@ def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     folder.mkdir(parents=True)
     (folder / library.NAME).write_bytes(Path(DLPATH).read_bytes())
     digest = library.hashlib.sha256(Path(DLPATH).read_bytes()).hexdigest()
-    (folder / library.RECORD).write_text(json.dumps(library.made_for() | {"sha256": digest}))
+    (folder / library.RECORD).write_text(json.dumps(library.requirements() | {"sha256": digest}))
     assert library.find_library().path != DLPATH
     damage(folder)
     library.find_library.cache_clear()
