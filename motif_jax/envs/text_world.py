@@ -65,11 +65,11 @@ class TextWorld(SequentialWorld, World):
                 [action if isinstance(action, str) else to_text(action) for action in actions]
             )
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
+    def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world must match, and the policy must write texts."""
-        own = f"{type(self).__module__}:{type(self).__qualname__}"  # as configs name a user's world
-        if trained_world(facts) not in (self.name, own):
-            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        if actions := facts["model"].get("num_actions"):
+        class_name = f"{type(self).__module__}:{type(self).__qualname__}"  # as configs name a user's world
+        if trained_world(metadata) not in (self.name, class_name):
+            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        if actions := metadata["model"].get("num_actions"):
             return f"chooses among {actions} actions, but the world {self.name!r} is played by writing"
         return ""

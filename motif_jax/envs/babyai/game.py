@@ -139,21 +139,21 @@ class LocalLevel(RoomGridLevel):
         return things
 
     def _instruct(self, things: Sequence[WorldObj]) -> Instr:
-        first = self._rand_elem(things)
-        one = ObjDesc(first.type, first.color)
+        thing = self._rand_elem(things)
+        first = ObjDesc(thing.type, thing.color)
         if self._family in ("goto", "pickup"):
-            return (GoToInstr if self._family == "goto" else PickupInstr)(one)
+            return (GoToInstr if self._family == "goto" else PickupInstr)(first)
         other = self._rand_elem(things)
-        if len(one.find_matching_objs(self)[0]) == 1:
-            while (other.type, other.color) == (first.type, first.color):
+        if len(first.find_matching_objs(self)[0]) == 1:
+            while (other.type, other.color) == (thing.type, thing.color):
                 other = self._rand_elem(things)
-        two = ObjDesc(other.type, other.color)
+        second = ObjDesc(other.type, other.color)
         if self._family == "putnext":
-            return PutNextInstr(one, two)
-        then = (PickupInstr if self._family == "pickups" else GoToInstr)(two)
+            return PutNextInstr(first, second)
+        then = (PickupInstr if self._family == "pickups" else GoToInstr)(second)
         if self._rand_elem(self._orders) == "before":
-            return BeforeInstr(PickupInstr(one), then)
-        return AfterInstr(then, PickupInstr(one))
+            return BeforeInstr(PickupInstr(first), then)
+        return AfterInstr(then, PickupInstr(first))
 
 
 def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
@@ -189,14 +189,14 @@ LEVELS: dict[str, tuple[Maker, ...]] = {  # in addition to MiniGrid's: an enviro
 
 def makers_of(level: str) -> tuple[Maker, ...]:
     """Returns a maker of environments for each family of a level; raises UserError for an unknown level."""
-    known = {short_name(name): name for name in gymnasium.registry if name.startswith("BabyAI-")}
+    minigrid_ids = {short_name(name): name for name in gymnasium.registry if name.startswith("BabyAI-")}
     name = FRENCH_LEVELS.get(short_name(level), short_name(level))
     if name in LEVELS:
         return LEVELS[name]
-    if name in known:
-        return (lambda: cast(RoomGridLevel, gymnasium.make(known[name], disable_env_checker=True).unwrapped),)
+    if name in minigrid_ids:
+        return (lambda: cast(RoomGridLevel, gymnasium.make(minigrid_ids[name], disable_env_checker=True).unwrapped),)
     ours = (*LEVELS, *FRENCH_LEVELS)
-    hint = suggest(name, (*ours, *known), f"choose from {', '.join(ours)}, or MiniGrid's own")
+    hint = suggest(name, (*ours, *minigrid_ids), f"choose from {', '.join(ours)}, or MiniGrid's own")
     raise UserError(f"unknown level {level!r:.100} ({LEVEL_FLAG}): {hint}")
 
 
@@ -283,8 +283,8 @@ class LazyObservations(dict[str, Any]):
         self._make = make
 
     def __missing__(self, name: str) -> Any:
-        made = self[name] = self._make(name)
-        return made
+        self[name] = self._make(name)
+        return self[name]
 
 
 class BabyAIGame:
@@ -348,10 +348,9 @@ class BabyAIGame:
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, figures)
 
     def screen(self) -> Screen:
-        """The grid, the mission and the sentences."""
         rewrite = self._settings.rewrite
-        said = [rewrite(sentence) for sentence in self._sentences()]
-        return draw_grid(self.env, rewrite(self._prompt.goal), self.message.decode("latin-1"), said)
+        sentences = [rewrite(sentence) for sentence in self._sentences()]
+        return draw_grid(self.env, rewrite(self._prompt.goal), self.message.decode("latin-1"), sentences)
 
     def close(self) -> None:
         for env in (*self._envs, *self._twins.values()):
@@ -426,8 +425,8 @@ def _observe(env: RoomGridLevel) -> dict[str, Any]:
                     seen[column + step] = above[column + step] = above[column] = True
         for column in range(VIEW):
             if seen[column]:
-                place = 3 * (VIEW * column + row)
-                image[place : place + 3] = codes[column]
+                offset = 3 * (VIEW * column + row)
+                image[offset : offset + 3] = codes[column]
         if True not in above:
             break
         seen, above = above, [False] * VIEW

@@ -122,17 +122,16 @@ class BabyAIWorld(SequentialWorld, World):
 
         return BabyAIGame(self.settings, self._prompts)
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
+    def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the observations must match."""
-        if trained_world(facts) != self.name:
-            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        options = facts["model"]
-        actions = options["num_actions"]
-        own = options.get(options.get("network"), {})  # options of networks that read prompts
-        by_name = own.get("head", "score") == "score" and "actions" in own
-        if actions != len(self.action_names) and not by_name:
-            return f"has {actions} actions, but {self.settings.actions!r} has {len(self.action_names)}"
-        return unreadable(options.get("reads", {}), self.specs)
+        if trained_world(metadata) != self.name:
+            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        model = metadata["model"]
+        prompt_network = model.get(model.get("network"), {})  # the description of a network that reads prompts
+        by_name = prompt_network.get("head", "score") == "score" and "actions" in prompt_network
+        if model["num_actions"] != len(self.action_names) and not by_name:
+            return f"has {model['num_actions']} actions, but {self.settings.actions!r} has {len(self.action_names)}"
+        return unreadable(model.get("reads", {}), self.specs)
 
 
 def need_minigrid() -> None:
