@@ -12,7 +12,7 @@ from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printe
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
+from motif_jax.contrib.guessing.answerers import LocalAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.contrib.guessing.world import RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
@@ -67,7 +67,7 @@ def play(world, *texts: str, episode: int = 0):
     ("what animal is it?", "dog", set()),  # the caption has told that
 ])  # fmt: skip
 def test_a_question_is_answered_from_the_scene(question, answer, told):
-    said, change = LocalAnswerer().answer(SCENE, [Said("question", question)], 0.25)
+    said, change = LocalAnswerer().answer(SCENE, [Utterance("question", question)], 0.25)
     assert said == answer
     assert change == len(told) / len(ATTRIBUTES)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qs
 
-from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
+from motif_jax.contrib.guessing.answerers import LocalAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
 from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer
 
@@ -55,7 +55,7 @@ class WorldServer:
             return {"scores": [float(text.count("!")) for text in fields["texts"]]}
         answerer = LocalAnswerer()
         scene = scene_of(json.loads(fields["img_features"]), fields["caption"])
-        history = [Said(**said) for said in json.loads(fields["history"])]
+        history = [Utterance(**said) for said in json.loads(fields["history"])]
         assert json.loads(fields["generation_kwargs"]) == {"inference": "greedy", "beamSize": 1}
         if path == "/fetch_reward_rank":
             return answerer.begin(scene)

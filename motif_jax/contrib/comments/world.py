@@ -78,11 +78,13 @@ class TableScorer:
         self._scores, self._unknown = scores, unknown
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        found = [self._scores.get(text, self._unknown) for text in texts]
-        for text, score in zip(texts, found, strict=True):
+        scores = []
+        for text in texts:
+            score = self._scores.get(text, self._unknown)
             if score is None:
                 raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({FLAG})")
-        return [score for score in found if score is not None]
+            scores.append(score)
+        return scores
 
     def close(self) -> None:
         """Nothing to close."""
@@ -105,19 +107,18 @@ class RemoteScorer:
             self._open()
             new = [text for text in dict.fromkeys(texts) if text not in self._known]
             for first in range(0, len(new), AT_ONCE):
-                some = new[first : first + AT_ONCE]
-                given = self._client.post("", functools.partial(_scores, count=len(some)), json={"texts": some})
-                scored = dict(zip(some, given, strict=True))
-                self._known |= scored
+                batch = new[first : first + AT_ONCE]
+                scores = self._client.post("", functools.partial(_scores, count=len(batch)), json={"texts": batch})
+                self._known |= dict(zip(batch, scores, strict=True))
                 if self._lines is not None:
-                    self._lines.add({"text": text, "score": score} for text, score in scored.items())
+                    self._lines.add({"text": text, "score": self._known[text]} for text in batch)
         except BaseException:  # the caller gives up and may not close this
             self.close()
             raise
-        found = [self._known[text] for text in texts]
+        known = [self._known[text] for text in texts]
         while self._lines is None and len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
-        return found
+        return known
 
     def close(self) -> None:
         """Closes the connection and writes the last scores to disk."""
@@ -197,10 +198,10 @@ def _score(value: Any) -> float:
 
 
 def _scores(reply: Any, count: int) -> list[float]:
-    found = [_score(value) for value in reply["scores"]]
-    if len(found) != count:
-        raise ValueError(f"{len(found)} scores for {count} texts")
-    return found
+    scores = [_score(value) for value in reply["scores"]]
+    if len(scores) != count:
+        raise ValueError(f"{len(scores)} scores for {count} texts")
+    return scores
 
 
 class Commenter:

@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import Number, Text
-from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer, Said
-from motif_jax.contrib.guessing.scenes import ATTRIBUTES, FLAG, SAID, Scene, SceneFiles, draw_scene
+from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer, Utterance
+from motif_jax.contrib.guessing.scenes import ATTRIBUTES, CAPTIONED, FLAG, Scene, SceneFiles, draw_scene
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.envs.text_world import TextWorld
@@ -46,8 +46,8 @@ RULES: dict[str, Callable[[str], bool]] = {  # whether a lower-case answer is a 
     "conservative": lambda answer: any(part in answer for part in HEDGES),
 }
 LOST = "ten questions were asked"
-OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in SAID)
-CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in SAID for value in values)
+OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in CAPTIONED)
+CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in CAPTIONED for value in values)
 QUESTIONS = OPEN + CLOSED
 FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final percentile; answers that the rule counts
 
@@ -96,17 +96,17 @@ class GuessingGame(TextGame):
 
     def answer(self, text: str) -> Answer:
         scene, initial, gained = self._now
-        history = [*_history(self.turns), Said("question", text)]
-        said, change = self._answerer.answer(scene, history, initial + gained)
+        history = [*_history(self.turns), Utterance("question", text)]
+        reply, change = self._answerer.answer(scene, history, initial + gained)
         self._now = Hidden(scene, initial, gained + change)
-        little = RULES[self._rewards.rule](said.lower())
-        self._yes_no += little
-        reward = self._rewards.yes_no_reward * little + self._rewards.gain_scale * change
+        yes_no = RULES[self._rewards.rule](reply.lower())
+        self._yes_no += yes_no
+        reward = self._rewards.yes_no_reward * yes_no + self._rewards.gain_scale * change
         if initial >= GOAL or (gained + change) / (GOAL - initial) >= self._rewards.enough:
-            return Answer(said, reward, EndStatus.TASK_SUCCESSFUL)
+            return Answer(reply, reward, EndStatus.TASK_SUCCESSFUL)
         if self.steps + 1 >= ROUNDS:
-            return Answer(said, reward, EndStatus.ENDED, LOST)
-        return Answer(said, reward - 1.0)
+            return Answer(reply, reward, EndStatus.ENDED, LOST)
+        return Answer(reply, reward - 1.0)
 
     def draw(self, chance: float) -> str:
         """See `TextGame`: returns a sample question."""
@@ -118,7 +118,7 @@ class GuessingGame(TextGame):
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
         self._now = hidden
-        answers = [said.text.lower() for said in _history(turns) if said.speaker == "answer"]
+        answers = [utterance.text.lower() for utterance in _history(turns) if utterance.speaker == "answer"]
         self._yes_no = sum(map(RULES[self._rewards.rule], answers))
 
     def measure(self) -> tuple[float, ...]:
@@ -135,15 +135,15 @@ class GuessingGame(TextGame):
         return f'You ask "{asked[-1][:120]}" and hear "{self.heard}"'
 
 
-def _history(turns: Sequence[Turn]) -> list[Said]:
+def _history(turns: Sequence[Turn]) -> list[Utterance]:
     """Returns the questions and answers, without the caption (a turn unless it is empty)."""
-    found = []
+    history = []
     for number, turn in enumerate(turns):
         if turn.is_action:
-            found.append(Said("question", turn.text))
+            history.append(Utterance("question", turn.text))
             answered = number + 1 < len(turns) and not turns[number + 1].is_action
-            found.append(Said("answer", turns[number + 1].text if answered else ""))
-    return found
+            history.append(Utterance("answer", turns[number + 1].text if answered else ""))
+    return history
 
 
 class Asker:

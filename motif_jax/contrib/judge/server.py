@@ -35,7 +35,7 @@ from motif_jax.console import print_line
 from motif_jax.envs.texts import Texts
 
 LONGEST_BODY = 2**20  # bytes
-PLACE = re.compile(r"\{(first|second|caption)\}")
+PLACEHOLDER = re.compile(r"\{(first|second|caption)\}")
 Tops = Sequence[tuple[str, float]]  # candidate tokens at a position, and their probabilities
 LOOK_EVERY_S = 0.5  # between checks that the parent exists
 
@@ -134,15 +134,13 @@ def _patterns(captions: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Two patterns that match the template with captions filled in: one is greedy, the other is not."""
     patterns = []
     for shortest in ("", "?"):
-        parts, known = [], set()
-        for number, piece in enumerate(PLACE.split(captions)):
+        parts: list[str] = []
+        for number, piece in enumerate(PLACEHOLDER.split(captions)):
             if number % 2 == 0:
                 parts.append(re.escape(piece))
-            elif piece in known:
-                parts.append(f"(?P={piece})")
             else:
-                parts.append(f"(?P<{piece}>.*{shortest})")
-                known.add(piece)
+                group = f"(?P<{piece}>.*{shortest})"
+                parts.append(f"(?P={piece})" if group in parts else group)
         patterns.append(re.compile("".join(parts), re.DOTALL))
     return patterns[0], patterns[1]
 
@@ -217,7 +215,7 @@ class JudgeHandler(ChatHandler):
 def before_captions(prompt: QuestionTemplate) -> str:
     """The part of a prompt's user message before the captions."""
     empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
-    return empty.removesuffix(PLACE.sub("", prompt.captions))
+    return empty.removesuffix(PLACEHOLDER.sub("", prompt.captions))
 
 
 def answer(
@@ -226,11 +224,11 @@ def answer(
     """The reply to a question, in the words of its prompt; None: an ambiguous question."""
     if question is None:
         return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
-    found = lexicon.answer(question)
-    number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(found.yes or 0.0)
+    verdict = lexicon.answer(question)
+    number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(verdict.yes or 0.0)
     digit = "10"[number] if prompt.one else "120"[number]
     # The verdict stands where `parsing` looks first: the names of rules could look like verdicts.
-    parts = (found.said, prompt.verdicts[number])
+    parts = (verdict.said, prompt.verdicts[number])
     return completion("\n".join(parts if prompt.one else parts[::-1]), body, [(digit, 1.0)])
 
 

@@ -55,9 +55,9 @@ class Wrong(Candidate):
     """Guesses a random word that does not fit; any word if all fit."""
 
     def choose(self, game: WordleView) -> str:
-        known = game.vocabulary
-        others = known.everything & ~game.position.fitting
-        return _pick(self._rng, known, known.members(others or known.everything))
+        words = game.vocabulary
+        others = words.everything & ~game.position.fitting
+        return _pick(self._rng, words, words.members(others or words.everything))
 
 
 class Start(Candidate):
