@@ -54,19 +54,19 @@ def make_batch(
     return RolloutBatch(placed, fulls, episodes, steps)
 
 
-def games_of(pool: ActorPool, one: FilledSlot | Request) -> np.ndarray:
-    """The indices in the whole pool of the games in a slot. [E]"""
+def games_of(pool: ActorPool, slot: FilledSlot | Request) -> np.ndarray:
+    """Returns the indices in the whole pool of the games in a slot. [E]"""
     size = pool.layout.group_size
-    return (one.worker * pool.layout.groups + one.group) * size + np.arange(size)
+    return (slot.worker * pool.layout.groups + slot.group) * size + np.arange(size)
 
 
 def first_ends(episodes: list[list[Ended]], size: int) -> np.ndarray:
-    """Number and steps of the first episode that ended in each column; -1 for none. [2, B]"""
-    found = np.full((2, len(episodes), size), -1, np.int64)
+    """Returns number and steps of the first episode that ended in each column; -1 for none. [2, B]"""
+    ends = np.full((2, len(episodes), size), -1, np.int64)
     for slot, ended in enumerate(episodes):
-        for one in reversed(ended):
-            found[:, slot, one.game] = one.info.episode, one.info.steps
-    return found.reshape(2, -1)
+        for _, game, info in reversed(ended):
+            ends[:, slot, game] = info.episode, info.steps
+    return ends.reshape(2, -1)
 
 
 class Handoff:

@@ -62,7 +62,7 @@ class ScriptedPlayers:
         return [to_row(text, self._width) for text in actions] if self._width else actions
 
     def choose(self, index: int, game: Any) -> Any:
-        """The action of one game; in text worlds a text."""
+        """Returns the action of one game; in text worlds a text."""
         return self._now[index].choose(game)
 
 

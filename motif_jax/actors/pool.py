@@ -35,7 +35,7 @@ from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 from motif_jax.system.metrics import Timers
 
 START_TIMEOUT_S = 600.0  # for imports and the first games, on a machine that is busy starting many
-LOOK_S = 1.0  # most silence that counts between two checks of a worker
+LOOK_S = 1.0  # maximum silence counted between two checks of a worker
 GIVE_UP_AFTER = 3  # deaths of workers in the same episode
 FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 INLINE_TICK_S = 0.0005
@@ -43,16 +43,16 @@ SLOTS_PER_GROUP = 2  # one being written and one waiting, so that groups never w
 
 
 class WorkerSilence:
-    """How long a worker has work, but shows no sign of life."""
+    """Measures how long a worker has had work without a heartbeat."""
 
     def __init__(self, now: float):
         self._last_beat, self._looked_at, self._seconds = -1, now, 0.0
 
     def seconds(self, now: float, beat: int, idle: bool) -> float:
-        """Its length; `beat` counts the signs of life.
+        """Returns the length of the silence; `beat` is the number of heartbeats.
 
         At most LOOK_S counts between two checks: if this process was stopped, or waited for a busy machine, so may the
-        worker.
+        worker have been.
         """
         self._seconds += min(now - self._looked_at, LOOK_S)
         self._looked_at = now
@@ -126,7 +126,7 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
-        """Whether the worker has work, but has not shown a sign of life for too long."""
+        """Whether the worker has had work for too long without a heartbeat."""
         beat = int(self._shared["beat"][self.index])
         idle = bool(self._shared["handled"][self.index] == self._sent)
         return self._silence.seconds(now, beat, idle) > (self.hang_timeout_s if beat else START_TIMEOUT_S)
@@ -164,18 +164,17 @@ class WorkerHandle:
         """Lists the lost episodes for the group's next worker; returns those that are given up."""
         playing, redo = self._shared["playing"][self.index, group], self._shared["redo"][self.index, group]
         undelivered = self._shared["undelivered"][self.index, group]
-        owed = set(playing.tolist()) | set(undelivered.tolist()) | set(redo.tolist())
+        lost = {*playing.tolist(), *undelivered.tolist(), *redo.tolist()} - {0}
         stepping = int(self._shared["stepping"][self.index, group])
         given_up = []
         if stepping and own_fault:
             number = int(playing[stepping - 1])
             blame[number] += 1
             if blame[number] >= GIVE_UP_AFTER:
-                owed.discard(number)
+                lost.discard(number)
                 given_up.append(number - 1)
-        owed.discard(0)
         playing[:] = undelivered[:] = redo[:] = 0
-        redo[: len(owed)] = sorted(owed)
+        redo[: len(lost)] = sorted(lost)
         return given_up
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
@@ -184,10 +183,7 @@ class WorkerHandle:
         return any((numbers == episode + 1).any() for numbers in lists)
 
 
-@functools.cache
-def tell_once(line: str) -> None:
-    """Prints a line, once in this process."""
-    print_line(line)
+print_once = functools.cache(print_line)  # a line, once in this process
 
 
 class ActorPool:
@@ -217,20 +213,12 @@ class ActorPool:
     ):
         """Lays out the memory and starts the workers.
 
-        Args:
-          env: the config's section `env`, as plain values.
-          observations: names from `World.specs` to record.
+        Args: those of `Layout`, and
           num_workers: processes; 0 plays all games in this process.
-          games_per_worker: games in each.
-          rollout_length: steps per slot (T).
-          player: scripted players in the workers (`players`); if empty, `poll` returns requests for actions.
-          groups: groups per worker, without scripted players.
-          outputs, starts: arrays that `act` stores with each action, and with the first action of each rollout.
-          warmup_steps: a game begins with up to this many random actions, which are not recorded.
+          player: if empty, `poll` returns requests for actions, which `act` answers.
           slots_per_group: rollouts of a group that workers and the caller can hold at the same time.
-          seed, stream, first_episode, alike: determine the games' seeds; `alike` consecutive episodes have the same.
-          hang_timeout_s: a worker without a sign of life for this time is replaced.
-          record: directory for the frames of every episode (`recorder.RecordedGame`), or "".
+          first_episode: number of the first episode.
+          hang_timeout_s: a worker without a heartbeat for this time is replaced.
           flag: section of the config, for errors.
         """
         self.world = check_world(env)
@@ -265,7 +253,7 @@ class ActorPool:
         engine = getattr(self.world, "engine", False)
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
         if library := getattr(self.world, "library", ""):
-            tell_once(library)
+            print_once(library)
         self._inline = num_workers == 0
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
@@ -315,7 +303,7 @@ class ActorPool:
 
     @property
     def worker_wait_s(self) -> float:
-        """The time that all workers together have waited for actions or slots."""
+        """The sum of the times that workers have waited for actions or slots."""
         return float(self._shared["waited_s"].sum())
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
@@ -339,9 +327,9 @@ class ActorPool:
             if messages is None:
                 fulls += self._replace(handle, hung=False)
             else:
-                more_requests, more_fulls = handle.read(messages)
-                requests += more_requests
-                fulls += more_fulls
+                asked, filled = handle.read(messages)
+                requests += asked
+                fulls += filled
         self._take_back()
         now = time.monotonic()
         if now > self._next_check:
@@ -391,12 +379,10 @@ class ActorPool:
 
     def ended(self, full: FilledSlot) -> list[Ended]:
         """The episodes that ended in a rollout, in order."""
-        slot, found, kinds = full.slot, [], list(self.world.figures.values())
-        for number in range(int(self._shared["num_episodes"][slot])):
-            step, game = self._shared["ended_at"][slot, number]
-            info = EpisodeInfo.from_row(self._shared["episodes"][slot, number], kinds)
-            found.append(Ended(int(step), int(game), info))
-        return found
+        count, kinds = int(self._shared["num_episodes"][full.slot]), list(self.world.figures.values())
+        ended_at, rows = self._shared["ended_at"][full.slot, :count], self._shared["episodes"][full.slot, :count]
+        infos = (EpisodeInfo.from_row(row, kinds) for row in rows)
+        return [Ended(step, game, info) for (step, game), info in zip(ended_at.tolist(), infos, strict=True)]
 
     def close(self) -> None:
         """Ends all workers, closes the pipes and frees the shared memory."""

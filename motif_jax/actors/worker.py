@@ -88,7 +88,7 @@ class Group:
         self._stepping[0] = 0
 
     def _extra_frames(self, world: World) -> tuple[str, ...]:
-        """The frames that the scripted player and the recorder need beside the observations."""
+        """Returns the frames that the scripted player and the recorder need beside the observations."""
         shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
         return (*(self.scripted.frames if self.scripted else ()), *shown)
 
