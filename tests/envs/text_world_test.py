@@ -112,7 +112,7 @@ def test_what_a_policy_writes_cannot_command_a_terminal():
     row = figures_of(game.info(), ("guesses", "malformed", "words_left")) | {"cause": ""}
     env = {"world": "wordle", "max_episode_steps": 1}
     replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
-    assert replay.about["action_names"] == [" [2J a"]
+    assert replay.metadata["action_names"] == [" [2J a"]
     assert (replay.chars[1] >= 32).all()
 
 
@@ -178,5 +178,5 @@ def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     assert files
     for file in files:
         replay = load_replay(file, "flag")
-        assert replay.steps == rows[replay.about["episode"]]["steps"]
-        assert evaluate_replays.file_of(folder, replay.about["episode"]) == file
+        assert replay.steps == rows[replay.metadata["episode"]]["steps"]
+        assert evaluate_replays.file_of(folder, replay.metadata["episode"]) == file

@@ -92,7 +92,7 @@ def test_the_summary_lists_messages_by_frequency():
 @pytest.mark.quick
 def test_nothing_that_is_told_moves_the_cursor():
     replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0])
-    replay.about["player"] = "\x1b]0;title\x07"
+    replay.metadata["player"] = "\x1b]0;title\x07"
     told = summary(describe(replay), 10)
     assert "red" in told
     assert all(character.isprintable() or character == "\n" for character in told)

@@ -191,7 +191,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
     about = contender.facts() | playing.about
     if file.is_file():
-        before = load_replay(file, "--workdir").about
+        before = load_replay(file, "--workdir").metadata
         now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
