@@ -24,9 +24,8 @@ from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
-from motif_jax.pages.blocks import table
+from motif_jax.pages.blocks import findings_blocks, table
 from motif_jax.pages.figures import better
-from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import esc, exact
 from motif_jax.pages.players import Player
 from motif_jax.preferences.store import PairDataset
