@@ -221,7 +221,6 @@ class OverlappedLoop(SyncLoop):
         self._started: collections.deque[tuple[list[Request], Callable[[], Any]]] = collections.deque()
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
-        """See `SyncLoop.get`."""
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
             while any(requests[0].group == self._turn for requests, _ in self._started):

@@ -33,8 +33,7 @@ from typing import Any, Protocol
 
 from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_players import Makers, without_arguments
-from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn, UserError
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
@@ -258,7 +257,6 @@ class CommentGame(TextGame):
         self._score = 0.0
 
     def measure(self) -> tuple[float, ...]:
-        """See `FIGURES`."""
         return (self._score,)
 
     def caption(self) -> str:

@@ -27,8 +27,7 @@ from motif_jax.config.table import Number, Text
 from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, CAPTIONED, FLAG, Scene, SceneFiles, draw_scene
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_players import Makers, without_arguments
-from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn, UserError
 from motif_jax.system.http import HttpClient, check_address
 

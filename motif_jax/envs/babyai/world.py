@@ -52,7 +52,6 @@ class BabyAIWorld(SequentialWorld, World):
 
     @classmethod
     def of_section(cls, env: Mapping[str, Any]) -> BabyAIWorld:
-        """See `World`."""
         return cls(BabyAISettings.of(env))
 
     @staticmethod
@@ -61,7 +60,6 @@ class BabyAIWorld(SequentialWorld, World):
         return BabyAISettings.of(env).level
 
     def scripted(self, name: str) -> Any:
-        """See `World`."""
         from motif_jax.envs.babyai.bot import BotPlayer  # needs minigrid
 
         return BotPlayer()

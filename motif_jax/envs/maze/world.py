@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from motif_jax.config.table import Flag
 from motif_jax.envs.drawing import GREY, WHITE, Pieces
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_players import Makers, without_arguments
-from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn
 
 MAZE = (

@@ -61,7 +61,6 @@ class ExtendedGame(NetHackGame):
         self._kept = self._last_text = b""
 
     def close(self) -> None:
-        """Frees the engine's files and memory."""
         self._send = None
         super().close()
 

@@ -60,7 +60,6 @@ class GameVector(SequentialVector):
         self.observer.observe(rows, self._counts)
 
     def step(self, actions: Iterable[int], rows: Rows) -> None:
-        """See `SequentialVector.step`."""
         stepping = self._stepping
         counts, rewards, ends = self._counts, rows["reward"], {}
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):

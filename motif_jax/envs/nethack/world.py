@@ -93,7 +93,6 @@ class NetHackWorld(FrameWorld):
 
     @classmethod
     def of_section(cls, env: Mapping[str, Any]) -> NetHackWorld:
-        """See `World`."""
         return cls(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
 
     @staticmethod
@@ -103,7 +102,6 @@ class NetHackWorld(FrameWorld):
 
     @property
     def library(self) -> str:
-        """See `World`."""
         return self.settings.engine_library.description if self.settings.is_nethack else ""
 
     @staticmethod
@@ -122,7 +120,6 @@ class NetHackWorld(FrameWorld):
         return ("challenge", "balrog_nethack") if self.settings.is_nethack else ()
 
     def scripted(self, name: str) -> Any:
-        """See `World`."""
         from motif_jax.envs.nethack.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
 
         return ExplorerPlayer()

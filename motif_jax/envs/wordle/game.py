@@ -97,7 +97,6 @@ class WordleGame(TextGame):
         self.position = Position(vocabulary.everything)
 
     def open(self) -> str:
-        """See `TextGame`; the agent begins."""
         self.position = Position(self.vocabulary.everything)
         return ""
 

@@ -25,9 +25,8 @@ from collections.abc import Callable
 
 from motif_jax.config.table import Flag, Text
 from motif_jax.console import print_line
-from motif_jax.envs.text_players import FLAG as PLAYER_FLAG
-from motif_jax.envs.text_players import Makers, TextPlayer, take_number, without_arguments
-from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.text_world import FLAG as PLAYER_FLAG
+from motif_jax.envs.text_world import Makers, TextPlayer, TextWorld, take_number, without_arguments
 from motif_jax.envs.wordle.game import WordleGame, WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import FLAG, PATTERNS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.structs import UserError
