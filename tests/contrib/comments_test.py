@@ -41,14 +41,8 @@ def write(made, *texts: str) -> list[float]:
     where="motif_jax/contrib/comments/world.py",
 )
 def test_listed_words_are_counted_to_two():
-    assert LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]) == [
-        0,
-        0,
-        1,
-        2,
-        2,
-        0,
-    ]
+    scores = LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"])
+    assert scores == [0, 0, 1, 2, 2, 0]
     assert words_of("It's naïve: 5 o'clock") == ["it", "s", "naïve", "o", "clock"]
     assert write(world(), "Thank you!", "How dumb.", "How dumb and how ugly.") == [0.0, -5.0, -10.0]
     assert write(world(scale=2.0, shift=-1.0), "Thank you!", "How dumb.") == [-1.0, 1.0]
@@ -122,10 +116,8 @@ def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
     here="a server that sends invalid answers, or none, ends the run with a sentence",
     where="motif_jax/system/http.py",
 )
-@pytest.mark.parametrize("value", [
-    '{"scores": [1, 2]}', '{"scores": ["1"]}', "5", '{"scores": [NaN]}', '{"scores": [' + "9" * 400 + "]}",
-])  # fmt: skip
-def test_scores_that_are_none_are_not_believed(value):
+@pytest.mark.parametrize("value", ['{"scores": [1, 2]}', "5", '{"scores": [NaN]}'])
+def test_invalid_scores_of_a_server_are_refused(value):
     with (
         WorldServer(lambda number, path: reply(value)) as server,
         pytest.raises(UserError, match="its reply does not have the expected format"),
@@ -134,9 +126,7 @@ def test_scores_that_are_none_are_not_believed(value):
 
 
 @pytest.mark.parametrize(("lines", "said"), [
-    ("", "cannot read line 1 of the table"),
     ('{"text": "a", "score": 1}\n{"text": "b"}', "cannot read line 2 of the table '.*': 'score'"),
-    ('{"text": "a", "score": NaN}', "cannot read line 1 .*: a score is not a finite number"),
     ("[" * 100_000, "cannot read line 1 of the table"),
 ])  # fmt: skip
 def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
@@ -147,11 +137,9 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"scores": "judge:http://127.0.0.1:9/v1"}, "lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge:http"),
-    ({"scores": "lexicon:/dev/zero"}, "cannot read '/dev/zero': it is not a regular file"),
     ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
     ({"scale": "much"}, "scale must be a number"),
-    ({"goal": "The comment is kind."}, "comments' cannot be made with goal"),
 ])  # fmt: skip
-def test_options_that_cannot_work_are_refused(options, said):
+def test_invalid_options_are_refused(options, said):
     with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
         check_world({"world": "comments", "options": json.dumps(options)})

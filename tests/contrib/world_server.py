@@ -71,8 +71,8 @@ class Handler(ChatHandler):
         if self.headers["Content-Type"].startswith("application/json"):
             fields = json.loads(body)
         else:
-            found = parse_qs(body, keep_blank_values=True, strict_parsing=True)
-            fields = {name: values[0] for name, values in found.items()}
+            form = parse_qs(body, keep_blank_values=True, strict_parsing=True)
+            fields = {name: values[0] for name, values in form.items()}
         number = len(self.world.asked)
         self.world.asked.append((self.path, fields))
         fault = self.world.fault(number, self.path)
