@@ -124,8 +124,8 @@ class ProcessWorker:
             message = MESSAGE_FORMAT.unpack_from(data)
             data = data[MESSAGE_FORMAT.size :]
             if message[0] == Op.ERROR:
-                while len(data) < message[2] and (more := os.read(self.messages, message[2])):
-                    data += more
+                while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
+                    data += rest
                 report = json.loads(data)
                 refusal = report["refusal"]  # an error of the operating system, if any: see `system/errors.py`
                 cause = OSError(*refusal) if refusal else None

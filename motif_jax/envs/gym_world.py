@@ -451,8 +451,8 @@ class GymWorldGame:
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         self._drawn = b""  # so that an episode begins with a picture
         with quiet():
-            given = self._env.reset(seed=seed.core % SEEDS)
-        observation, _ = self._answers.parts("reset()", RESET, given)
+            result = self._env.reset(seed=seed.core % SEEDS)
+        observation, _ = self._answers.parts("reset()", RESET, result)
         self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
         self.end, self.cause = EndStatus.RUNNING, ""
         self._counts: dict[bytes, int] = {}
@@ -460,9 +460,9 @@ class GymWorldGame:
 
     def step(self, action: Any) -> float:
         answers, parts = self._answers, self._parts
-        played = self._env.step(parts.convert(action) if parts else int(action))
-        observation, given, terminated, truncated, _ = answers.parts("step()", STEP, played)
-        reward = answers.reward(given)
+        result = self._env.step(parts.convert(action) if parts else int(action))
+        observation, paid, terminated, truncated, _ = answers.parts("step()", STEP, result)
+        reward = answers.reward(paid)
         terminated = answers.flag("step()", "terminated", terminated)
         truncated = answers.flag("step()", "truncated", truncated)
         self._steps += 1
@@ -495,12 +495,12 @@ class GymWorldGame:
 
     def picture(self) -> bytes:
         """Returns the environment's picture as WebP; empty if it has not changed, or without pictures."""
-        if self._draws != "rgb_array" or (given := self._render()) is None:
+        if self._draws != "rgb_array" or (drawn := self._render()) is None:
             return b""
-        pixels = self._answers.pixels(given)
-        if (drawn := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
+        pixels = self._answers.pixels(drawn)
+        if (content := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
             return b""
-        self._drawn = drawn
+        self._drawn = content
         return encode_picture(pixels)
 
     def _render(self) -> Any:

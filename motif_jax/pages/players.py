@@ -142,7 +142,8 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
 
     def row(figure: str, intervals: Sequence[Interval | None]) -> tuple[str, Sequence[Interval | None]]:
         counts = [player.episodes for _, player in named]
-        return figure, [one and one._replace(n=one.n or count) for one, count in zip(intervals, counts, strict=True)]
+        pairs = zip(intervals, counts, strict=True)
+        return figure, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]
 
     rewards = {player.reward for _, player in named}
     for figure in in_order(figure for _, player in named for figure in player.figures):
@@ -166,11 +167,11 @@ def figure_row(words: str, note: str, intervals: Sequence[Interval | None], alik
     """A figure of several players as cells; with a scale if the values are comparable (`alike`)."""
     low, high = reach(intervals)
     cells = []
-    for place, interval in enumerate(intervals):
+    for number, interval in enumerate(intervals):
         if interval is None:
             cells.append('<span class="soft">–</span>')
             continue
-        colour = COLOURS[place % len(COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         median = "" if interval.median is None else f" median {exact(interval.median)}"
         cells.append(
             f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{median}</span>'

@@ -108,10 +108,10 @@ class Terminal:
         """The pressed keys; waits at most `timeout` seconds for the first."""
         data = b""
         while select.select([self._source], [], [], REST_OF_KEY_S if data else timeout)[0]:
-            more = os.read(self._source, 1024)
-            if not more:  # end of input
+            pressed = os.read(self._source, 1024)
+            if not pressed:  # end of input
                 return ["q"]
-            data += more
+            data += pressed
             if not UNFINISHED.search(data):
                 break
         return [name(key) for key in KEY.findall(data)]

@@ -125,21 +125,21 @@ def test_invalid_scores_of_a_server_are_refused(value):
         write(world(scores=f"server:{server.url}", patience_s=5.0), "hm")
 
 
-@pytest.mark.parametrize(("lines", "said"), [
+@pytest.mark.parametrize(("lines", "message"), [
     ('{"text": "a", "score": 1}\n{"text": "b"}', "cannot read line 2 of the table '.*': 'score'"),
     ("[" * 100_000, "cannot read line 1 of the table"),
 ])  # fmt: skip
-def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
+def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, message):
     (tmp_path / "scores.jsonl").write_text(lines)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         check_world({"world": "comments", "options": json.dumps({"scores": f"table:{tmp_path}/scores.jsonl"})})
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"scores": "judge:http://127.0.0.1:9/v1"}, "lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge:http"),
     ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
     ({"scale": "much"}, "scale must be a number"),
 ])  # fmt: skip
-def test_invalid_options_are_refused(options, said):
-    with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
+def test_invalid_options_are_refused(options, message):
+    with pytest.raises(UserError, match=rf"{message}.*{FLAG}"):
         check_world({"world": "comments", "options": json.dumps(options)})

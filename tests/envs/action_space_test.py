@@ -47,19 +47,19 @@ def test_a_world_records_what_its_game_can_take(actions):
 
 
 @pytest.mark.parametrize(
-    ("space", "said"),
+    ("space", "message"),
     [
         (spaces.Box(-np.inf, np.inf, (2,)), "positive and finite in float32, not Box(-inf, inf, (2,), float32)"),
         (spaces.Discrete(10**9), "has 1,000,000,000 values, but may have at most 65,536"),
         (spaces.Box(0, 9, (2,), np.int64), "must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box"),
     ],
 )
-def test_other_spaces_are_refused(space, said):
+def test_other_spaces_are_refused(space, message):
     world = WithSpace()
     world.space = space
     with pytest.raises(UserError) as error:
         world.check()
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "(--config.env.world)" in str(error.value)
 
 

@@ -101,11 +101,11 @@ WRONG = {  # the start of the sentence: sections
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("said", "envs"), WRONG.items(), ids=WRONG)
-def test_invalid_values_of_a_client_are_refused_with_one_sentence(said, envs):
+@pytest.mark.parametrize(("message", "envs"), WRONG.items(), ids=WRONG)
+def test_invalid_values_of_a_client_are_refused_with_one_sentence(message, envs):
     for env in envs:
         with pytest.raises(UserError) as caught:
             Conversation(env)
         assert caught.type is UserError, env
-        assert str(caught.value).startswith(said), (env, str(caught.value))
+        assert str(caught.value).startswith(message), (env, str(caught.value))
         assert "(--config.env" in str(caught.value)

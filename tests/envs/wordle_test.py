@@ -147,13 +147,13 @@ def test_a_list_of_ones_own_leaves_out_other_lengths_and_keeps_a_word_once(tmp_p
 # ---- players
 
 
-@pytest.mark.parametrize(("player", "said"), [
+@pytest.mark.parametrize(("player", "message"), [
     ("optimum", r"unknown collector 'optimum' \(--config.collect.collector\): did you mean 'optimal'\?"),
     ("repeat(2 nobody)", "the player 'repeat' takes one of random, candidate, .*, not 'nobody'"),
     ("repeat*nan+candidate", "the weight of 'repeat' must be a positive number, not 'nan'"),
 ])  # fmt: skip
-def test_unknown_players_are_refused(player, said):
-    with pytest.raises(UserError, match=said):
+def test_unknown_players_are_refused(player, message):
+    with pytest.raises(UserError, match=message):
         next(play_episodes(make_world({"world": "wordle"}), player, [0], seed=0))
 
 

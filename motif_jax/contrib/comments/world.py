@@ -138,21 +138,20 @@ def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s
     """Makes a scorer; raises UserError if it cannot be made.
 
     Args:
-      source: see the module docstring.
+      source: the option `scores`.
       unknown: score of texts that are missing from a table; None: an error.
       timeout_s, patience_s: of a server, see `HttpClient`.
       cache_dir: folder of the cache of a server; "": not stored, because the address does not identify the model.
     """
-    kind, colon, place = source.partition(":")
-    if kind == "lexicon" and bool(colon) == bool(place):
-        return LexiconScorer(
-            [word for line in read_lines(place or str(FOLDER / "insults.txt")) for word in words_of(line)]
-        )
-    if kind == "table" and place:
-        return TableScorer(_read_table(place), unknown)
-    if kind == "server" and place:
+    kind, colon, rest = source.partition(":")
+    if kind == "lexicon" and bool(colon) == bool(rest):
+        lines = read_lines(rest or str(FOLDER / "insults.txt"))
+        return LexiconScorer([word for line in lines for word in words_of(line)])
+    if kind == "table" and rest:
+        return TableScorer(_read_table(rest), unknown)
+    if kind == "server" and rest:
         cache = Path(cache_dir).expanduser() if cache_dir else None
-        return RemoteScorer(HttpClient(place, FLAG, timeout_s, patience_s), cache)
+        return RemoteScorer(HttpClient(rest, FLAG, timeout_s, patience_s), cache)
     raise UserError(f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({FLAG})")
 
 

@@ -208,14 +208,14 @@ def to_french(mission: str) -> str:
     return french.replace("de une ", "d'une ").replace("de un ", "d'un ")
 
 
-def _thing(article: str, colour: str | None, kind: str, place: str | None) -> str:
+def _thing(article: str, colour: str | None, kind: str, where: str | None) -> str:
     if kind == "object":
         noun = ("l'" if article == "the" else "un ") + "objet"
         adjective = MASCULINE.get(colour or "", "")
     else:
         noun = ("la " if article == "the" else "une ") + FRENCH_NOUNS[kind]
         adjective = FRENCH_ADJECTIVES.get(colour or "", "")
-    return noun + (f" {adjective}" if adjective else "") + PLACES.get(place or "", "")
+    return noun + (f" {adjective}" if adjective else "") + PLACES.get(where or "", "")
 
 
 def published_french(mission: str) -> str:

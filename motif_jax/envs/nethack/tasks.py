@@ -73,8 +73,6 @@ CHARACTERS = (
     ("law", "neu", "cha"),
     ("mal", "fem"),
 )
-
-
 ANY_CHARACTER = "@"  # NetHack chooses, by the seed of the episode
 
 
@@ -83,8 +81,8 @@ def check_character(character: str) -> None:
     if character == ANY_CHARACTER:
         return
     parts = character.split("-")
-    if len(parts) != len(CHARACTERS) or any(part not in known for part, known in zip(parts, CHARACTERS, strict=True)):
-        options = ", ".join("|".join(known) for known in CHARACTERS)
+    if len(parts) != len(CHARACTERS) or any(part not in names for part, names in zip(parts, CHARACTERS, strict=True)):
+        options = ", ".join("|".join(names) for names in CHARACTERS)
         raise UserError(
             f"unknown character {character!r} (--config.env.character): join one of each with dashes: {options}; or "
             f"{ANY_CHARACTER!r} for any of them"
