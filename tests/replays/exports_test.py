@@ -97,7 +97,7 @@ def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
     assert (tmp_path / "a").read_text() == "before"
 
 
-def test_films_show_the_games_pictures_and_are_as_small_as_the_game(tmp_path):
+def test_films_show_the_games_pictures_and_crop_unused_rows(tmp_path):
     replay = made([str(number) for number in range(4)], reward=[0] * 3)
     replay.chars[...] = ord(" ")
     small = describe(replay)
