@@ -235,19 +235,8 @@ def test_invalid_sizes_and_players_are_refused_before_workers_start(options, mes
 
 
 @pytest.mark.quick
-def test_observations_with_the_name_of_another_array_are_refused():
-    for name in ("reward", "core", "game", "value", "place"):
-        env = {"world": "own_control:NamedWorld", "options": json.dumps({"name": name})}
-
-        def make(name=name, env=env):
-            return ActorPool(
-                env, (name,), num_workers=0, games_per_worker=2, rollout_length=4, outputs=OUTPUTS, starts=STARTS
-            )
-
-        if name == "place":
-            make().close()
-            continue
-        with pytest.raises(
-            UserError, match=rf"an observation called '{name}', a name that is taken: .*--config.env.world"
-        ):
-            make()
+@pytest.mark.parametrize("name", ["reward", "core", "game", "value"])
+def test_observations_with_the_name_of_another_array_are_refused(name):
+    env = {"world": "own_control:NamedWorld", "options": json.dumps({"name": name})}
+    with pytest.raises(UserError, match=rf"an observation called '{name}', a name that is taken: .*--config.env.world"):
+        ActorPool(env, (name,), num_workers=0, games_per_worker=2, rollout_length=4, outputs=OUTPUTS, starts=STARTS)
