@@ -62,8 +62,7 @@ STAGES = {
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
-    "motif_jax.envs.gym_world": "worlds of a user's own",
-    "motif_jax.envs.arena_world": "the same, of TextArena",
+    "motif_jax.envs.arena_world": "worlds of a user's own, of TextArena",
     "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
     "motif_jax.envs.nethack.recorded": "launch/engine.sh and the benchmark",
