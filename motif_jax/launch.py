@@ -48,6 +48,7 @@ from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.names import import_named
+from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
@@ -139,6 +140,14 @@ def parse(argv: list[str]) -> None:
         raise UserError("--print_config prints the config of one run: give it without --sweep")
     if not FLAGS.workdir and not FLAGS.print_config:
         raise UserError("--workdir is required, for example --workdir=runs/NAME (or --help)")
+    if FLAGS.workdir and FLAGS.config.sized:
+        keep_batch_size(FLAGS.config, argv, Path(FLAGS.workdir) / CONFIG)
+
+
+def keep_batch_size(config: ConfigDict, argv: list[str], record: Path) -> None:
+    """Gives the config the batch of the workdir's `record`, which another machine may have chosen; flags come first."""
+    if record.exists() and not any(re.match(r"--?config\.policy\.batch_size\b", word) for word in argv):
+        config.policy.batch_size = read_record(record)["policy.batch_size"]
 
 
 def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:
