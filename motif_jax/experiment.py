@@ -119,10 +119,10 @@ def check_name(workdir: Path) -> None:
 
 def tables() -> Tables:
     """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
-    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
+    every = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
     for name in NAMES:
-        found |= find_stage(name).tables
-    return found
+        every |= find_stage(name).tables
+    return every
 
 
 def defaults() -> ConfigDict:
