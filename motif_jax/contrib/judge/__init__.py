@@ -26,9 +26,9 @@ class RuleServer(Server):
 
     def about(self, model: str) -> dict[str, Any]:
         """See `Prompted`; the model's name contains the version of the rules."""
-        about = super().about(model)
-        assert about.pop("rules") in model
-        return about
+        description = super().about(model)
+        assert description.pop("rules") in model
+        return description
 
     def _check_server(self) -> None:
         Lexicon(self.texts, self.section.goal)

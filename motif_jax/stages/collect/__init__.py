@@ -22,7 +22,7 @@ import numpy as np
 import motif_jax
 from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.layout import Full
+from motif_jax.actors.layout import FilledSlot
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
@@ -528,7 +528,7 @@ def play_in_order(
       that was given up.
     """
     episodes = EpisodeQueue(first)
-    held: list[Full] = []
+    held: list[FilledSlot] = []
     while True:
         requests, fulls = pool.poll(0.2)
         if policy:
@@ -558,7 +558,7 @@ class EpisodeQueue:
         self._pieces = Pieces()
         self._done: dict[int, FinishedEpisode] = {}
 
-    def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
+    def take(self, pool: ActorPool, full: FilledSlot, names: Mapping[str, str]) -> None:
         """Copies a rollout's steps to their episodes.
 
         `names`: name of an array in an episode -> its name in a rollout.
