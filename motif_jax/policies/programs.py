@@ -50,7 +50,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     has more rows than there are contexts, each context is read once, and continued by as many neighbours.
     """
     reader, language = reader_of(model), as_functions(model.graph, model.config)
-    shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
+    shift = make_shift(reader, clipped) if model.recipe.per_token else None
     allowed, bounds = jnp.asarray(model.allowed), model.bounds
     stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
 
@@ -62,7 +62,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         if model.recipe.conditioned:
             writer = Conditioned(writer, online["condition"], numbers.wanted_return)
         writer = Scaled(writer, numbers.logits)
-        if model.recipe.values == "reply":
+        if model.recipe.of_replies:
             target = target | {"trunk": policy}  # Q reads the policy's hidden states
         shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
         contexts, keys, repeats = (tokens, segments), _keys(key, drawn), len(drawn) // len(tokens)
@@ -114,7 +114,7 @@ def make_probabilities(model: ValueModel) -> Any:
         shift = jnp.zeros_like(logits)
         shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
         advantage = jnp.zeros_like(logits)
-        if model.recipe.values == "token":
+        if model.recipe.per_token:
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
         found = [

@@ -114,7 +114,7 @@ class ValueWriter:
         params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
         found = self.programs["probabilities",](*params, padded, segments, self._numbers(decoding))
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in found)
-        return Probabilities(policy, shifted, advantage if model.recipe.values == "token" else None)
+        return Probabilities(policy, shifted, advantage if model.recipe.per_token else None)
 
     def name_of(self, token: int) -> str:
         """A token for display: its text, or "end" for the agent's end mark."""
