@@ -9,8 +9,8 @@ acc_t = delta_t + discount_t min(rho_t, clip_c) acc_next
 
 where `next` is the next step of the same column. An end of the game ends all columns; at a time limit V_next is V_t, as
 in vtrace.py. Where the next step is not known, at a switch, and at the end of the rollout for columns that are not in
-charge there, V_next is (V_t - r_t) / discount_t, so that the TD error of such a step is zero. (V_t would grow to
-r_t / (1 - discount) there, and the option would learn to waste steps if a reward then came last.)
+charge there, V_next is (V_t - r_t) / discount_t, so that the TD error of such a step is zero. (With V_t in
+its place, V would grow to r_t / (1 - discount), and the option would learn to waste steps if a reward then came last.)
 
 The controller's steps are decisions, during which the game stands still. A decision's reward is the sum of the
 controller's rewards until the next decision.
@@ -52,19 +52,19 @@ def decision_rewards(
     def back(carry: tuple[jax.Array, jax.Array], step: tuple[jax.Array, ...]) -> tuple[tuple, tuple]:
         reward, decides, ended = step
         later, power = jnp.where(ended, 0.0, carry[0]), jnp.where(ended, 1.0, carry[1])
-        found = jnp.where(decides, later, 0.0), jnp.where(decides, power, 1.0)
-        return (jnp.where(decides, 0.0, reward + discount * later), jnp.where(decides, 1.0, discount * power)), found
+        emitted = jnp.where(decides, later, 0.0), jnp.where(decides, power, 1.0)
+        return (jnp.where(decides, 0.0, reward + discount * later), jnp.where(decides, 1.0, discount * power)), emitted
 
     zeros = jnp.zeros_like(rewards[0])
     _, (sums, powers) = jax.lax.scan(back, (zeros, zeros + 1), (rewards, turns.decides, ended), reverse=True)
     return sums, powers
 
 
-KNOWN, ENDED, CUT, UNKNOWN = range(4)  # what is known of a column's next step
+KNOWN, ENDED, CUT, UNKNOWN = range(4)  # status of a column's next step
 
 
 class Carry(NamedTuple):
-    """What each column knows of its next step. [C, B] each"""
+    """The next step of each column. [C, B] each"""
 
     value: jax.Array
     acc: jax.Array
@@ -110,17 +110,17 @@ def vtrace_in_columns(
         status = jnp.where(switches & mine, UNKNOWN, carry.status)
         status = jnp.where(terminated, ENDED, jnp.where(truncated, CUT, status))
         carry = carry._replace(acc=jnp.where(status == KNOWN, carry.acc, 0.0), status=status)
-        value_next, acc, status = (jnp.where(mine, array, 0).sum(0) for array in carry)
-        without = (value - reward) / jnp.maximum(discount, 1e-6)  # with this value after it, the step teaches nothing
-        at_cut = without if inferred else value
-        following = jnp.where(status == CUT, at_cut, jnp.where(status == UNKNOWN, without, value_next))
+        value_next, acc_next, status = (jnp.where(mine, array, 0).sum(0) for array in carry)
+        neutral = (value - reward) / jnp.maximum(discount, 1e-6)  # the next value for which the TD error is 0
+        at_cut = neutral if inferred else value
+        following = jnp.where(status == CUT, at_cut, jnp.where(status == UNKNOWN, neutral, value_next))
         discount = jnp.where(status == ENDED, 0.0, discount)
         rho = jnp.minimum(ratio, clip_rho)
-        found = rho * (reward + discount * following - value) + discount * jnp.minimum(ratio, clip_c) * acc
-        advantage = rho * (reward + discount * (following + acc) - value)
-        known = Carry(value, found, jnp.full_like(charge, KNOWN))
-        carry = Carry(*(jnp.where(mine, new, old) for new, old in zip(known, carry, strict=True)))
-        return carry, VTrace(value + found, advantage)
+        acc = rho * (reward + discount * following - value) + discount * jnp.minimum(ratio, clip_c) * acc_next
+        advantage = rho * (reward + discount * (following + acc_next) - value)
+        this = Carry(value, acc, jnp.full_like(charge, KNOWN))
+        carry = Carry(*(jnp.where(mine, new, old) for new, old in zip(this, carry, strict=True)))
+        return carry, VTrace(value + acc, advantage)
 
     start = Carry(last, jnp.zeros_like(last), jnp.where(known_last, KNOWN, UNKNOWN).astype(turns.charge.dtype))
     steps = values, rewards, discounts, ratio, turns.charge, turns.switches, terminated, truncated

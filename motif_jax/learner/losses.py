@@ -44,8 +44,8 @@ class Head(NamedTuple):
         return self._of_taken(self.log_old)
 
     def _of_taken(self, log: jax.Array) -> jax.Array:
-        found = jnp.take_along_axis(log, self.taken[..., None], -1)[..., 0]
-        return found if self.counts is None else jnp.where(self.counts, found, 0.0)
+        chosen = jnp.take_along_axis(log, self.taken[..., None], -1)[..., 0]
+        return chosen if self.counts is None else jnp.where(self.counts, chosen, 0.0)
 
     def entropy(self, weight: jax.Array) -> jax.Array:
         """This device's part of the mean entropy."""
@@ -90,10 +90,9 @@ def sum_of_terms(
     policy_loss = find_algorithm(settings.algorithm).policy_loss(inputs, settings, group)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     entropies = [head.entropy(inputs.weight) for head in inputs.heads]
-    mean_entropy = _sum(entropies)
-    scales = [head.scale for head in inputs.heads]
     exploration_loss = _sum(
-        -entropy if scale is None else scale * -entropy for scale, entropy in zip(scales, entropies, strict=True)
+        -entropy if head.scale is None else head.scale * -entropy
+        for head, entropy in zip(inputs.heads, entropies, strict=True)
     )
     terms = {
         "policy_loss": policy_loss,
@@ -102,10 +101,10 @@ def sum_of_terms(
     }
     if group and inputs.reference is not None:
         (head,) = inputs.heads
-        apart = part_of_mean((jnp.exp(head.log_all) * (head.log_all - inputs.reference)).sum(-1), inputs.weight)
-        terms["reference_loss"] = group.reference_coefficient * apart
+        divergence = part_of_mean((jnp.exp(head.log_all) * (head.log_all - inputs.reference)).sum(-1), inputs.weight)
+        terms["reference_loss"] = group.reference_coefficient * divergence
     loss = _sum(terms.values())
-    return loss, terms | {"loss": loss, "entropy": mean_entropy}
+    return loss, terms | {"loss": loss, "entropy": _sum(entropies)}
 
 
 def _sum(terms: Iterable[jax.Array]) -> jax.Array:

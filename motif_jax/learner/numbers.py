@@ -51,14 +51,14 @@ class NumbersHead(NamedTuple):
         return part_of_mean(terms.sum(-1), weight)
 
 
-def log_density(of: Gaussian, u: jax.Array) -> jax.Array:
+def log_density(distribution: Gaussian, u: jax.Array) -> jax.Array:
     """[..., D] -> [...]"""
-    z = (u - of.mean) * jnp.exp(-of.log_scale)
-    return -(z**2 / 2 + of.log_scale + LOG_2PI / 2).sum(-1)
+    z = (u - distribution.mean) * jnp.exp(-distribution.log_scale)
+    return -(z**2 / 2 + distribution.log_scale + LOG_2PI / 2).sum(-1)
 
 
-def entropies(of: Gaussian) -> jax.Array:
-    """Of tanh(u), which has no closed form: the Gaussian's plus the mean of log(1 - tanh(u)^2). [..., D]"""
-    u = of.mean[..., None] + jnp.exp(of.log_scale)[..., None] * NODES.astype(np.float32)
+def entropies(distribution: Gaussian) -> jax.Array:
+    """Entropies of tanh(u): those of the Gaussian plus the mean of log(1 - tanh(u)^2), by quadrature. [..., D]"""
+    u = distribution.mean[..., None] + jnp.exp(distribution.log_scale)[..., None] * NODES.astype(np.float32)
     log_slope = 2 * (math.log(2) - u - jax.nn.softplus(-2 * u))
-    return (1 + LOG_2PI) / 2 + of.log_scale + log_slope @ WEIGHTS.astype(np.float32)
+    return (1 + LOG_2PI) / 2 + distribution.log_scale + log_slope @ WEIGHTS.astype(np.float32)

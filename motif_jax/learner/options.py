@@ -18,7 +18,7 @@ FLOOR = 1e-7  # least divisor of advantages; rewards of a controller are often s
 
 
 class Control(NamedTuple):
-    """How a policy with options learns."""
+    """The settings of learning with options, and what depends on them."""
 
     heads: OptionHeads
     by_steps: bool = False  # the controller discounts every game step
@@ -60,12 +60,12 @@ class Control(NamedTuple):
         """The choices of each step; `exploration` is the weight of the controller's exploration term."""
         decides = batch.control["charge"] == self.controller
         new, old = (map(jax.nn.log_softmax, self.heads.split(all_logits)) for all_logits in (logits, batch.logits))
-        found = []
+        heads = []
         chosen = [batch.control["drawn"], *self.heads.digits(batch.control["option"]), batch.control["length"]]
-        for number, (one, other, choice) in enumerate(zip(new, old, chosen, strict=False)):
+        for number, (new_logits, old_logits, choice) in enumerate(zip(new, old, chosen, strict=False)):
             counts, scale = (decides, exploration) if number else (~decides, None)
-            found.append(losses.Head(one, other, choice, None if self.all_heads else counts, scale))
-        return tuple(found)
+            heads.append(losses.Head(new_logits, old_logits, choice, None if self.all_heads else counts, scale))
+        return tuple(heads)
 
     def training_rewards(
         self, rewards: jax.Array, factors: jax.Array, batch: Rollouts, discount: float
@@ -110,21 +110,21 @@ class Control(NamedTuple):
         columns, at_end = jnp.arange(self.heads.columns)[:, None], self.heads.column(self._next(batch)[-1])
         here, controller = columns == at_end, columns == self.heads.columns - 1
         inferred = settings.bootstrap == "inferred"
-        found = vtrace_in_columns(
+        vtrace = vtrace_in_columns(
             values[:-2], rewards, discounts, ratio, turns, terminated, truncated,
             last=jnp.where(here, values[-2], jnp.where(controller, values[-1], 0.0)),
             # No step of the game has followed a decision at the very end.
             known_last=(here | (controller & ~turns.decides[-1])) & (not inferred),
             inferred=inferred, clip_rho=settings.clip_rho, clip_c=settings.clip_c,
         )  # fmt: skip
-        return Targets(found, self.normalised(found.advantages, valid, turns.charge, settings))
+        return Targets(vtrace, self.normalised(vtrace.advantages, valid, turns.charge, settings))
 
     def normalised(self, advantages: jax.Array, valid: jax.Array, charge: jax.Array, settings: Settings) -> jax.Array:
         if not settings.normalise_advantages:
             return advantages
-        found = jnp.zeros_like(advantages)
+        result = jnp.zeros_like(advantages)
         for column in range(self.heads.columns):
             mine = charge == column
             counted = mine if settings.normalise_over_all else mine & valid
-            found = jnp.where(mine, losses.normalise(advantages, counted, FLOOR), found)
-        return found
+            result = jnp.where(mine, losses.normalise(advantages, counted, FLOOR), result)
+        return result

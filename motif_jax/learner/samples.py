@@ -69,15 +69,15 @@ class Samples(NamedTuple):
 def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settings: Settings) -> Samples:
     """Adds targets of GAE to samples, with the current parameters; called inside a mapped function."""
     rollouts, memory = data.rollouts, data.rollouts.core.shape[-1]
-    seen = (rollouts.observations, rollouts.first)
+    inputs = (rollouts.observations, rollouts.first)
     if not memory:  # the last observation is enough
-        seen = jax.tree.map(lambda array: array[-1:], seen)
-    last = unroll(params, frozen, *seen, rollouts.core[0])[1][-1:]
+        inputs = jax.tree.map(lambda array: array[-1:], inputs)
+    last = unroll(params, frozen, *inputs, rollouts.core[0])[1][-1:]
     values = jnp.concatenate([rollouts.value, last])  # [T + 1, B]
     ends = (rollouts.terminated, rollouts.truncated)
     v_t, discount_t, trace_t = next_values(values, data.reward, *ends, settings.discount, settings.bootstrap)
-    made = gae(rollouts.value, v_t, data.reward, discount_t, trace_t, settings.gae_lambda)
-    targets = Targets(made, normalised(made.advantages, data.valid, settings))
+    estimates = gae(rollouts.value, v_t, data.reward, discount_t, trace_t, settings.gae_lambda)
+    targets = Targets(estimates, normalised(estimates.advantages, data.valid, settings))
     observations = jax.tree.map(lambda array: array[:-1], rollouts.observations)
     rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1])
     data = data._replace(rollouts=rollouts, targets=targets)

@@ -126,7 +126,7 @@ CHOICES = {name: one.kind.choices for name, one in table_of(LearnerSection).item
 
 
 class Learning(NamedTuple):
-    """What an algorithm makes its learner from."""
+    """The inputs of `Algorithm.make_learner`."""
 
     model: Any  # policies.model.Model
     mesh: Any
@@ -180,5 +180,5 @@ def find_algorithm(name: str) -> Algorithm:
     """The algorithm of a name; raises ValueError if it does not exist."""
     if name not in ALGORITHMS:
         raise ValueError(f"algorithm={name!r}: give one of {', '.join(ALGORITHMS)}")
-    found: Algorithm = find(ALGORITHMS, name)()
-    return found
+    algorithm: Algorithm = find(ALGORITHMS, name)()
+    return algorithm
