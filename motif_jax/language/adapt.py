@@ -54,12 +54,12 @@ def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, se
     are multiplied by alpha / rank.
     """
     model, rngs = nnx.clone(model), nnx.Rngs(seed)
-    found = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]
+    matrices = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]
     for name in names:
-        if not any(_is_called(path, name) for path, _ in found):
-            known = ", ".join(sorted({".".join(path[path.index("blocks") + 1 :]) for path, _ in found}))
-            raise UserError(f"no matrix of this language model is called {name!r}; it has {known}")
-    for path, module in found:
+        if not any(_is_called(path, name) for path, _ in matrices):
+            available = ", ".join(sorted({".".join(path[path.index("blocks") + 1 :]) for path, _ in matrices}))
+            raise UserError(f"no matrix of this language model is called {name!r}; it has {available}")
+    for path, module in matrices:
         if any(_is_called(path, name) for name in names):
             _put(model, path, LowRank(module, rank, alpha, rngs=rngs))
     return model
@@ -79,16 +79,16 @@ def new_additions(params: Any, names: Sequence[str], rank: int, seed: int) -> di
     for name in names:
         if not any(_is_called(path[:-1], name) for path in kernels):
             raise UserError(f"no matrix of this language model is called {name!r}")
-    rngs, found = nnx.Rngs(seed), {}
+    rngs, additions = nnx.Rngs(seed), {}
     for path, kernel in kernels.items():
         if any(_is_called(path[:-1], name) for name in names):
             *stack, inputs, outputs = kernel.shape
             normal = nnx.initializers.normal(inputs**-0.5)
-            found["-".join(path)] = {
+            additions["-".join(path)] = {
                 "low_a": normal(rngs.params(), (*stack, inputs, rank), jnp.float32),
                 "low_b": jnp.zeros((*stack, rank, outputs), jnp.float32),
             }
-    return found
+    return additions
 
 
 def with_additions(params: Any, additions: Mapping[str, Mapping[str, jax.Array]], factor: float) -> Any:

@@ -83,10 +83,10 @@ def read_language_model(
         array = np.empty(leaf.shape, leaf.dtype)
         parts = array if "{}" in place.name else array[None]
         for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, place), strict=True):
-            whole = tensors[their_name].array
-            ours = place.ours(whole if adapter is None else adapter.added(their_name, whole))
-            for first in range(0, ours.shape[-1], 256):  # transposing in strips takes a sixth of the time
-                part[..., first : first + 256] = ours[..., first : first + 256]
+            tensor = tensors[their_name].array
+            view = place.ours(tensor if adapter is None else adapter.added(their_name, tensor))
+            for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
+                part[..., first : first + 256] = view[..., first : first + 256]
             if not np.isfinite(part).all():
                 raise UserError(f"{their_name} in {tensors[their_name].file!r} has a value that is not finite")
         arrays[path] = array
@@ -112,8 +112,8 @@ def read_config(directory: Path) -> LanguageConfig:
         config = config_from_hub(content)
         if (directory / GENERATION).exists():
             file = directory / GENERATION
-            more = read_json(directory, GENERATION).get("eos_token_id")
-            ends = config_from_hub({**content, "eos_token_id": more}).ends
+            ends_of_generation = read_json(directory, GENERATION).get("eos_token_id")
+            ends = config_from_hub({**content, "eos_token_id": ends_of_generation}).ends
             config = config._replace(ends=tuple(dict.fromkeys((*config.ends, *ends))))
     except ValueError as error:
         raise UserError(f"cannot build the model of {str(file)!r}: {error}") from error
@@ -175,22 +175,22 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
         others = [file.name for file in sorted(directory.glob("*.bin"))]
         why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
         raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file_name in names:
         file = find_file(directory, file_name)
         opened, names_in_file = open_tensors(file)
-        lost = [name for name, its in (index or {}).items() if its == file_name and name not in names_in_file]
+        lost = [name for name, where in (index or {}).items() if where == file_name and name not in names_in_file]
         if lost:
             raise UserError(f"{str(file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
         for name in names_in_file:
-            known = canonical(name, config)
-            if known is None:
+            ours = canonical(name, config)
+            if ours is None:
                 continue
             tensor = Tensor.of(opened, name, file)
-            if known in found and not same(found[known], tensor):
-                raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {known}, which it should be")
-            found[known] = tensor
-    return found
+            if ours in tensors and not same(tensors[ours], tensor):
+                raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {ours}, which it should be")
+            tensors[ours] = tensor
+    return tensors
 
 
 def _check(
@@ -205,12 +205,12 @@ def _check(
             shapes[their_name] = place.their_shape(shape)
     missing = [name for name in shapes if name not in tensors]
     unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
-    other = [
+    reshaped = [
         f"{name} is {tensors[name].shape}, not {list(shape)}"
         for name, shape in shapes.items()
         if name in tensors and tensors[name].shape != list(shape)
     ]
-    parts = (("missing", missing), ("unknown", unknown), ("of another shape", other))
+    parts = (("missing", missing), ("unknown", unknown), ("of another shape", reshaped))
     if problems := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
         raise UserError(
             f"the tensors in {str(directory)!r} do not fit the {config.family} in its "

@@ -75,21 +75,21 @@ def places(config: LanguageConfig) -> dict[str, Place]:
     """The tensor for each of our names, including names that some models of the family lack."""
     head = {"head.kernel": Place("lm_head.weight", True)}
     if config.family == "t5":
-        found = {"embedding": Place("shared.weight")} | head
+        tensors = {"embedding": Place("shared.weight")} | head
         for stack in ("encoder", "decoder"):
             table = _t5(stack == "decoder", config.gated)
-            found |= {f"{stack}.blocks.{our}": _below(f"{stack}.block.{{}}.", place) for our, place in table.items()}
-            found[f"{stack}.norm.scale"] = Place(f"{stack}.final_layer_norm.weight")
+            tensors |= {f"{stack}.blocks.{our}": _below(f"{stack}.block.{{}}.", place) for our, place in table.items()}
+            tensors[f"{stack}.norm.scale"] = Place(f"{stack}.final_layer_norm.weight")
             bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            found[f"{stack}.relative"] = Place(bias)
-        return found
+            tensors[f"{stack}.relative"] = Place(bias)
+        return tensors
     if config.family == "gpt2":
-        found = {"embedding": Place("transformer.wte.weight"), "positions": Place("transformer.wpe.weight")} | head
-        found |= {f"stack.blocks.{our}": _below("transformer.h.{}.", place) for our, place in GPT2.items()}
+        tensors = {"embedding": Place("transformer.wte.weight"), "positions": Place("transformer.wpe.weight")} | head
+        tensors |= {f"stack.blocks.{our}": _below("transformer.h.{}.", place) for our, place in GPT2.items()}
         norm = {"stack.norm.scale": "transformer.ln_f.weight", "stack.norm.bias": "transformer.ln_f.bias"}
-        return found | {our: Place(their) for our, their in norm.items()}
-    found = {"embedding": Place("model.embed_tokens.weight"), "stack.norm.scale": Place("model.norm.weight")} | head
-    return found | {f"stack.blocks.{our}": _below("model.layers.{}.", place) for our, place in LLAMA.items()}
+        return tensors | {our: Place(their) for our, their in norm.items()}
+    tensors = {"embedding": Place("model.embed_tokens.weight"), "stack.norm.scale": Place("model.norm.weight")} | head
+    return tensors | {f"stack.blocks.{our}": _below("model.layers.{}.", place) for our, place in LLAMA.items()}
 
 
 def _below(prefix: str, place: Place) -> Place:

@@ -47,7 +47,7 @@ KINDS_IN_WORDS = {dict: "a table", bool: "true or false"}
 
 
 class Adapter(NamedTuple):
-    """What is added to the matrices of a model."""
+    """Additions to the matrices of a model."""
 
     base: str  # the model's directory
     content: dict[str, Any]  # of CONFIG
@@ -91,8 +91,8 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
 
 def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Adapter:
     """Checks an adapter's files; raises UserError for another kind of adapter or tensors that do not fit together."""
-    for name, known in PLAIN.items():
-        if content.get(name) not in known:
+    for name, values in PLAIN.items():
+        if content.get(name) not in values:
             raise UserError(f"{str(file)!r} has {name} {shown(content.get(name))}: only low-rank products are read")
     base, alpha = content.get("base_model_name_or_path"), content.get("lora_alpha", math.nan)
     if not isinstance(base, str) or not _is_number(alpha):
@@ -181,15 +181,15 @@ def _outputs(thirds: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= LARGEST  # NaN is not
+    return type(value) in (int, float) and abs(value) <= LARGEST  # False for NaN
 
 
 def _by_pattern(patterns: Any, module: str, default: float) -> float:
     """The value of the first pattern that the end of the module's name matches; patterns must be plain names."""
-    for pattern, found in (patterns or {}).items():
+    for pattern, alpha in (patterns or {}).items():
         name = pattern.replace("\\", "")
-        if not re.fullmatch(r"[\w.]+", name) or not _is_number(found):
+        if not re.fullmatch(r"[\w.]+", name) or not _is_number(alpha):
             raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name with a number")
         if f".{module}".endswith(f".{name}"):
-            return float(found)
+            return float(alpha)
     return default

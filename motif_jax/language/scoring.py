@@ -106,7 +106,7 @@ def score(
     logits = model.logits(hidden)  # [B, 1 + K, vocabulary]
     total = jax.nn.logsumexp(logits, -1)
     rows = jnp.arange(len(tokens))[:, None, None]
-    found = logits[rows, tree.parents, tree.tokens]
-    valid = jnp.broadcast_to(tree.valid, found.shape)
-    log_probs = jnp.where(valid, found - total[rows, tree.parents], 0)
-    return Scores(jnp.where(valid.any(-1), log_probs.sum(-1), -jnp.inf), jnp.where(valid, found, 0), hidden[:, 0])
+    chosen = logits[rows, tree.parents, tree.tokens]
+    valid = jnp.broadcast_to(tree.valid, chosen.shape)
+    log_probs = jnp.where(valid, chosen - total[rows, tree.parents], 0)
+    return Scores(jnp.where(valid.any(-1), log_probs.sum(-1), -jnp.inf), jnp.where(valid, chosen, 0), hidden[:, 0])

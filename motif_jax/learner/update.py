@@ -22,7 +22,6 @@ import optax
 from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
 from motif_jax.learner.groups import log_ratio_of_episodes
-from motif_jax.learner.numbers import NumbersHead
 from motif_jax.learner.options import Control
 from motif_jax.learner.samples import Rollouts, Samples, Targets, Unroll, minibatch, normalised
 from motif_jax.learner.settings import Algorithm, GroupSettings, Settings, find_algorithm
@@ -197,7 +196,7 @@ class PolicyUpdate:
 
     def heads(
         self, logits: jax.Array, batch: Rollouts, of_controller: jax.Array
-    ) -> tuple[losses.Head | NumbersHead, ...]:
+    ) -> tuple[losses.Head | losses.NumbersHead, ...]:
         """The choices of each step, under the policy with these logits and under the acting one."""
         space = self.space
         if self.control:
@@ -205,7 +204,7 @@ class PolicyUpdate:
         if space is None:
             return (losses.Head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
         if not space.sizes:
-            return (NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
+            return (losses.NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
         parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
         return tuple(losses.Head(*map(jax.nn.log_softmax, (new, old)), action) for new, old, action in parts)
 

@@ -74,18 +74,18 @@ def spoken(turns: Turns) -> Turns:
 
 
 class Renderer:
-    """The tokens of all texts that are said; `rows` concatenates them to episodes on demand."""
+    """The tokens of all texts; `rows` concatenates them to episodes."""
 
     def __init__(
         self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0, apart: bool = False
     ):
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text.
 
-        `discount`: factor per token of the agent, for rewards that `rows` cuts off. `apart`: they may differ, as those
-        who play read the texts one by one, too.
+        `discount`: factor per token of the agent, for rewards that `rows` cuts off. `apart`: the tokens may differ,
+        because the policy also reads the texts one by one when it plays.
         """
         texts = turns.texts
-        turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only
+        turns = self._turns = spoken(turns)._replace(texts=[])  # texts take memory, and are needed only here
         self._encode, self._discount = tokeniser.encode, discount
         marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
@@ -112,7 +112,7 @@ class Renderer:
         if not self.lengths.all():
             raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({FLAG})")
         if not sizes[turns.is_action].all():
-            raise UserError(f"the agent says nothing in some turn, and this template has no mark for its end ({FLAG})")
+            raise UserError(f"a turn of the agent is empty, and this template has no mark for its end ({FLAG})")
         if turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
             raise UserError(
                 f"the agent speaks first in some episode, and this template has no mark to begin with ({FLAG})"
@@ -158,8 +158,8 @@ class Renderer:
 
     def emitted(self) -> np.ndarray:
         """The distinct tokens of the agent's texts and of their end mark, ascending. [N] int32"""
-        found = self._turns
-        pieces = [*np.unique(found.text[found.is_action]).tolist(), self._mark + ACTION_END]
+        turns = self._turns
+        pieces = [*np.unique(turns.text[turns.is_action]).tolist(), self._mark + ACTION_END]
         return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
 
     def agent_texts_with(self, token: int) -> int:
@@ -170,16 +170,16 @@ class Renderer:
 
     def _agent_begins(self) -> bool:
         """Whether the first token of some episode is the agent's."""
-        found = self._turns
-        has_tokens = np.flatnonzero(self._sizes[found.text] + self._sizes[self._mark + TEXT_END - found.is_action])
-        first = np.searchsorted(has_tokens, found.starts[found.starts < found.ends])
-        return bool(found.is_action[has_tokens[first[first < len(has_tokens)]]].any())
+        turns = self._turns
+        has_tokens = np.flatnonzero(self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action])
+        first = np.searchsorted(has_tokens, turns.starts[turns.starts < turns.ends])
+        return bool(turns.is_action[has_tokens[first[first < len(has_tokens)]]].any())
 
     def _start_marks(self, episodes: np.ndarray) -> np.ndarray:
         """The start mark of each episode, ACTION_START or TEXT_START. [R] -> [R]"""
-        found = self._turns
-        first, empty = found.starts[episodes], found.ends[episodes] == found.starts[episodes]
-        padded = np.append(found.is_action, True)  # an episode without turns begins with the agent's mark
+        turns = self._turns
+        first, empty = turns.starts[episodes], turns.ends[episodes] == turns.starts[episodes]
+        padded = np.append(turns.is_action, True)  # an episode without turns begins with the agent's mark
         return np.where(empty | padded[first], ACTION_START, TEXT_START)
 
     def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -189,9 +189,9 @@ class Renderer:
           Tokens; the row of each; whether it is the agent's; whether it ends an utterance of the agent; the reward of
           that utterance. [N] each
         """
-        found, mark = self._turns, self._mark
-        starts, counts = found.starts[episodes], (found.ends - found.starts)[episodes]
-        terminal = found.terminal[episodes]
+        turns, mark = self._turns, self._mark
+        starts, counts = turns.starts[episodes], (turns.ends - turns.starts)[episodes]
+        terminal = turns.terminal[episodes]
         sizes = 1 + 2 * counts + terminal  # pieces of each episode
         firsts = np.cumsum(sizes) - sizes
         piece = np.empty(int(sizes.sum()), np.int64)
@@ -201,11 +201,11 @@ class Renderer:
         turn = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)  # within its episode
         number = np.repeat(starts, counts) + turn
         place = np.repeat(firsts, counts) + 1 + 2 * turn
-        piece[place], piece[place + 1] = found.text[number], mark + TEXT_END - found.is_action[number]
-        agent[place] = agent[place + 1] = found.is_action[number]
+        piece[place], piece[place + 1] = turns.text[number], mark + TEXT_END - turns.is_action[number]
+        agent[place] = agent[place + 1] = turns.is_action[number]
         # An utterance closes with the last token of its end mark, or of its text if the mark is empty.
         last_piece = place + (self._sizes[piece[place + 1]] > 0)
-        closes[last_piece], reward[last_piece] = found.is_action[number], found.reward[number]
+        closes[last_piece], reward[last_piece] = turns.is_action[number], turns.reward[number]
         lengths = self._sizes[piece]
         last = np.cumsum(lengths) - 1
         spread = np.repeat(self._starts[piece] - (last + 1 - lengths), lengths) + np.arange(int(lengths.sum()))
@@ -216,22 +216,22 @@ class Renderer:
 
     def _check_pieces(self, texts: list[str], template: Template) -> None:
         """Compares adjacent pieces, and some whole episodes, with the tokens of their concatenated text."""
-        found = self._turns
+        turns = self._turns
         marks = [mark if isinstance(mark, str) else None for mark in template]
-        first = found.starts[found.starts < found.ends]
-        starts = self._mark + np.where(found.is_action[first], ACTION_START, TEXT_START)
-        pairs = set(zip(starts.tolist(), found.text[first].tolist(), strict=True))
+        first = turns.starts[turns.starts < turns.ends]
+        starts = self._mark + np.where(turns.is_action[first], ACTION_START, TEXT_START)
+        pairs = set(zip(starts.tolist(), turns.text[first].tolist(), strict=True))
         for speaker, end in ((True, ACTION_END), (False, TEXT_END)):
-            said = np.unique(found.text[found.is_action == speaker])
+            said = np.unique(turns.text[turns.is_action == speaker])
             pairs |= {(int(text), self._mark + end) for text in said}
-        inner = np.ones(len(found.text), bool)
+        inner = np.ones(len(turns.text), bool)
         inner[first] = False
         after = np.flatnonzero(inner)  # turns that are not the first of their episode
-        ends = self._mark + TEXT_END - found.is_action[after - 1].astype(np.int64)
+        ends = self._mark + TEXT_END - turns.is_action[after - 1].astype(np.int64)
         bare = (self._sizes[ends] == 0) & np.array([mark == "" for mark in marks])[ends - self._mark]
-        before = np.where(bare, found.text[after - 1], ends)
+        before = np.where(bare, turns.text[after - 1], ends)
         pairs |= {
-            (int(one), int(two)) for one, two in set(zip(before.tolist(), found.text[after].tolist(), strict=True))
+            (int(one), int(two)) for one, two in set(zip(before.tolist(), turns.text[after].tolist(), strict=True))
         }
         for one, two in sorted(pairs):
             both = [texts[piece] if piece < self._mark else marks[piece - self._mark] for piece in (one, two)]
@@ -244,9 +244,9 @@ class Renderer:
                 )
         if None in marks:
             return
-        for episode in np.unique(np.linspace(0, len(found.ends) - 1, CHECKED_WHOLE).astype(int)).tolist():
-            turns = found.text[found.starts[episode] : found.ends[episode]].tolist()
-            if self._differs(self._whole(episode, texts, marks), self.tokens(episode), texts, turns):
+        for episode in np.unique(np.linspace(0, len(turns.ends) - 1, CHECKED_WHOLE).astype(int)).tolist():
+            pieces = turns.text[turns.starts[episode] : turns.ends[episode]].tolist()
+            if self._differs(self._whole(episode, texts, marks), self.tokens(episode), texts, pieces):
                 raise UserError(
                     f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text: choose "
                     f"another template, with marks that the tokeniser keeps apart ({FLAG})"
@@ -263,8 +263,8 @@ class Renderer:
         return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()
 
     def _whole(self, episode: int, texts: list[str], marks: Iterable[str | None]) -> str:
-        found, words = self._turns, [mark or "" for mark in marks]
+        turns, words = self._turns, [mark or "" for mark in marks]
         parts = [words[int(self._start_marks(np.array([episode]))[0])]]
-        for turn in range(int(found.starts[episode]), int(found.ends[episode])):
-            parts += [texts[found.text[turn]], words[ACTION_END if found.is_action[turn] else TEXT_END]]
-        return "".join([*parts, words[EPISODE_END] if found.terminal[episode] else ""])
+        for turn in range(int(turns.starts[episode]), int(turns.ends[episode])):
+            parts += [texts[turns.text[turn]], words[ACTION_END if turns.is_action[turn] else TEXT_END]]
+        return "".join([*parts, words[EPISODE_END] if turns.terminal[episode] else ""])
