@@ -26,7 +26,7 @@ CHOICES = ("charge", "next", "drawn", "option", "length")
 
 
 class OptionHeads(NamedTuple):
-    """Sizes of the heads, and of what the network reads."""
+    """Sizes of the heads, and of the observation BEHAVIOUR."""
 
     actions: int
     options: int  # N: options, or mixtures of them
@@ -68,7 +68,7 @@ class OptionHeads(NamedTuple):
         return option, length
 
     def digits(self, option: jax.Array) -> list[jax.Array]:
-        """What each head of `choices` chose. [...] each"""
+        """The choice of each head of `choices`. [...] each"""
         count = len(self.choices)
         if count == 1:
             return [option]

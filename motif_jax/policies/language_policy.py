@@ -211,11 +211,12 @@ def language_policy_fields(
         return {"tokens": tokens, PLACES: places}
 
     def encode(observations: Mapping[str, Any]) -> dict[str, Any]:
-        found = prompts(observations)
-        is_call = found["tokens"].ndim == 2 and not config.is_encoder_decoder  # a batch for the learner has many calls
-        if is_call:  # rows that fill up a call should not spoil the common beginning
-            found["tokens"] = np.where(observations[PROMPT].any(-1)[:, None], found["tokens"], found["tokens"][:1])
-        return packed(found, np.zeros(len(found["tokens"]), np.intp), digits=2) if is_call else found
+        tokens = prompts(observations)
+        if tokens.ndim > 2 or config.is_encoder_decoder:  # a batch for the learner, which has many calls
+            return {"tokens": tokens}
+        # rows that pad a call should not spoil the common beginning
+        tokens = np.where(observations[PROMPT].any(-1)[:, None], tokens, tokens[:1])
+        return packed({"tokens": tokens}, np.zeros(len(tokens), np.intp), digits=2)
 
     return {
         "params": params, "frozen": rest[0], "prepare": lambda params, frozen: (), "step": step, "unroll": unroll,

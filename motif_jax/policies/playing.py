@@ -186,23 +186,23 @@ def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:
     """An observation in the type of its spec; raises TypeError for numbers that the spec does not allow."""
     array, dtype = np.asarray(given), np.dtype(spec.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        found = array.astype(dtype) if array.dtype.kind in "biuf" else None
-    if found is None or not (np.isfinite(found).all() if dtype.kind == "f" else (found == array).all()):
+        converted = array.astype(dtype) if array.dtype.kind in "biuf" else None
+    if converted is None or not (np.isfinite(converted).all() if dtype.kind == "f" else (converted == array).all()):
         wanted = f"finite numbers of the type {dtype}" if dtype.kind == "f" else f"numbers of the type {dtype}"
-    elif spec.categories and not ((found >= 0) & (found < spec.categories)).all():
+    elif spec.categories and not ((converted >= 0) & (converted < spec.categories)).all():
         wanted = f"numbers from 0 to {spec.categories - 1}"
     else:
-        return found
+        return converted
     raise TypeError(f"{name!r} must have {wanted}, not {shown(given)}")
 
 
 def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
     """Prompts of different lengths in a world's format: bytes, padded with zeros. [B, bytes] uint8"""
     rows = [list(prompt.encode()) if isinstance(prompt, str) else np.asarray(prompt, np.uint8) for prompt in prompts]
-    found = np.zeros((len(rows), max(map(len, rows))), np.uint8)
-    for row, prompt in zip(found, rows, strict=True):
+    bytes_of_rows = np.zeros((len(rows), max(map(len, rows))), np.uint8)
+    for row, prompt in zip(bytes_of_rows, rows, strict=True):
         row[: len(prompt)] = prompt
-    return found
+    return bytes_of_rows
 
 
 def load_policy(
@@ -231,5 +231,5 @@ def load_policy(
     if isinstance(mixture, Mapping):
         mixture = "+".join(f"{name}={weight}" for name, weight in mixture.items())
     option = option if mixture is None else mixture
-    model, facts, sources = read_policy(path, str(which), [trusted] if isinstance(trusted, str) else trusted)
-    return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed, option)
+    model, metadata, sources = read_policy(path, str(which), [trusted] if isinstance(trusted, str) else trusted)
+    return Policy(model, metadata, sources.learnt.reward if sources.learnt else None, seed, option)

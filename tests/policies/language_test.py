@@ -244,14 +244,14 @@ def update_both_ways(devices):
 @pytest.mark.quick
 def test_prompts_become_rows_of_tokens_that_are_padded_to_few_lengths():
     prompts = Prompts(WORDS, 40)
-    tokens = prompts(as_prompts())["tokens"]
+    tokens = prompts(as_prompts())
     assert tokens.shape == (3, 32)
     assert tokens.dtype == np.int32
     row = WORDS.encode(PROMPTS[1])
     assert tokens[1].tolist() == [*row, *[PADDING] * (32 - len(row))]
-    assert prompts({"prompt": np.zeros((2, 5, 80), np.uint8)})["tokens"].shape == (2, 5, 32)
+    assert prompts({"prompt": np.zeros((2, 5, 80), np.uint8)}).shape == (2, 5, 32)
     long = as_prompts([" ".join(["wall"] * 33)], 400)
-    assert prompts(long)["tokens"].shape == (1, 64)
+    assert prompts(long).shape == (1, 64)
     with pytest.raises(UserError, match=r"has 41 tokens, but at most 40 .* \(--config.policy.language.max_tokens,"):
         prompts(as_prompts([" ".join(["wall"] * 41)], 400))
 
