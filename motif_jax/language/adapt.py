@@ -39,7 +39,7 @@ class LowRank(nnx.Module):
         low = x.astype(y.dtype) @ self.low_a[...].astype(y.dtype) @ self.low_b[...].astype(y.dtype)
         return y + low * self.factor
 
-    def whole(self) -> Linear:
+    def merged(self) -> Linear:
         """The sum of both as one linear map."""
         kernel = self.base.kernel[...]
         added = self.factor * (self.low_a[...] @ self.low_b[...])
@@ -69,7 +69,7 @@ def merge_low_rank(model: Model) -> Model:
     """A copy of the model with all low-rank products added to their matrices."""
     model = nnx.clone(model)
     for path, module in list(_modules(model, LowRank)):
-        _put(model, path, module.whole())
+        _put(model, path, module.merged())
     return model
 
 
@@ -92,14 +92,14 @@ def new_additions(params: Any, names: Sequence[str], rank: int, seed: int) -> di
 
 
 def with_additions(params: Any, additions: Mapping[str, Mapping[str, jax.Array]], factor: float) -> Any:
-    """The parameters of the whole model, as plain matrices."""
+    """The parameters of the model with the additions, as plain matrices."""
 
-    def whole(path: Any, leaf: Any) -> Any:
+    def merge(path: Any, leaf: Any) -> Any:
         if (added := additions.get("-".join(name_of(path)))) is None:
             return leaf
         return (leaf.astype(jnp.float32) + factor * (added["low_a"] @ added["low_b"])).astype(leaf.dtype)
 
-    return jax.tree_util.tree_map_with_path(whole, params)
+    return jax.tree_util.tree_map_with_path(merge, params)
 
 
 def _modules(model: Any, kind: type) -> Iterator[tuple[tuple[Any, ...], Any]]:

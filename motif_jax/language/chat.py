@@ -152,6 +152,6 @@ def recognise_chat(template: str) -> ChatFormat | None:
     """
     for known in FORMATS.values():
         if all(mark in template for mark in known.marks) and not any(mark in template for mark in known.others):
-            own = OWN_SYSTEM.search(template) if known is CHATML else None
-            return known._replace(system=own[1][:LONGEST]) if own else known
+            system = OWN_SYSTEM.search(template) if known is CHATML else None
+            return known._replace(system=system[1][:LONGEST]) if system else known
     return None

@@ -41,7 +41,7 @@ from motif_jax.language.gguf_file import (
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
-from motif_jax.language.names import blocks_of, canonical, places
+from motif_jax.language.names import blocks_of, canonical, hub_tensors
 from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_foreign_text, read_json, same
 from motif_jax.structs import UserError
 from motif_jax.system.errors import in_words
@@ -69,7 +69,7 @@ def read_language_model(
     tensors: Mapping[str, Tensor | GgufTensor]
     tensors = read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
     head = tensors.get(HEAD)
-    other = tensors.get(places(config)["embedding"].name)
+    other = tensors.get(hub_tensors(config)["embedding"].name)
     if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
         config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
     graph, shapes = _split_shapes(config, types, remat)
@@ -79,12 +79,12 @@ def read_language_model(
     arrays = {}
     for path, leaf in wanted.items():
         name = ".".join(path)
-        place = places(config)[name]
+        hub_tensor = hub_tensors(config)[name]
         array = np.empty(leaf.shape, leaf.dtype)
-        parts = array if "{}" in place.name else array[None]
-        for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, place), strict=True):
+        parts = array if "{}" in hub_tensor.name else array[None]
+        for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, hub_tensor), strict=True):
             tensor = tensors[their_name].array
-            view = place.ours(tensor if adapter is None else adapter.added(their_name, tensor))
+            view = hub_tensor.ours(tensor if adapter is None else adapter.added(their_name, tensor))
             for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
                 part[..., first : first + 256] = view[..., first : first + 256]
             if not np.isfinite(part).all():
@@ -159,7 +159,7 @@ def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") ->
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
-    """All tensors by the names in `places`. They stay in their files until they are used."""
+    """All tensors by the names in `hub_tensors`. They stay in their files until they are used."""
     if (directory / INDEX).exists():
         index = read_json(directory, INDEX).get("weight_map")
         if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
@@ -200,9 +200,9 @@ def _check(
     shapes: dict[str, tuple[int, ...]] = {}
     for path, leaf in wanted.items():
         name = ".".join(path)
-        place = places(config)[name]
-        for their_name, shape in blocks_of(leaf.shape, place):
-            shapes[their_name] = place.their_shape(shape)
+        hub_tensor = hub_tensors(config)[name]
+        for their_name, shape in blocks_of(leaf.shape, hub_tensor):
+            shapes[their_name] = hub_tensor.their_shape(shape)
     missing = [name for name in shapes if name not in tensors]
     unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
     reshaped = [
@@ -244,16 +244,16 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     tensors: dict[str, np.ndarray] = {}
     for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items():
         name, array = ".".join(path), np.asarray(leaf)
-        place = places(config)[name]
-        parts = array if "{}" in place.name else array[None]
-        for part, (their_name, shape) in zip(parts, blocks_of(array.shape, place), strict=True):
-            whole = tensors.setdefault(their_name, np.empty(place.their_shape(shape), array.dtype))
-            place.ours(whole)[...] = part  # a view
+        hub_tensor = hub_tensors(config)[name]
+        parts = array if "{}" in hub_tensor.name else array[None]
+        for part, (their_name, shape) in zip(parts, blocks_of(array.shape, hub_tensor), strict=True):
+            tensor = tensors.setdefault(their_name, np.empty(hub_tensor.their_shape(shape), array.dtype))
+            hub_tensor.ours(tensor)[...] = part  # a view
     if config.family == "t5" and config.tied and not config.scale_logits:
         tensors[HEAD] = tensors["shared.weight"]  # the config alone would be read as untied
     shards: list[dict[str, np.ndarray]] = [{}]
     for name, array in sorted(tensors.items()):
-        if shards[-1] and sum(one.nbytes for one in shards[-1].values()) + array.nbytes > shard_bytes:
+        if shards[-1] and sum(stored.nbytes for stored in shards[-1].values()) + array.nbytes > shard_bytes:
             shards.append({})
         shards[-1][name] = array
     names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
@@ -261,7 +261,7 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     for name, shard in zip(names, shards, strict=True):
         write_whole(directory / name, lambda file, shard=shard: file.write(save(shard, {"format": "pt"})))  # type: ignore[misc]
     if len(shards) > 1:
-        where = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+        where = {tensor_name: name for name, shard in zip(names, shards, strict=True) for tensor_name in shard}
         size = sum(array.nbytes for array in tensors.values())
         _write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
     dtype = next(iter(tensors.values())).dtype.name

@@ -145,11 +145,11 @@ def calls_of(steps: int, games: int, parts: int, settings: Settings, most: int =
       settings: the learner's.
       most: observations that are read at a time; 0: all of a minibatch.
     """
-    own, count = games // parts, settings.num_minibatches
-    most = min(most or steps * own, steps * own // count)
-    columns = np.arange(steps * own).reshape(own, steps).T  # as `_as_columns` numbers them
-    pieces = -(-(steps * own // count) // most)  # of a minibatch
+    own_games, count = games // parts, settings.num_minibatches
+    most = min(most or steps * own_games, steps * own_games // count)
+    columns = np.arange(steps * own_games).reshape(own_games, steps).T  # as `_as_columns` numbers them
+    pieces = -(-(steps * own_games // count) // most)  # of a minibatch
     numbers = columns % count * pieces + columns // count // most
-    after = count * pieces + np.arange(own) // most  # the last observations, which `with_targets` reads
+    after = count * pieces + np.arange(own_games) // most  # the last observations, which `with_targets` reads
     calls = np.concatenate([numbers, after[None]])  # of one device
     return np.concatenate([calls + part * (calls.max() + 1) for part in range(parts)], 1)

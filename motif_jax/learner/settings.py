@@ -122,7 +122,7 @@ class GroupSettings:
     )
 
 
-CHOICES = {name: one.kind.choices for name, one in table_of(LearnerSection).items() if isinstance(one.kind, Text)}
+CHOICES = {name: row.kind.choices for name, row in table_of(LearnerSection).items() if isinstance(row.kind, Text)}
 
 
 class Learning(NamedTuple):

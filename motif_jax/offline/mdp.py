@@ -45,8 +45,8 @@ def token_steps(rows: Rows) -> Decisions:
     next_state = jnp.minimum(following, last)
     end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
     state = jnp.broadcast_to(positions, mask.shape)
-    known = mask & ~(is_last & (end == CUT))  # the successor of a cut episode's last decision is unknown
-    return Decisions(known, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
+    usable = mask & ~(is_last & (end == CUT))  # the successor of a cut episode's last decision is unknown
+    return Decisions(usable, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
 
 
 def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
@@ -66,10 +66,10 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
     end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
     next_state, next_step = jnp.minimum(following, last), jnp.minimum(_after(ends), last)
     terminal = is_last & (end == TERMINAL)
-    known = ends & ~(is_last & (end == CUT))
+    usable = ends & ~(is_last & (end == CUT))
     if followed:
-        known &= terminal | (_after(ends) <= last)
-    return Decisions(known, state, next_state, next_step, reward, terminal)
+        usable &= terminal | (_after(ends) <= last)
+    return Decisions(usable, state, next_state, next_step, reward, terminal)
 
 
 def returns_to_go(rows: Rows, discount: float) -> jax.Array:

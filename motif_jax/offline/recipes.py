@@ -82,5 +82,5 @@ def recipe_of(name: str) -> Recipe:
 
 def names() -> tuple[str, ...]:
     """Returns all valid names of `recipe_of`."""
-    joint = [f"{name}+{JOINT}" for name, one in RECIPES.items() if not one.learns_policy and not one.of_replies]
+    joint = [f"{name}+{JOINT}" for name, recipe in RECIPES.items() if recipe.has_trunk and not recipe.clones]
     return (*RECIPES, *joint)

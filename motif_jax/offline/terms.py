@@ -92,15 +92,15 @@ def _policy_terms(
     hidden = language.hidden(policy, rows.tokens, rows.segments, added)
     loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
     if advantage is not None and recipe.by_advantage:
-        known = steps_of(recipe, rows).mask
+        has_advantage = steps_of(recipe, rows).mask
         if recipe.per_utterance:  # all tokens of an utterance share its weight
             end = mdp.utterance_ends(rows)
-            advantage, known = (jnp.take_along_axis(array, end, 1) for array in (advantage, known))
+            advantage, has_advantage = (jnp.take_along_axis(array, end, 1) for array in (advantage, has_advantage))
         if settings.advantage_sign:
             loss *= losses.sign_weight(advantage, settings.advantage_beta)
         else:
             loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
-        mask = mask & known
+        mask = mask & has_advantage
     return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}
 
 

@@ -30,12 +30,12 @@ class ModelFunctions(NamedTuple):
 
 def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str, jax.Array]:
     """Initialises a head."""
-    one, two = jax.random.split(key)
+    hidden_key, out_key = jax.random.split(key)
     limit = width**-0.5
     return {
-        "hidden_kernel": jax.random.uniform(one, (width, 2 * width), minval=-limit, maxval=limit),
+        "hidden_kernel": jax.random.uniform(hidden_key, (width, 2 * width), minval=-limit, maxval=limit),
         "hidden_bias": jnp.zeros(2 * width),
-        "out_kernel": 0.01 * jax.random.normal(two, (2 * width, outputs)),
+        "out_kernel": 0.01 * jax.random.normal(out_key, (2 * width, outputs)),
         "out_bias": jnp.full(outputs, bias, jnp.float32),
     }
 

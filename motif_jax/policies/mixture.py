@@ -72,7 +72,7 @@ class Mixture:
             self._played.append(networks[network].prepare(model.params, len(self._played), model.frozen))
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
-    def facts(self) -> list[dict[str, Any]]:
+    def metadata(self) -> list[dict[str, Any]]:
         return [checkpoint._asdict() for checkpoint in self.checkpoints]
 
     def room(self, count: int) -> int:

@@ -78,8 +78,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         return PolicyNetwork(options["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
 
     shapes_only = seed is None and not is_own(options["network"])  # a user's code may compute with arrays to make sizes
-    made = nnx.eval_shape(make) if shapes_only else make()
-    graph, params, *rest = nnx.split(made, nnx.Param, ...)
+    module = nnx.eval_shape(make) if shapes_only else make()
+    graph, params, *rest = nnx.split(module, nnx.Param, ...)
     (frozen,) = rest
 
     def step(params: Any, frozen: Any, *inputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -91,7 +91,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     def prepare(params: Any, frozen: Any) -> Any:
         return nnx.merge(graph, params, frozen).prepare()
 
-    reads, core_size = made.reads, made.core_size
+    reads, core_size = module.reads, module.core_size
     space = space_from(options)
     return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
 
@@ -141,7 +141,7 @@ def read_policy(
         model = make_policy_model(options, None)
         params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
-        arrays = {name: one.arrays for name, one in saved_sources(metadata, saved).items() if one.path in PATHS}
+        arrays = {name: each.arrays for name, each in saved_sources(metadata, saved).items() if each.path in PATHS}
         check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
 

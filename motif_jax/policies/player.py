@@ -231,8 +231,8 @@ def play_turn(
     logits, values, after = step(params, frozen, seen, first, before, prepared)
     drawn = []
     for number, head in enumerate(heads.split(logits)):
-        one = jax.random.fold_in(jax.random.fold_in(key, call), number)
-        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(one, head)).astype(jnp.int32))
+        head_key = jax.random.fold_in(jax.random.fold_in(key, call), number)
+        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(head_key, head)).astype(jnp.int32))
     action, (option, length) = drawn[0], heads.joint(drawn[1:])
     decides = charge == heads.options
     left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)

@@ -45,15 +45,15 @@ class Act(NamedTuple):
 
 
 class Policy:
-    """A trained policy. Call it with each observation; `facts` describes its training."""
+    """A trained policy. Call it with each observation; `metadata` describes its training."""
 
     def __init__(
-        self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
+        self, model: Any, metadata: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
     ):
         """Called by `load_policy`, with the content of a checkpoint."""
-        self.facts, self.reward = dict(facts), reward
+        self.metadata, self.reward = dict(metadata), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        options, self._encode = facts["model"], model.encode
+        options, self._encode = metadata["model"], model.encode
         if "reads" in options:
             self._specs = from_record(options["reads"])
         elif options["network"] in FIXED:  # NetHack's frames
@@ -73,11 +73,11 @@ class Policy:
         self.begin()
 
     def __repr__(self) -> str:
-        model, config = self.facts["model"], self.facts.get("config", {})
+        model, config = self.metadata["model"], self.metadata.get("config", {})
         words = [f"network={model['network']!r}", f"num_actions={model['num_actions']}", f"reads={list(self.reads)}"]
         if task := config.get("env", {}).get("task"):
             words.append(f"task={task!r}")
-        if steps := self.facts.get("progress", {}).get("env_steps"):
+        if steps := self.metadata.get("progress", {}).get("env_steps"):
             words.append(f"env_steps={steps:,}")
         return f"<Policy {' '.join([*words, f'reward={self.reward is not None}'])}>"
 
@@ -174,7 +174,7 @@ class Policy:
             raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
             prompts = [given] if single else given
-            return padded([one if isinstance(one, str) else checked(name, one, BYTES) for one in prompts])
+            return padded([prompt if isinstance(prompt, str) else checked(name, prompt, BYTES) for prompt in prompts])
         spec, array = self._specs[name], np.asarray(given)
         shape = array.shape if single else array.shape[1:]
         if shape not in (spec.shape, plain_shape(spec.shape)):

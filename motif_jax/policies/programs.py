@@ -76,11 +76,11 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         ended = jnp.arange(length) >= left[:, None]  # [B, N]
         limits = TokenLimits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
         memory: Any = begin_shift(reader, shifting, *contexts, length, clipped) if shift else ()
-        more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
+        inputs: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
         if kind == "beam":
-            generated = search(writer, *rows, count, limits, length, **more)
+            generated = search(writer, *rows, count, limits, length, **inputs)
         else:
-            generated = generate(writer, *contexts, keys, numbers.sampling, limits, length, **more, repeats=repeats)
+            generated = generate(writer, *contexts, keys, numbers.sampling, limits, length, **inputs, repeats=repeats)
         lengths = jnp.minimum(generated.lengths, left)  # without a forced end mark
         log_probs = jnp.where(ended, 0.0, generated.log_probs)
         written = Written(generated.tokens, lengths, log_probs.sum(1), log_probs)
@@ -118,7 +118,7 @@ def make_probabilities(model: ValueModel) -> Any:
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
         found = [
-            jax.nn.softmax(jnp.where(allowed, one, -jnp.inf), -1) for one in (logits, numbers.logits * logits + shift)
+            jax.nn.softmax(jnp.where(allowed, each, -jnp.inf), -1) for each in (logits, numbers.logits * logits + shift)
         ]
         return found[0], found[1], advantage
 

@@ -354,7 +354,7 @@ def make_batches(
         batch = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
         if not replies:
             return batch
-        most = max(sum(int(renderer.num_said[episode]) for episode in row) for row in plan.rows[step])
+        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan.rows[step])
         return batch._replace(replies=replies(batch.rows, most, (seed, epoch, step)))
 
     return EpochBatches(

@@ -69,8 +69,8 @@ def spoken(turns: Turns) -> Turns:
     kept = turns.is_action | (turns.text != turns.texts.index(""))
     before = np.concatenate([[0], np.cumsum(kept)])
     starts, ends = before[turns.starts], before[turns.ends]
-    said = {"text": turns.text[kept], "is_action": turns.is_action[kept], "reward": turns.reward[kept]}
-    return turns._replace(**said, starts=starts, ends=ends)
+    columns = {"text": turns.text[kept], "is_action": turns.is_action[kept], "reward": turns.reward[kept]}
+    return turns._replace(**columns, starts=starts, ends=ends)
 
 
 class Renderer:
@@ -106,8 +106,8 @@ class Renderer:
         last = np.where(turns.terminal, self._sizes[self._mark + EPISODE_END], 0)
         first = self._sizes[self._mark + self._start_marks(np.arange(len(counts)))]
         inner = before[turns.ends] - before[turns.starts]
-        said = np.concatenate([[0], np.cumsum(turns.is_action)])
-        self.num_said: np.ndarray = said[turns.ends] - said[turns.starts]  # texts of the agent per episode. [E] int64
+        actions = np.concatenate([[0], np.cumsum(turns.is_action)])
+        self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
         self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
         if not self.lengths.all():
             raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({FLAG})")
@@ -165,8 +165,8 @@ class Renderer:
     def agent_texts_with(self, token: int) -> int:
         """The number of the agent's turns that contain a token."""
         pieces = np.searchsorted(self._starts, np.flatnonzero(self._tokens == token), "right") - 1
-        said = self._turns.text[self._turns.is_action]
-        return int(np.isin(said, np.unique(pieces)).sum())
+        texts_of_agent = self._turns.text[self._turns.is_action]
+        return int(np.isin(texts_of_agent, np.unique(pieces)).sum())
 
     def _agent_begins(self) -> bool:
         """Whether the first token of some episode is the agent's."""
@@ -200,11 +200,11 @@ class Renderer:
         piece[(firsts + sizes - 1)[terminal]] = mark + EPISODE_END
         turn = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)  # within its episode
         number = np.repeat(starts, counts) + turn
-        place = np.repeat(firsts, counts) + 1 + 2 * turn
-        piece[place], piece[place + 1] = turns.text[number], mark + TEXT_END - turns.is_action[number]
-        agent[place] = agent[place + 1] = turns.is_action[number]
+        text_at = np.repeat(firsts, counts) + 1 + 2 * turn
+        piece[text_at], piece[text_at + 1] = turns.text[number], mark + TEXT_END - turns.is_action[number]
+        agent[text_at] = agent[text_at + 1] = turns.is_action[number]
         # An utterance closes with the last token of its end mark, or of its text if the mark is empty.
-        last_piece = place + (self._sizes[piece[place + 1]] > 0)
+        last_piece = text_at + (self._sizes[piece[text_at + 1]] > 0)
         closes[last_piece], reward[last_piece] = turns.is_action[number], turns.reward[number]
         lengths = self._sizes[piece]
         last = np.cumsum(lengths) - 1
@@ -222,22 +222,21 @@ class Renderer:
         starts = self._mark + np.where(turns.is_action[first], ACTION_START, TEXT_START)
         pairs = set(zip(starts.tolist(), turns.text[first].tolist(), strict=True))
         for speaker, end in ((True, ACTION_END), (False, TEXT_END)):
-            said = np.unique(turns.text[turns.is_action == speaker])
-            pairs |= {(int(text), self._mark + end) for text in said}
+            said_texts = np.unique(turns.text[turns.is_action == speaker])
+            pairs |= {(int(text), self._mark + end) for text in said_texts}
         inner = np.ones(len(turns.text), bool)
         inner[first] = False
         after = np.flatnonzero(inner)  # turns that are not the first of their episode
         ends = self._mark + TEXT_END - turns.is_action[after - 1].astype(np.int64)
         bare = (self._sizes[ends] == 0) & np.array([mark == "" for mark in marks])[ends - self._mark]
         before = np.where(bare, turns.text[after - 1], ends)
-        pairs |= {
-            (int(one), int(two)) for one, two in set(zip(before.tolist(), turns.text[after].tolist(), strict=True))
-        }
-        for one, two in sorted(pairs):
-            both = [texts[piece] if piece < self._mark else marks[piece - self._mark] for piece in (one, two)]
+        pairs |= {*zip(before.tolist(), turns.text[after].tolist(), strict=True)}
+        for left, right in sorted(pairs):
+            both = [texts[at] if at < self._mark else marks[at - self._mark] for at in (left, right)]
             if both[0] is None or both[1] is None or not both[0] or not both[1]:
                 continue  # a special token separates its neighbours
-            if self._differs(both[0] + both[1], [*self._piece(one), *self._piece(two)], texts, (one, two)):
+            apart = [*self._piece(left), *self._piece(right)]
+            if self._differs(both[0] + both[1], apart, texts, (left, right)):
                 raise UserError(
                     f"the tokeniser gives {both[0][-20:]!r} and {both[1][:20]!r} other tokens together than apart: "
                     f"choose another template, with marks that the tokeniser keeps apart ({FLAG})"
@@ -252,12 +251,12 @@ class Renderer:
                     f"another template, with marks that the tokeniser keeps apart ({FLAG})"
                 )
 
-    def _differs(self, whole: str, tokens: list[int], texts: list[str], pieces: Iterable[int]) -> bool:
+    def _differs(self, text: str, tokens: list[int], texts: list[str], pieces: Iterable[int]) -> bool:
         """Whether a text's tokens differ from its pieces'; False, which is unknown, if a piece contains a mark."""
-        if list(self._encode(whole, marks=True)) == tokens:
+        if list(self._encode(text, marks=True)) == tokens:
             return False
         names = [texts[piece] for piece in pieces if piece < self._mark]
-        return all(list(self._encode(text, marks=True)) == list(self._encode(text)) for text in names)
+        return all(list(self._encode(name, marks=True)) == list(self._encode(name)) for name in names)
 
     def _piece(self, piece: int) -> list[int]:
         return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()

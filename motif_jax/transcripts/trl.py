@@ -147,7 +147,7 @@ def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str
     """A line per turn of the agent; it repeats the conversation, so an episode's lines grow with its length squared."""
     for number, episode in enumerate(_all(transcripts)):
         messages, rewards = _conversation(episode.turns), [turn.reward for turn in episode.turns if turn.is_action]
-        ends = [place for place, message in enumerate(messages, 1) if message["role"] == AGENT]
+        ends = [end for end, message in enumerate(messages, 1) if message["role"] == AGENT]
         sizes = [*itertools.accumulate(len(json.dumps(message)) for message in messages)]
         if (mib := sum(sizes[end - 1] for end in ends) // 2**20) > most_mib:
             raise UserError(
@@ -168,8 +168,8 @@ def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     def beginning(index: int) -> tuple[int, ...]:
         """The texts before the agent's first turn."""
         first, last = starts[index], int(transcripts.ends[index])
-        said = itertools.takewhile(lambda turn: not actions[turn], range(first, last))
-        return tuple(int(texts[turn]) for turn in said)
+        before = itertools.takewhile(lambda turn: not actions[turn], range(first, last))
+        return tuple(int(texts[turn]) for turn in before)
 
     groups: dict[tuple[int, ...], list[int]] = {}
     for index in range(len(transcripts)):
@@ -183,10 +183,10 @@ def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
 
 def _preference(better: Sequence[Turn], worse: Sequence[Turn]) -> Iterator[dict[str, Any]]:
     """The first turns that differ, if they are the agent's."""
-    for place, (good, bad) in enumerate(zip(better, worse, strict=False)):
+    for number, (good, bad) in enumerate(zip(better, worse, strict=False)):
         if (good.text, good.is_action) != (bad.text, bad.is_action):
             if good.is_action and bad.is_action:
-                *prompt, chosen = _conversation(better[: place + 1])
+                *prompt, chosen = _conversation(better[: number + 1])
                 yield {"prompt": prompt, "chosen": [chosen], "rejected": [{"role": AGENT, "content": bad.text}]}
             return
 

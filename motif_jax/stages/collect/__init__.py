@@ -236,7 +236,7 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     )
     stage.bind(config)
     if mixture:
-        writer.progress["policies"] = mixture.facts()  # a resumed run uses the same checkpoints
+        writer.progress["policies"] = mixture.metadata()  # a resumed run uses the same checkpoints
     if writer.moments:
         print_line(f"collect: going on after {writer.moments // 2:,} of {section.num_pairs:,} pairs")
 
@@ -253,7 +253,7 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
             | {name: metadata.version(name) for name in getattr(world, "packages", ())},
         }
-        | ({"policies": mixture.facts()} if mixture else {}),
+        | ({"policies": mixture.metadata()} if mixture else {}),
         {
             "seconds": round(played_s, 1),
             "steps_per_s": round(steps / played_s),
@@ -389,7 +389,7 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
     else:
         mixture = load_mixture(config, world)
         if mixture:
-            provenance[CHECKPOINTS] = mixture.facts()
+            provenance[CHECKPOINTS] = mixture.metadata()
         writer = TranscriptWriter()
         record_games(writer, config, world, mixture)
         found = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)

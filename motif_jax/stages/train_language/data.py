@@ -209,7 +209,7 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
     if not early:
         return ""
     return (
-        f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark inside, where "
+        f"{early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, where "
         "writing would end"
     )
 
