@@ -114,7 +114,7 @@ def with_group_targets(
     target = returns_from(jnp.where(played, data.reward, 0.0), settings.discount)
     targets = Targets(VTrace(target, advantages), advantages)
     observations = {name: array[:-1] for name, array in rollouts.observations.items()}
-    rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1], moments={}, group=())
+    rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1], reward_inputs={}, group=())
     weight: Any = weights(valid, group, settings.num_minibatches)
     data = Samples(rollouts, data.reward, valid, targets, weight)
     if "index" in groups:

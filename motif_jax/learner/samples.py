@@ -43,7 +43,7 @@ class Rollouts(NamedTuple):
     reward: jax.Array  # the game's raw reward. [T, B]
     terminated: jax.Array  # [T, B] bool
     truncated: jax.Array  # [T, B] bool
-    moments: dict[str, jax.Array]  # inputs of the intrinsic reward; may be empty. [T, B, ...]
+    reward_inputs: dict[str, jax.Array]  # of the intrinsic reward; may be empty. [T, B, ...]
     control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
     group: Any = ()  # of grpo and gigpo (groups.py): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
 

@@ -61,7 +61,13 @@ from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
-from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment, vocabulary
+from motif_jax.transcripts.decision_points import (
+    DECISION_POINTS,
+    are_decision_points,
+    decision_point,
+    game_returns,
+    vocabulary,
+)
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 if TYPE_CHECKING:
@@ -443,7 +449,7 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
                 worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
                 for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):
                     name = world.action_names[action]
-                    yield moment(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
+                    yield decision_point(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
                 games += 1
                 if games == config.collect.transcripts:
                     return
@@ -457,7 +463,7 @@ def provenance_of(config: CollectConfig, world: World) -> dict[str, Any]:
     if section.branch_player:
         found |= {"branch_player": section.branch_player, "branches": section.branches}
     if not isinstance(world, TextWorld):
-        found[MOMENTS] = True
+        found[DECISION_POINTS] = True
     return found | {"env": essential(config.env)}
 
 
@@ -465,7 +471,7 @@ def describe_transcripts(transcripts: Transcripts) -> str:
     """A line about transcripts: their number and their mean return."""
     returns, made = game_returns(transcripts), transcripts.record["provenance"]
     kind = f"{len(returns):,} transcripts"
-    if are_moments(transcripts):
+    if are_decision_points(transcripts):
         kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
     error = returns.std() / np.sqrt(len(returns))
     by = clean(str(made.get("collector") or made.get("policies", "")))
