@@ -49,9 +49,8 @@ from motif_jax.envs.worlds import check_world, essential, make_world, title
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
-from motif_jax.preferences.pairs import FinishedEpisode
 from motif_jax.preferences.store import DATA, PairDataset
-from motif_jax.preferences.writer import PairWriter, tidy
+from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
 from motif_jax.stages import Experiment, Stage, with_result
 from motif_jax.stages.collect.page import report_pairs, report_transcripts
