@@ -151,7 +151,9 @@ def play(model: Model, params: Any, steps: int) -> Any:
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = model.encode({name: batch.arrays[name] for name in model.reads})
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(state, frozen, shard(Rollouts(**rows, observations=seen, moments={}), mesh, 1))
+            state, metrics = update(
+                state, frozen, shard(Rollouts(**rows, observations=seen, reward_inputs={}), mesh, 1)
+            )
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
             recent += [one.info.episode_return for group in batch.episodes for one in group]

@@ -152,7 +152,7 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     settings = Settings(learning_rate=1e-3)
 
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
-        learnt = rollouts.moments["learnt"]
+        learnt = rollouts.reward_inputs["learnt"]
         return TrainingRewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
 
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
@@ -163,11 +163,13 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     with open_pool(player, source, SeedStream.TRAIN) as pool:
         for batch in SyncLoop(pool, player, WORKERS):
             # collect: the batch, with the learnt reward of its steps
-            moments = {"learnt": source.rewards(batch.arrays)}
+            inputs = {"learnt": source.rewards(batch.arrays)}
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = {name: batch.arrays[name] for name in model.reads}
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(state, frozen, shard(Rollouts(**rows, observations=seen, moments=moments), mesh, 1))
+            state, metrics = update(
+                state, frozen, shard(Rollouts(**rows, observations=seen, reward_inputs=inputs), mesh, 1)
+            )
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
             if number % 10 == 1 or done >= steps:

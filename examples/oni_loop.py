@@ -156,7 +156,7 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     settings = Settings(learning_rate=1e-3)
 
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
-        online = rollouts.moments["online"]
+        online = rollouts.reward_inputs["online"]
         return TrainingRewards(total=online, extrinsic=0.0 * rollouts.reward, intrinsic=online)
 
     mesh = make_mesh()
@@ -168,11 +168,11 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     with open_pool(player, SeedStream.TRAIN) as pool:
         for batch in SyncLoop(pool, player, WORKERS):
             # collect: the batch, with the rewards of its steps by what is known now
-            moments = {"online": reward.rewards(batch.arrays)}
+            inputs = {"online": reward.rewards(batch.arrays)}
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = {name: batch.arrays[name] for name in model.reads}
             # learn: one update of the policy, which plays from then on
-            placed = shard(Rollouts(**rows, observations=seen, moments=moments), mesh, axis=1)
+            placed = shard(Rollouts(**rows, observations=seen, reward_inputs=inputs), mesh, axis=1)
             state, metrics = update(state, frozen, placed)
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)

@@ -175,7 +175,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus():
         observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
         action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 3), np.float32), value=np.zeros((2, 4), np.float32),
         version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
-        truncated=np.zeros((2, 4), bool), moments={},
+        truncated=np.zeros((2, 4), bool), reward_inputs={},
     )  # fmt: skip
     update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
     program = map_update(update, make_mesh(1), 1, num_constants=1)

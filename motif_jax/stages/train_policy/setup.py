@@ -189,14 +189,14 @@ def make_shape_rewards(
     def mix_rewards(rollouts: Rollouts) -> TrainingRewards:
         assert control is not None
         assert plan is not None
-        shaped = sources.shape(dict[str, Any](rollouts.moments))
+        shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
         rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
         total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
         return TrainingRewards(total, rollouts.reward, of_options)
 
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
-        intrinsic = sources.total(rollouts.moments)
+        intrinsic = sources.total(rollouts.reward_inputs)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
