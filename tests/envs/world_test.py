@@ -151,8 +151,8 @@ def test_a_users_world_is_played(workers):
     ({"world": "no_such.module:World"}, r"cannot use the world 'no_such.module:World' \(--config.env.world\): No"),
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
-    ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py asks for"),
-    ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* be called otherwise than episode, steps"),
+    ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py requires"),
+    ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* a name other than episode, steps"),
     ({"world": "own_worlds:Many"}, r"has actions of shape \(2,\) and type int32, so its "
      "'action_space' must be an ActionSpace with this spec, not None"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "

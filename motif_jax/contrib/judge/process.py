@@ -106,8 +106,8 @@ class Judge:
         if not line.endswith(b"\n"):
             process.kill()
             raise UserError(
-                f"the judge did not start: its process ended with status {process.wait()}; its own output "
-                "says why (--config.annotate.backend)"
+                f"the judge did not start: its process ended with status {process.wait()}, see its output "
+                "(--config.annotate.backend)"
             )
         return process, int(line)
 
