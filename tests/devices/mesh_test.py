@@ -102,8 +102,8 @@ def copy_and_resume(folder: str) -> None:
     one, _ = learn((1, 1, 1), updates=2)
     checkpoints = Checkpoints(Path(folder))
     checkpoints.save(1, {"learner": state}, {})
-    _, found, _ = checkpoints.latest()
-    again = rebuild(initial(SETTINGS), leaves_by_path(found["learner"]), Path(folder))
+    _, saved, _ = checkpoints.latest()
+    again = rebuild(initial(SETTINGS), leaves_by_path(saved["learner"]), Path(folder))
     checkpoints.close()
     for sizes in ((4, 1, 2), (1, 1, 1)):
         resumed, _ = learn(sizes, state=LearnerState(*jax.tree.map(np.array, again)), updates=1)
@@ -150,8 +150,8 @@ def test_the_longest_side_is_cut_and_small_arrays_are_copied():
 def test_the_first_rule_whose_pattern_is_found_decides():
     rules = [(r"mu\.kernel$", P(None, "fsdp")), ("kernel", P()), ("bias", P("tensor"))]
     shapes = {"mu.kernel": (4, 4), "nu.kernel": (4, 4), "bias": (2,), "other": (4, 4)}
-    found = specs(shapes, (1, 4, 2), rules)
-    assert found == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
+    cut = specs(shapes, (1, 4, 2), rules)
+    assert cut == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
     with pytest.raises(UserError, match=r"the parameter bias, of shape \(3,\), cannot be cut .* tensor 2 \(--config"):
         specs({"bias": (3,)}, (1, 4, 2), rules)
 

@@ -210,9 +210,9 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
 def test_no_path_of_this_machine_is_told(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
     export.STAGE.run(export.STAGE.view(config), workdir)
-    said = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
-    assert str(tmp_path) not in said
-    assert str(workdir.parent) not in said
+    content = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
+    assert str(tmp_path) not in content
+    assert str(workdir.parent) not in content
 
 
 # ---- the release that comes with the program

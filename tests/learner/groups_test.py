@@ -35,12 +35,12 @@ def slow_relative(values, by_deviation):
 
 def slow_advantages(reward, group, discount, with_steps):
     """Step by step."""
-    found = np.zeros((T, B))
+    advantages = np.zeros((T, B))
     for start in range(0, B, group.group_size):
         columns = [column for column in range(start, start + group.group_size) if PLAYED[:, column].any()]
         totals = [sum(reward[t, column] for t in range(T) if PLAYED[t, column]) for column in columns]
         for column, one in zip(columns, slow_relative(totals, group.divide_by == "deviation"), strict=True):
-            found[PLAYED[:, column], column] = one
+            advantages[PLAYED[:, column], column] = one
         if not with_steps:
             continue
         for moment in range(T * group.group_size):
@@ -51,8 +51,8 @@ def slow_advantages(reward, group, discount, with_steps):
                 for t, column in places
             ]
             for place, one in zip(places, slow_relative(remaining, group.divide_by == "deviation"), strict=True):
-                found[place] += group.step_weight * one
-    return found
+                advantages[place] += group.step_weight * one
+    return advantages
 
 
 @pytest.mark.quick
@@ -61,9 +61,9 @@ def slow_advantages(reward, group, discount, with_steps):
 def test_advantages_are_relative_to_the_group_and_to_other_visits(algorithm, divide_by):
     group, reward = replace(GROUP, divide_by=divide_by, step_weight=0.7), make_rollouts().reward
     settings = replace(GRPO, algorithm=algorithm)
-    found = jax.jit(lambda reward: group_advantages(reward, PLAYED, jnp.asarray(VISIT), settings, group))(reward)
+    advantages = jax.jit(lambda reward: group_advantages(reward, PLAYED, jnp.asarray(VISIT), settings, group))(reward)
     wanted = slow_advantages(reward, group, 0.9, algorithm == "gigpo")
-    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    np.testing.assert_allclose(advantages, wanted, atol=2e-5)
     assert np.abs(wanted[:, :4]).max() > 0.5
 
 
@@ -71,10 +71,10 @@ def test_advantages_are_relative_to_the_group_and_to_other_visits(algorithm, div
 def test_equal_and_nearly_equal_returns_teach_nothing_or_little_and_a_single_one_nothing():
     ids, counted = jnp.array([0, 0, 0, 1, 1, 2, 3, 3]), jnp.array([True] * 6 + [True, False])
     values = jnp.array([2.0, 2.0, 2.0, 1.0, 1.0 + 1e-6, 7.0, 5.0, 9.0])
-    found = np.asarray(relative(values, counted, ids, 4, True))
-    assert found[:3].tolist() == [0, 0, 0]
-    assert 0 < np.abs(found[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
-    assert found[5:].tolist() == [0, 0, 0]
+    advantages = np.asarray(relative(values, counted, ids, 4, True))
+    assert advantages[:3].tolist() == [0, 0, 0]
+    assert 0 < np.abs(advantages[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
+    assert advantages[5:].tolist() == [0, 0, 0]
 
 
 def batch(index=None):

@@ -107,10 +107,10 @@ def test_the_kind_is_said_or_follows_from_shape_and_type(spec, kind):
 def test_an_observation_that_no_encoder_reads_is_refused_with_its_name(spec):
     with pytest.raises(UserError) as refused:
         kind_of("radar", spec)
-    said = str(refused.value)
+    sentence = str(refused.value)
     for part in ("no encoder reads the observation 'radar'", str(spec.shape), spec.dtype, "--config.policy.network"):
-        assert part in said
-    assert "\n" not in said
+        assert part in sentence
+    assert "\n" not in sentence
 
 
 @pytest.mark.quick

@@ -71,5 +71,5 @@ def test_the_loss_is_trls(trl_python, tmp_path: Path):
         batch = TranscriptBatch(rows, play=Play(advantage, weights(is_action, group, LIMIT), written))
         objective = group_objective(language, group, 0)
         sums = objective.sums(Weights({"policy": policies["now"]}, {}, {"reference": policies["start"]}), batch)
-        found = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
-        assert found == pytest.approx(loss, rel=1e-5, abs=1e-6), case
+        ours = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
+        assert ours == pytest.approx(loss, rel=1e-5, abs=1e-6), case

@@ -59,8 +59,8 @@ def test_the_loss_is_that_of_loops_over_numbers(values):
     for chunk in (0, 5):
         objective = group_objective(model, group, chunk)
         sums = jax.jit(objective.sums)(Weights({"policy": now}, {}, {"reference": start}), batch)
-        found = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
-        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+        loss = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
+        np.testing.assert_allclose(loss, wanted, rtol=1e-4)
 
 
 @pytest.mark.quick
@@ -69,20 +69,20 @@ def test_updates_lower_the_loss_and_a_batch_may_be_learnt_in_parts():
     settings = OfflineSettings(learning_rate=1e-2, warmup_steps=0, max_gradient_norm=0.0)
     batch = batch_of(group)
     objective = group_objective(restricted(LANGUAGE, jnp.asarray(ALLOWED), 1.0), group, 0)
-    found = []
+    results = []
     for parts in (1, 2):
         mesh = make_mesh(1)
         one = replace(settings, num_parts=parts)
         update = map_update(make_update(objective, one), mesh, batch_axis=0, num_constants=1)
         state = init_state(jax.random.key(0), LANGUAGE, recipe_of("grpo"), one, new_params(1), new_params(1))
         given = replicate({"reference": new_params(2)}, mesh)
-        state, batches, lost = replicate(state, mesh), shard(batch, mesh), []
+        state, batches, losses = replicate(state, mesh), shard(batch, mesh), []
         for _ in range(3):
             state, metrics = update(state, given, batches)
-            lost.append(float(metrics["loss"]))
-        found.append((jax.device_get(state.learnt), np.array(lost)))
-        assert lost[-1] < lost[0]
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), *found)
+            losses.append(float(metrics["loss"]))
+        results.append((jax.device_get(state.learnt), np.array(losses)))
+        assert losses[-1] < losses[0]
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), *results)
 
 
 @pytest.fixture
@@ -146,10 +146,10 @@ def test_advantages_are_those_of_loops(discount, divide_by):
                for game, of in zip(games, rewards, strict=True)]  # fmt: skip
     wanted = slow_played.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
                                     discount, 0.5)  # fmt: skip
-    found = advantages(games, group, discount)
-    for one, other in zip(found, wanted, strict=True):
+    ours = advantages(games, group, discount)
+    for one, other in zip(ours, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert not np.concatenate(found[4:8]).any()  # a group whose games are equal teaches nothing
+    assert not np.concatenate(ours[4:8]).any()  # a group whose games are equal teaches nothing
 
 
 @pytest.mark.quick
