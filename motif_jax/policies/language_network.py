@@ -12,7 +12,7 @@ from motif_jax.policies.text_sections import SCORE, check_language
 
 
 class LanguageNetwork(PromptNetwork):
-    """See the module docstring."""
+    """A language model as the policy; see language_policy.py."""
 
     overlaps = keeps_untrained = True
 

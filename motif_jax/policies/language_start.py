@@ -13,7 +13,7 @@ from motif_jax.envs.world import World
 from motif_jax.language.config import LanguageConfig, find_trained, from_record, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.hub_config import make_config
-from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
+from motif_jax.language.memory import activation_bytes, bytes_of, print_memory
 from motif_jax.language.model import make_language_model
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
@@ -71,7 +71,7 @@ def _print_memory(config: Any, options: dict[str, Any], tokeniser: Tokeniser, wo
     learnt, frozen = fields["params"], bytes_of(fields["frozen"])
     names = [tokeniser.encode(name) for name in values["actions"]] if values["head"] == SCORE else []
     logits = rows * (1 + sum(map(len, names))) * architecture.vocabulary * 8  # float32, and their gradients
-    tell_memory(
+    print_memory(
         "train_policy", learnt,
         bytes_of(learnt) + (bytes_of(learnt) + frozen) // parts + (frozen if devices > 1 else 0),  # a copy acts
         3 * bytes_of(learnt) // parts,  # with Adam's two moments

@@ -140,7 +140,7 @@ class Policy:
         return Act(actions[0], None, float(values[0])) if self._games is None else Act(actions, None, values)
 
     def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Probabilities of all choices, and values, of all games; the memory of those in `which` [B] goes on."""
+        """Probabilities of all choices, and values, of all games; updates the memory of the games in `which` [B]."""
         behaviour = {BEHAVIOUR: np.asarray(self._heads.behaviour(self._charge, self._mixture))} if self._heads else {}
         logits, values, core = self._step(
             *self._weights, {**self._encode(seen), **behaviour}, self._first, self._core, self._prepared

@@ -30,7 +30,7 @@ from motif_jax.offline.update import (
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values import ValuesSection, unused_values
 
-RECORDED = [name for name in names() if not recipe_of(name).plays]  # played_test.py has the others
+RECORDED = [name for name in names() if not recipe_of(name).plays]  # group_loss_test.py has the others
 SETTINGS = OfflineSettings(
     learning_rate=1e-2, warmup_steps=0, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,
     advantage_beta=0.8, conservative_temperature=0.7,

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import slow_played
+import slow_group_loss
 from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
 from tiny_writer import TOKENISER, make_value_model
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
 from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
+from motif_jax.offline.group_loss import group_objective, restricted
 from motif_jax.offline.offline_settings import GroupLearning, OfflineSettings
-from motif_jax.offline.played import group_objective, restricted
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import init_state, make_update
 from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_tokens
@@ -51,7 +51,7 @@ def test_the_loss_is_that_of_loops_over_numbers(values):
     def logits(params):
         return LANGUAGE.logits(params, LANGUAGE.hidden(params, rows.tokens, rows.segments, None))
 
-    wanted = slow_played.loss(
+    wanted = slow_group_loss.loss(
         logits(now), logits(start), ALLOWED, temperature, rows.tokens, rows.is_action, batch.play.advantage,
         batch.play.log_written, group, 40,
     )  # fmt: skip
@@ -144,7 +144,7 @@ def test_advantages_are_those_of_loops(discount, divide_by):
     rewards = [[turn.reward for turn in game.episode.turns if turn.is_action] for game in games]
     moments = [[tuple(game.tokens[: game.text.index(number)]) for number in range(len(of))]
                for game, of in zip(games, rewards, strict=True)]  # fmt: skip
-    wanted = slow_played.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
+    wanted = slow_group_loss.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
                                     discount, 0.5)  # fmt: skip
     ours = advantages(games, group, discount)
     for one, other in zip(ours, wanted, strict=True):
