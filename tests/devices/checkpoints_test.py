@@ -16,7 +16,7 @@ def saved(directory, **facts):
     return checkpoints
 
 
-def test_facts_are_those_of_the_moment_in_which_they_were_saved(tmp_path):
+def test_metadata_are_copied_when_they_are_saved(tmp_path):
     """They are written while training goes on, and it goes on with the same list."""
     history = [{"epoch": 0, "loss": float("nan")}]
     checkpoints = saved(tmp_path, history=history, pair=(1, 2))
@@ -38,7 +38,7 @@ def test_a_checkpoint_of_another_layout_is_refused_and_stays_where_it_is(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["5"]
 
 
-def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp_path):
+def test_surplus_checkpoints_of_a_killed_run_are_deleted_by_the_next(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=10)
     for step in range(4):
         checkpoints.save(step, STATE, {}, 1.0 - step)

@@ -110,7 +110,7 @@ def copy_and_resume(folder: str) -> None:
         assert_same(jax.device_get(resumed), jax.device_get(one), atol=2e-6)
 
 
-def test_parameters_that_are_cut_are_learnt_as_whole_ones_are():
+def test_sharded_parameters_learn_as_whole_ones():
     on_devices(8, compare_meshes)
 
 
@@ -172,7 +172,7 @@ MATRIX = jnp.zeros((1024, 1024))
 
 
 @pytest.mark.quick
-def test_a_program_needs_its_results_and_what_lies_between():
+def test_needed_bytes_are_results_and_temporaries():
     needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
     assert 4 * 2**20 <= needed <= 24 * 2**20
     assert needed_bytes(jax.jit(jnp.sin).lower(MATRIX).compile()) == 4 * 2**20
@@ -182,7 +182,7 @@ def test_a_program_needs_its_results_and_what_lies_between():
 
 
 @pytest.mark.quick
-def test_what_does_not_fit_is_refused_with_what_it_needs():
+def test_a_program_that_does_not_fit_is_refused_with_its_need():
     needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
     check_fits(jax.jit(product), (MATRIX,), device(2**30), "it", "--config.x.y")
     check_fits(jax.jit(product), (MATRIX,), device(2**30, 2**30 - needed), "it", "--config.x.y")

@@ -246,7 +246,7 @@ U32 = struct.Struct("<I").pack
     (raw(1, 0, "x", U32(1), 2, U32(0), 3) + bytes(99), "its tensor 'x' begins"),
     (raw(2, 0, *("x", U32(1), 2, U32(0), 0) * 2) + bytes(99), "has the tensor 'x' twice"),
 ])  # fmt: skip
-def test_a_header_that_lies_is_refused(content, sentence, tmp_path):
+def test_an_invalid_header_is_refused(content, sentence, tmp_path):
     file = tmp_path / "m.gguf"
     file.write_bytes(content)
     refuse(file, f"cannot read '.*m.gguf' as a GGUF file: .*{sentence}")

@@ -105,7 +105,7 @@ def test_it_is_saved_and_loaded(models, tmp_path):
     ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, but 4 contexts"),
     (([" a" * 198], ["turn left up"]), "context 0 has 198 tokens, and 3 may follow, but this .* reads at most 200"),
 ])  # fmt: skip
-def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
+def test_invalid_contexts_are_refused(arguments, sentence, models):
     with pytest.raises(UserError, match=sentence):
         models["gpt2"].score(*arguments)
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
     ({"allowed": [40]}, "the allowed token 40"),
     ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
 ])  # fmt: skip
-def test_what_cannot_be_generated_is_refused(values, sentence, models):
+def test_invalid_values_of_generation_are_refused(values, sentence, models):
     with pytest.raises(UserError, match=sentence):
         models["gpt2"].generate(CONTEXTS, **values)
 

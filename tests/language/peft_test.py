@@ -178,7 +178,7 @@ ODD = [None, -1, 10**400, float("nan"), "\ud800\0", ["q"], {"q": []}]  # fmt: sk
 
 
 @pytest.mark.quick
-def test_whatever_a_config_says_an_adapter_is_read_or_refused_with_one_sentence(tmp_path):
+def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_path):
     written("llama", tmp_path)
     before = json.loads((tmp_path / "adapter" / CONFIG).read_text())
     sentences = []

@@ -65,7 +65,7 @@ def test_gradients_are_the_same(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_written_is_read_by_both(name, tmp_path):
+def test_files_are_read_by_both(name, tmp_path):
     import transformers
 
     small = make_small(name)

@@ -62,7 +62,7 @@ def test_every_place_of_an_end_a_cut_and_a_switch():
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])
-def test_a_decision_is_paid_what_is_earned_until_the_next(discount):
+def test_a_decision_is_rewarded_with_the_sum_until_the_next_one(discount):
     data = streams(7)
     decides = data["charge"] == K
     ended = (data["terminated"] | data["truncated"]) & ~decides  # the game stands still in a decision

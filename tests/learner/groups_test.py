@@ -68,7 +68,7 @@ def test_advantages_are_relative_to_the_group_and_to_other_visits(algorithm, div
 
 
 @pytest.mark.quick
-def test_equal_and_nearly_equal_returns_teach_nothing_or_little_and_a_single_one_nothing():
+def test_advantages_of_nearly_equal_returns_stay_small():
     ids, counted = jnp.array([0, 0, 0, 1, 1, 2, 3, 3]), jnp.array([True] * 6 + [True, False])
     values = jnp.array([2.0, 2.0, 2.0, 1.0, 1.0 + 1e-6, 7.0, 5.0, 9.0])
     advantages = np.asarray(relative(values, counted, ids, 4, True))
@@ -125,7 +125,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_the_update_goes_down_the_slow_loss(case):
+def test_an_update_follows_the_gradient_of_the_slow_loss(case):
     settings, group = CASES[case]
     value, gradient = jax.value_and_grad(slow_loss)(make_params(), settings, group)
     state, metrics = update_of(settings, group, batch())
@@ -139,7 +139,7 @@ def test_the_update_goes_down_the_slow_loss(case):
     np.testing.assert_array_equal(state.params["value"], make_params()["value"])
 
 
-def test_a_batch_of_played_steps_alone_teaches_the_same():
+def test_an_update_from_played_steps_alone_is_the_same():
     """Also in minibatches, and from the policy at the start."""
     group = replace(GROUP, reference_coefficient=0.1)
     places = np.flatnonzero(PLAYED)

@@ -50,7 +50,7 @@ def test_its_features_are_followed_by_memory_and_heads(dtype):
         ("Encodr", r"no class 'Encodr': did you mean 'Encoder'"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(name, sentence):
+def test_encoders_that_cannot_work_are_refused(name, sentence):
     with pytest.raises((UserError, UserCodeError), match=f"own_encoders:{name}.*{sentence}") as raised:
         network(f"own_encoders:{name}")
     assert "--config.policy.network" in str(raised.value)

@@ -179,7 +179,7 @@ def test_bfloat16_is_close_and_results_stay_float32(preset, for_cpu):
         np.testing.assert_allclose(rounded, result, atol=0.015)
 
 
-def test_what_is_prepared_changes_nothing():
+def test_prepared_tables_change_nothing():
     for preset in ("reference", "small"):
         network = PolicyNetwork(preset, ACTIONS, for_cpu=True, rngs=nnx.Rngs(0))
         prepared = nnx.jit(lambda network: network.prepare())(network)

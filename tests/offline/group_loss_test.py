@@ -153,7 +153,7 @@ def test_advantages_are_those_of_loops(discount, divide_by):
 
 
 @pytest.mark.quick
-def test_what_a_row_cannot_hold_is_cut_and_does_not_count():
+def test_long_games_are_truncated():
     games = [played([-1.0, -1.0, -1.0], [1, 2]), played([0.0], [1, 2])]
     rows, _, play = as_batch(games, GroupLearning(group_size=2), None, 5)
     assert rows.is_action.sum(1).tolist() == [2, 1]

@@ -39,7 +39,7 @@ def decisions_of(steps, row=0):
     (13, 6, (12, -1.0, False)),  # cut before the next guess
     (14, 7, (13, 0.0, False)),
 ])  # fmt: skip
-def test_what_is_cut_off_is_bootstrapped_from_the_last_state_that_is_left(width, decisions, last):
+def test_truncated_episodes_bootstrap_from_the_last_remaining_state(width, decisions, last):
     by_position = decisions_of(mdp.token_steps(rows_of(wordle_game(), width)))
     assert len(by_position) == decisions
     assert list(by_position.values())[-1] == last

@@ -57,7 +57,7 @@ def padded(rows):
     where="motif_jax/offline/decode.py",
 )
 @pytest.mark.parametrize("name", ["ilql", "utterance_ilql", "chai"])
-def test_texts_are_worth_what_loops_find(name):
+def test_values_of_texts_are_those_of_loops(name):
     recipe = recipe_of(name)
     outputs = VOCABULARY if recipe.per_token else 1
     target = {"trunk": new_params(1), "q": heads(2, outputs, 2)}

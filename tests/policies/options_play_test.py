@@ -58,7 +58,7 @@ def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
     assert outputs["logits"].shape == (GAMES, 5 + 3 + (3 if len(lengths) > 1 else 0))
 
 
-def test_a_mixture_that_a_person_sets_is_told_and_greedy_players_take_the_likeliest_choices():
+def test_a_given_mixture_is_observed_and_greedy_players_take_the_likeliest_choices():
     weights = mixtures((0.0, 1.0), 2, sum_to_one=True)
     heads = OptionHeads(3, 4, (1, 5), weights, 2)
     behaviour = []

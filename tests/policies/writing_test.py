@@ -134,7 +134,7 @@ def test_v_is_computed_only_for_a_clip():
     assert texts_of(writer.write(CONTEXTS, clipped, KEY, range(4))) != write(clipped)
 
 
-def test_without_values_it_writes_what_the_policy_says():
+def test_beta_0_decodes_the_policy_alone():
     decoding = Decoding("sample", 0.0, max_tokens=5, batch_size=4)
     assert write(decoding) == write(decoding, "bc")
     assert write(decoding) != write(replace(decoding, beta=8.0))
@@ -146,7 +146,7 @@ def test_without_values_it_writes_what_the_policy_says():
     here="an agent writes only tokens that it has used in the transcripts",
     where="motif_jax/policies/programs.py",
 )
-def test_special_tokens_and_what_the_agent_never_said_are_not_written():
+def test_special_tokens_and_tokens_that_the_agent_never_used_are_not_written():
     decoding = Decoding("sample", 4.0, temperature=50.0, max_tokens=12, batch_size=4)
     letters = "".join(text for seed in range(8) for text, _ in write(decoding, key=jax.random.key(seed)))
     assert set(letters) == set("abcde")
@@ -158,7 +158,7 @@ def test_special_tokens_and_what_the_agent_never_said_are_not_written():
     here="one program decodes many games",
     where="motif_jax/policies/writing.py",
 )
-def test_what_one_conversation_gets_does_not_depend_on_the_others():
+def test_a_reply_does_not_depend_on_other_conversations():
     decoding = Decoding("sample", 2.0, max_tokens=5, batch_size=4)
     together = write(decoding)
     for number, tokens in enumerate(CONTEXTS):
@@ -233,7 +233,7 @@ def test_a_decision_transformer_is_told_the_return():
     ("filtered_bc", Decoding("rerank"), "no values to rank candidates"),
     ("ilql", Decoding(max_tokens=POSITIONS), f"too long for a model that reads {POSITIONS}"),
 ])  # fmt: skip
-def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, sentence):
+def test_decodings_without_their_values_are_refused(recipe, decoding, sentence):
     with pytest.raises(UserError) as caught:
         writer_of(recipe).check(decoding)
     assert sentence in str(caught.value)
@@ -249,7 +249,7 @@ OTHER = {  # values that are not the defaults, each of which is seen in what is 
 @pytest.mark.parametrize(("recipe", "kind"), [
     *(("ilql", kind) for kind in KINDS), ("utterance_ilql", "rerank"), ("decision_transformer", "sample"),
 ])  # fmt: skip
-def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, kind):
+def test_every_value_changes_the_reply_or_is_listed_as_unused(recipe, kind):
     assert OTHER.keys() == {name for name, one in SHARED.items() if one.only_for}
     decoding = Decoding(kind, 1.0 if recipe == "ilql" else 0.0, beams=6, candidates=6, max_tokens=5, batch_size=4)
     before = write(decoding, recipe)

@@ -212,7 +212,7 @@ def test_words_are_drawn_that_show_the_colours_of_the_tweet():
 # ---- to a store
 
 
-def test_what_is_imported_is_kept_with_where_it_comes_from(tmp_path):
+def test_imported_episodes_keep_their_provenance(tmp_path):
     store = import_episodes(read_lmrl(lines(tmp_path, ROW, ROW)), tmp_path / "transcripts", {"format": "lmrl"})
     assert len(store) == 2
     assert store.record["provenance"] == {"format": "lmrl"}

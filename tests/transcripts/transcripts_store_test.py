@@ -50,7 +50,7 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
     (Episode((Turn("\ud800"),), True), "surrogates not allowed"),
     (Episode((), True, {"A/b": 1.0}), "'A/b' cannot name a metric of an episode"),
 ])  # fmt: skip
-def test_what_cannot_be_kept_is_refused(episode, sentence):
+def test_invalid_episodes_are_refused(episode, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         TranscriptWriter().add(episode)
 
