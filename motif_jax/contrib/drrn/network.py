@@ -80,7 +80,7 @@ def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str
     actions = np.full((len(names), max(map(len, names))), PADDING, np.int32)
     for row, name in zip(actions, names, strict=True):
         row[: len(name)] = name
-    prompts = Prompts(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", whole=True)
+    prompts = Prompts(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", full=True)
     smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # saves memory in the replay buffer
 
     def make() -> RelevanceNetwork:
