@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -140,7 +140,7 @@ def evaluate(model: Model, params: Any, source: LearntSource, steps: int) -> tup
     player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES, seed=1)
     rewards, scores = [], []
     with open_pool(player, source, SeedStream.EVALUATE) as pool:
-        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), Rounds(pool, player, WORKERS), strict=False):
+        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), SyncLoop(pool, player, WORKERS), strict=False):
             rewards.append(source.rewards(batch.arrays).mean())
             scores += [ended.info.named(WORLD.figures)["score"] for episode in batch.episodes for ended in episode]
     return float(np.mean(rewards)) * 500, float(np.mean(scores)) if scores else float("nan")
@@ -161,7 +161,7 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, source, SeedStream.TRAIN) as pool:
-        for batch in Rounds(pool, player, WORKERS):
+        for batch in SyncLoop(pool, player, WORKERS):
             # collect: the batch, with the learnt reward of its steps
             inputs = {"learnt": source.rewards(batch.arrays)}
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}

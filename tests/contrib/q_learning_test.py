@@ -119,9 +119,9 @@ def slow_loss(q, following, drawn, discount, never):
 def test_the_loss_is_that_of_the_slow_twin(bootstrap):
     q, following, drawn = made_up()
     target = td_targets(jnp.asarray(following), drawn, 0.9, bootstrap)
-    loss, figures = td_loss(jnp.asarray(q), drawn, target)
+    loss, metrics = td_loss(jnp.asarray(q), drawn, target)
     assert float(loss) == pytest.approx(slow_loss(q, following, drawn, 0.9, bootstrap == "never"), rel=1e-5)
-    assert float(figures["value_mean"]) == pytest.approx(np.mean([q[i][a] for i, a in enumerate(drawn.action)]))
+    assert float(metrics["value_mean"]) == pytest.approx(np.mean([q[i][a] for i, a in enumerate(drawn.action)]))
     gradient = jax.grad(lambda following: td_targets(following, drawn, 0.9, bootstrap).sum())(jnp.asarray(following))
     assert not np.any(gradient)
 
@@ -143,8 +143,8 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
                               in_axes=(None, None, 0), axis_name="data"))  # fmt: skip
 
     def learn(rollouts):
-        found = update(state, (), jax.tree.map(lambda array: array[None], rollouts))
-        return jax.tree.map(lambda array: np.asarray(array[0]), found)
+        results = update(state, (), jax.tree.map(lambda array: array[None], rollouts))
+        return jax.tree.map(lambda array: np.asarray(array[0]), results)
 
     new, metrics = learn(rollouts)
     key = jax.random.split(jax.random.fold_in(jax.random.key(3), 7), 1)[0]

@@ -9,7 +9,7 @@ from conftest import get_config, viewed
 from pool_test import play
 
 from motif_jax.actors.acting import RandomPolicy
-from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
@@ -138,7 +138,7 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
                         episode += 1
             if rng.random() < 0.1:  # the worker died: its games begin again
                 first[worker, 0] = first[worker, 1] = True
-            fulls.append(Full(int(worker), 0, 0))
+            fulls.append(FilledSlot(int(worker), 0, 0))
             episodes.append(list_of)
             columns.append(rewards)
         ended = np.zeros((5, len(begins)), bool)

@@ -16,11 +16,10 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
-from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.run import Lock, Run
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.job import AnnotationJob
@@ -126,7 +125,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     asked = np.flatnonzero(of_pair >= 0)
     ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
-    if not isinstance(backend, Oracle) and backend.is_model and ties > MOST_TIES:
+    if backend.is_model and ties > MOST_TIES:
         print_line(
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"

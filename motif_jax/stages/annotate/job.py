@@ -22,7 +22,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.files import read_json
 from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
-from motif_jax.preferences.questions import Asked, Questions, to_numbers
+from motif_jax.preferences.questions import AnswerTable, Questions, to_numbers
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range
 from motif_jax.preferences.store import Preference
 from motif_jax.stages.annotate.page import measure_bias
@@ -46,7 +46,7 @@ class AnnotationJob:
         self._section, self._backend, self._questions, self._shard = config.annotate, backend, questions, shard
         section = config.annotate
         low, high = question_range(shard.part, len(questions))
-        self._asked, self._low = Asked(low, questions.sample(backend.both_orders)[low:high]), low
+        self._asked, self._low = AnswerTable(low, questions.sample(backend.both_orders)[low:high]), low
         self._put = np.zeros(high - low, bool)  # whether the question was asked, with or without a verdict
 
         # Rows with a question, its index in this shard, and whether the row has its captions in the other order.
@@ -59,7 +59,7 @@ class AnnotationJob:
         # Equal captions are ties. Labels of earlier runs are known answers.
         shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
         before = shard.prob[self._asking]
-        self._asked.know(self._place + low, np.where(self._turned, 1 - before, before))
+        self._asked.take_labels(self._place + low, np.where(self._turned, 1 - before, before))
         self._rounds: QuestionRounds | None = None
         if section.order == "random":
             self._wanted = np.random.default_rng([config.seed, 90, low]).permutation(high - low)[: len(self._wanted)]

@@ -12,9 +12,8 @@ from motif_jax.config.table import Tables, section, tables_of
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.files import LONGEST, read_json, short_name
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import BOTTOM_LINE, WITH_BOTTOM_LINE
-from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
+from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
 
@@ -42,8 +41,7 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    is_model = not isinstance(backend, Oracle) and backend.is_model
-    if section.samples > 1 and (not is_model or section.mode != "reason"):
+    if section.samples > 1 and (not backend.is_model or section.mode != "reason"):
         raise UserError(
             f"only a model in mode reason answers in samples, and samples = {section.samples} "
             "(--config.annotate.samples, .backend, .mode)"
@@ -55,8 +53,7 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
         )
     if section.order != "as_now" and isinstance(backend, Oracle):
         raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
-    in_process = not isinstance(backend, Oracle) and backend.in_process
-    if section.order == "disagreement" and (section.num_shards > 1 or in_process):
+    if section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
         raise UserError(
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
             "for a model a server (--config.annotate.order, .num_shards, .backend)"
@@ -75,7 +72,7 @@ def make_backend(config: AnnotateConfig, dataset: PairDataset | None = None) -> 
     make = find_backend(section)
     if dataset is not None:
         backend = make(section, texts, config.seed)
-        if TEMPERATURE not in backend.facts() or section.ignore_existing or not _has_verdicts(section, dataset):
+        if TEMPERATURE not in backend.flat_metadata() or section.ignore_existing or not _has_verdicts(section, dataset):
             return backend
     return make(section, texts, config.seed, verdicts=True)
 
@@ -88,7 +85,10 @@ def _has_verdicts(section: AnnotateSection, dataset: PairDataset) -> bool:
 
 def make_facts(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:
     """All that decides the labels, as a flat dict: of the backend, the section and the dataset."""
-    facts: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)} | backend.facts()
+    facts: dict[str, Any] = {
+        "num_shards": section.num_shards,
+        "dataset": fingerprint(dataset),
+    } | backend.flat_metadata()
     beside = None  # an array that labels depend on, beside the messages
     if isinstance(backend, Oracle):
         beside = backend.numbers(dataset)

@@ -59,7 +59,7 @@ class Trial:
 def facts_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
     """What the trial depends on, beside its limits."""
     more = {"captions": config.annotate.captions, "dataset": fingerprint(dataset), "of": config.check_judge.questions}
-    return backend.facts() | backend.labelling() | more
+    return backend.flat_metadata() | backend.labelling() | more
 
 
 def share(right: np.ndarray) -> Share:

@@ -22,7 +22,7 @@ import numpy as np
 import motif_jax
 from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.layout import Full
+from motif_jax.actors.layout import FilledSlot
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
@@ -49,9 +49,8 @@ from motif_jax.envs.worlds import check_world, essential, make_world, title
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
-from motif_jax.preferences.pairs import FinishedEpisode
 from motif_jax.preferences.store import DATA, PairDataset
-from motif_jax.preferences.writer import PairWriter, tidy
+from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
 from motif_jax.stages import Experiment, Stage, with_result
 from motif_jax.stages.collect.page import report_pairs, report_transcripts
@@ -534,7 +533,7 @@ def play_in_order(
       that was given up.
     """
     episodes = EpisodeQueue(first)
-    held: list[Full] = []
+    held: list[FilledSlot] = []
     while True:
         requests, fulls = pool.poll(0.2)
         if policy:
@@ -564,7 +563,7 @@ class EpisodeQueue:
         self._pieces = Pieces()
         self._done: dict[int, FinishedEpisode] = {}
 
-    def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
+    def take(self, pool: ActorPool, full: FilledSlot, names: Mapping[str, str]) -> None:
         """Copies a rollout's steps to their episodes.
 
         `names`: name of an array in an episode -> its name in a rollout.

@@ -16,8 +16,7 @@ import numpy as np
 
 from motif_jax.console import clean, print_line
 from motif_jax.files import make_anew, write_array, write_json, write_whole
-from motif_jax.preferences.folders import annotation_folder, labels_file
-from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference
+from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes

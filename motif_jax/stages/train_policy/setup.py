@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from motif_jax.actors.acting import FreeRunning, Overlapping, Rounds, Source
+from motif_jax.actors.acting import AsyncLoop, OverlappedLoop, RolloutLoop, SyncLoop
 from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
@@ -161,17 +161,17 @@ def open_pool(config: TrainConfig, parts: Parts, player: PolicyPlayer, first_epi
 
 def make_source(
     section: Policy, parts: Parts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
-) -> Source:
+) -> RolloutLoop:
     """Makes batches for the learner from the games of `pool`."""
     if isinstance(player, EpisodePlayer):
-        return Rounds(pool, player, parts.rollouts, place, player.begin)
+        return SyncLoop(pool, player, parts.rollouts, place, player.begin)
     if not takes_turns(section):
-        return FreeRunning(pool, player, parts.rollouts, place)
+        return AsyncLoop(pool, player, parts.rollouts, place)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
     network = find_prompt_network(section.network)
     if network and network.overlaps and section.groups > 1 and alike:
-        return Overlapping(pool, player, parts.rollouts, place)
-    return Rounds(pool, player, parts.rollouts, place)
+        return OverlappedLoop(pool, player, parts.rollouts, place)
+    return SyncLoop(pool, player, parts.rollouts, place)
 
 
 def make_shape_rewards(

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from motif_jax.annotation.backends import is_by_rules
+from motif_jax.annotation.backends import find_backend
 from motif_jax.captions import WIDTH, CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints
@@ -29,10 +29,9 @@ from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
 from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
@@ -213,7 +212,7 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
     """The worth of every caption to the annotator, if the labels are of rules that are at hand; otherwise None. [U]"""
     section, name = config.annotate, label_name(config.annotate)
     record = annotation_folder(data.dataset.path, name) / "merged.json"
-    if not is_by_rules(section) or [*data.weights] != [name] or not record.exists():
+    if not find_backend(section).by_rules or [*data.weights] != [name] or not record.exists():
         return None
     facts, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
     if (facts.get("rules"), facts.get("goal")) != (rules.version, section.goal):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.backends import OpenBackend, is_by_rules, opened, server_key
+from motif_jax.annotation.backends import OpenBackend, find_backend, opened, server_key
 from motif_jax.audit.judge import JudgePlan
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
@@ -56,7 +56,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         section, world = config.write_reward, make_world(config.env)
         readable = find_readable(world)
         recorded = record(config, readable)
-        texts = texts_of_episodes(recorded, whole=is_by_rules(config.annotate))
+        texts = texts_of_episodes(recorded, whole=find_backend(config.annotate).by_rules)
         choosing, telling = judge(config, recorded, texts, stage.path / "answers.json", open_backend)
         print_line(
             f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
