@@ -206,7 +206,7 @@ class PolicyUpdate:
         if not space.sizes:
             return (losses.NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
         parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-        return tuple(losses.Head(*map(jax.nn.log_softmax, (new, old)), action) for new, old, action in parts)
+        return tuple(losses.Head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
 
     def targets(self, data: Samples, values: jax.Array, ratio: jax.Array) -> Targets:
         """Those of the samples if they were computed once per update, otherwise V-trace's. `values`: [T + 1 or 2, B]"""
