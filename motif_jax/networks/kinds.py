@@ -27,7 +27,7 @@ GENERAL = "general"  # a network for any observations (general.py)
 FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
 BY_SPECS = (GENERAL, FILM)  # policy.py has their encoders; those of users (own.py) read the same observations
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
-BEHAVIOUR = "behaviour"  # the observation of who is in charge, of policies with options (policies/options.py)
+BEHAVIOUR = "behaviour"  # the observation of the behaviour in charge (networks/options.py)
 PROMPT = "prompt"  # the observation of PROMPT_NETWORKS: UTF-8 padded with zeros
 # The observations of all other networks.
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}
@@ -46,18 +46,18 @@ class PromptNetwork:
         """Raises UserError for values of `config.policy` that cannot work."""
 
     def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
-        """The options of a new network, as checkpoints hold them, and its `Model` with the initial parameters."""
+        """The spec of a new network, as checkpoints hold it, and its `Model` with the initial parameters."""
         raise NotImplementedError
 
-    def fields(self, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-        """The fields of `policies.model.Model`, from options; if `seed` is None, parameters are shapes only."""
+    def fields(self, spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+        """The fields of `policies.model.Model`, from a spec; if `seed` is None, parameters are shapes only."""
         raise NotImplementedError
 
-    def scores_names(self, options: Mapping[str, Any]) -> bool:
+    def scores_names(self, spec: Mapping[str, Any]) -> bool:
         """Whether it chooses actions by their names, so they can be renamed."""
         return True
 
-    def language_model(self, options: Mapping[str, Any], params: Any, frozen: Any) -> Any:
+    def language_model(self, spec: Mapping[str, Any], params: Any, frozen: Any) -> Any:
         """The language model in it, for export; None for a network without one."""
 
 

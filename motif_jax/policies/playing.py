@@ -53,10 +53,10 @@ class Policy:
         """Called by `load_policy`, with the content of a checkpoint."""
         self.metadata, self.reward = dict(metadata), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        options, self._encode = metadata["model"], model.encode
-        if "reads" in options:
-            self._specs = from_record(options["reads"])
-        elif options["network"] in FIXED:  # NetHack's frames
+        spec, self._encode = metadata["model"], model.encode
+        if "reads" in spec:
+            self._specs = from_record(spec["reads"])
+        elif spec["network"] in FIXED:  # NetHack's frames
             self._specs = select_specs(make_world({}).specs, self.reads)
         else:  # a prompt, of any length
             self._specs = {}
@@ -64,7 +64,7 @@ class Policy:
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
-        plan = options.get("options", {})
+        plan = spec.get("options", {})
         self.options: tuple[str, ...] = tuple(plan.get("names", ()))
         self._heads, self._space = model.options, model.space
         self._only = None if option is None else find_behaviour(option, plan)
