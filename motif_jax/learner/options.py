@@ -153,7 +153,7 @@ class Control(NamedTuple):
         return jnp.where(batch.first[1:], self.controller, batch.control["next"])
 
     def with_behaviour(self, batch: Rollouts) -> tuple[dict[str, jax.Array], jax.Array]:
-        """Observations and `first` with the last moment twice: the second time, the controller is in charge."""
+        """Observations and `first` with the last step twice: the second time, the controller is in charge."""
         charge = jnp.concatenate([batch.control["charge"], self._next(batch)[-1:]])
         charge = jnp.concatenate([charge, jnp.full_like(charge[:1], self.controller)])
         twice = {name: jnp.concatenate([array, array[-1:]]) for name, array in batch.observations.items()}
@@ -199,7 +199,7 @@ class Control(NamedTuple):
         """V-trace in columns, and the advantages normalised per column.
 
         Args:
-          values: of the moments of `with_behaviour`. [T + 2, B]
+          values: of the observations of `with_behaviour`. [T + 2, B]
           rewards: of each step, for the behaviour in charge. [T, B]
           ratio: of V-trace. [T, B]
           valid: samples that count. [T, B] bool

@@ -1,4 +1,4 @@
-"""Encoders of NetHack policies: the observations of one moment in, one vector of features out.
+"""Encoders of NetHack policies: the observations of one step in, one vector of features out.
 
 `PRESETS` has the networks. Their observations are also in kinds.py, for checks without JAX.
 """
