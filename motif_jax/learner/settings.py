@@ -14,7 +14,7 @@ FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 
 @dataclass(frozen=True)
 class LearnerSection:
-    """The values of the learner."""
+    """How the policy learns: algorithm, optimizer and losses."""
 
     algorithm: str = value(
         "appo",

@@ -48,7 +48,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Decoding:
-    """One way to decode texts."""
+    """How a text is decoded."""
 
     kind: str = "sample"  # one of KINDS
     beta: float = 0.0  # factor of Q - V; 0: the policy as it is
