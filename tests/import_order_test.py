@@ -191,7 +191,6 @@ OTHER_MEANINGS = {
     ("motif_jax.contrib.drrn", "q_learning"): "the same",
     ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
     ("motif_jax.envs.worlds", "babyai"): "the same",
-    ("motif_jax.networks.kinds", "film"): "it looks networks up by what they read",
 }
 
 
