@@ -19,6 +19,7 @@ from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.jax_start import divide_cpu
+from motif_jax.system.sizing import sizes_of
 
 # Removed values, which are accepted at these settings, for backwards compatibility.
 GONE = {
@@ -75,6 +76,8 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     names = names or list(config.stages)
     stages = check(config, names)
     check_start(config, workdir, stages)
+    if config.sized:
+        print_line(f"for this machine: {sizes_of(config.policy).describe()}")
     for name, stage in zip(names, stages, strict=True):
         check_artefacts(config, workdir, stage)
         view = stage.view(config)
@@ -116,10 +119,10 @@ def check_name(workdir: Path) -> None:
 
 def tables() -> Tables:
     """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
-    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
+    every = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
     for name in NAMES:
-        found |= find_stage(name).tables
-    return found
+        every |= find_stage(name).tables
+    return every
 
 
 def defaults() -> ConfigDict:

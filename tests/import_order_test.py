@@ -62,8 +62,7 @@ STAGES = {
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
-    "motif_jax.envs.gym_world": "worlds of a user's own",
-    "motif_jax.envs.arena_world": "the same, of TextArena",
+    "motif_jax.envs.arena_world": "worlds of a user's own, of TextArena",
     "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
     "motif_jax.envs.nethack.recorded": "launch/engine.sh and the benchmark",
@@ -191,11 +190,10 @@ OTHER_MEANINGS = {
     ("motif_jax.contrib.drrn", "q_learning"): "the same",
     ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
     ("motif_jax.envs.worlds", "babyai"): "the same",
-    ("motif_jax.networks.kinds", "film"): "it looks networks up by what they read",
     ("motif_jax.rewards.registry", "learnt"): "it looks sources up",
     ("motif_jax.devices.releases", "learnt"): "a release keeps this source's arrays as its reward",
-    ("motif_jax.contrib.comments.scores", "lexicon"): "its own table of scorers",
-    ("motif_jax.contrib.comments.scores", "server"): "the same",
+    ("motif_jax.contrib.comments.world", "lexicon"): "its own table of scorers",
+    ("motif_jax.contrib.comments.world", "server"): "the same",
 }
 
 

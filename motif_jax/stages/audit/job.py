@@ -31,10 +31,9 @@ from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
-from motif_jax.episodes.playback import Track, moments_of, read_tracks
-from motif_jax.pages.blocks import table
+from motif_jax.episodes.playback import Track, messages_of, read_tracks
+from motif_jax.pages.blocks import findings_blocks, table
 from motif_jax.pages.figures import better
-from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import esc, exact
 from motif_jax.pages.players import Player
 from motif_jax.preferences.store import PairDataset
@@ -103,7 +102,7 @@ class PlayedEpisodes(NamedTuple):
     """Episodes of a player, by number."""
 
     captions: dict[int, np.ndarray]  # that each step is rewarded for. [T] int64
-    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.Moments`. [T] bool
+    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.EpisodeMessages`. [T] bool
     tracks: dict[int, Track]
 
 
@@ -150,7 +149,7 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
     found, still, late = {}, {}, int(not config.policy.reference_alignment)
-    for row, moments in zip(rows, moments_of(env, config.seed, rows, tracks), strict=True):
+    for row, moments in zip(rows, messages_of(env, config.seed, rows, tracks), strict=True):
         if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         paid = slice(late, late + row["steps"])

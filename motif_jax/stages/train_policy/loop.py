@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import Overlapping, Source
+from motif_jax.actors.acting import OverlappedLoop, RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_part, local_copy
@@ -118,7 +118,7 @@ def learn(
                 batch = source.get(PATIENCE_S)
             if batch is None and not stop.asked:
                 if log and takes_turns(section) and done["updates"] == before["updates"]:
-                    games = hosts * pool.num_games // (pool.layout.groups if isinstance(source, Overlapping) else 1)
+                    games = hosts * pool.num_games // (pool.layout.groups if isinstance(source, OverlappedLoop) else 1)
                     log.playing(done, games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
             vote = Vote.END if finished(section, done["env_steps"], done["seconds"]) else Vote.GO_ON
@@ -233,7 +233,7 @@ def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> I
         raise
 
 
-def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
+def check_metrics(pending: Pending, record: Record, folder: Path, source: RolloutLoop) -> str:
     """Reads an update's metrics from the device; returns "" or, if the loss is not finite, an error message."""
     with source.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
