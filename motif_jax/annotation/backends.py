@@ -74,6 +74,11 @@ class Described(abc.ABC):
     def label(cls, section: AnnotateSection) -> str:
         """The name of its annotations."""
 
+    @property
+    def tie_margin(self) -> float:
+        """Answers this close to one half are ties."""
+        return float(self.section.tie_margin) if self.is_model else 0.0
+
     def flat_metadata(self) -> dict[str, Any]:
         """The metadata as a flat dict, with the backend's name."""
         metadata = self.metadata()
@@ -103,11 +108,6 @@ class CaptionBackend(Described):
     def rates(self) -> bool:
         """Whether single captions are asked about, and the answers on pairs follow (asking.py)."""
         return False
-
-    @property
-    def tie_margin(self) -> float:
-        """Answers this close to one half are ties."""
-        return float(self.section.tie_margin) if self.is_model else 0.0
 
     @property
     def both_orders(self) -> float:

@@ -77,7 +77,7 @@ class OnlineSource(Captioned):
         """See `RewardSource`. Raises UserError if the judge does not answer."""
         config, section = setting.config, setting.config.policy.online
         if judgeless := find(ONLINE_REWARDS, section.kind):
-            return judgeless.make(setting)  # type: ignore[no-any-return]
+            return judgeless.make(setting)
         judges = Judges(config)
         facts = make_facts(config, judges.facts())
         judge = None
@@ -91,7 +91,7 @@ class OnlineSource(Captioned):
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
         if judgeless := find(ONLINE_REWARDS, facts["kind"]):
-            return judgeless.rebuild(arrays, facts)  # type: ignore[no-any-return]
+            return judgeless.rebuild(arrays, facts)
         source = cls(facts)
         source._take_arrays(arrays)
         return source

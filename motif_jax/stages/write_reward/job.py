@@ -163,8 +163,8 @@ def judge(
     """Asks about pairs of episodes in both orders; the first half chooses programs, the second tells of the best."""
     pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
     plan = JudgePlan()
-    plan.wholes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.wholes)
+    plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
+    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.episodes)
     half = len(pairs) // 2
     return Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
 
