@@ -427,7 +427,7 @@ def opened(backend: CaptionBackend) -> Annotator:
 
 
 def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle]:
-    """The class of the backend that a section `annotate` names; raises UserError if there is none."""
+    """The class of the backend that a section `annotate` names; raises UserError if it does not exist."""
     path = BACKENDS.get(section.backend, section.backend)
     backend = load_class(path, "judge", FLAG)
     if not (isinstance(backend, type) and issubclass(backend, CaptionBackend | Oracle)):

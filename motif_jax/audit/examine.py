@@ -78,7 +78,7 @@ class EpisodePairs(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known about a reward; a string is the reason why something is not."""
+    """The evidence about a reward; a string is the reason why a part is missing."""
 
     captions: Captions
     rules: bool  # whether rules give the worth of captions; otherwise the judge is asked
@@ -126,7 +126,7 @@ def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePla
 def examine(
     evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers, second: Opinion | str = "no second judge is named"
 ) -> Audited:
-    """The findings about a reward and its judge; `second`: of another judge, or why there is none."""
+    """The findings about a reward and its judge; `second`: another judge's opinion, or the reason why it is missing."""
     captions = evidence.captions
     if len(plan.worth):
         captions = with_asked_worth(captions, plan, answers, evidence.soft)

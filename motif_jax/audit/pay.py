@@ -184,7 +184,8 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     """Finds captions whose repeats get much of an episode's pay.
 
     A caption, whatever its digits, loops in an episode if its repeats, beyond the first time, get more than LOOP of the
-    episode's pay. What the judge likes at least half as much as the best is meant to be repeated, and does not count.
+    episode's pay. Captions that the judge likes at least half as much as the best are meant to be repeated, and do not
+    count.
     """
     texts: dict[str, int] = {}
     keys = np.array([texts.setdefault(key, len(texts)) for key in map(without_digits, captions.texts)], np.int64)

@@ -60,7 +60,7 @@ class OptionPlan(NamedTuple):
 
     @property
     def weights(self) -> np.ndarray:
-        """Of the options in each behaviour. [N, K] float32"""
+        """The weights of the options in each behaviour. [N, K] float32"""
         if not self.coefficients:
             return np.eye(len(self.names), dtype=np.float32)
         return mixtures(self.coefficients, len(self.names), self.sum_to_one)

@@ -115,7 +115,7 @@ class RewardSource:
         return {}
 
     def failure(self) -> str:
-        """At the end of training: a sentence why the rewards cannot be used; "" if they can."""
+        """At the end of training: the reason why the rewards cannot be used, as a sentence; "" if they can."""
         return ""
 
     def about(self) -> Facts:

@@ -44,7 +44,7 @@ class RewardStatistics(NamedTuple):
         return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
 
     def record(self) -> dict[str, Any]:
-        """The fields by name, for a checkpoint; without the anchor if there is none."""
+        """The fields by name, for a checkpoint; a missing anchor is left out."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 

@@ -20,7 +20,7 @@ MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and up
 
 
 class HostNews(NamedTuple):
-    """What a host has seen and learnt since the last exchange."""
+    """The captions, scores and answers of a host since the last exchange."""
 
     seen: Seen
     scores: RunningStats  # of the scores of all steps
