@@ -74,7 +74,8 @@ class Stream:
         self.problem = ""  # the reason why the judge cannot be asked now
         self.failures = 0  # of the judge
         self._planned: tuple[Sequence[Item], int] = ((), 0)  # the newest plan: items, and the limit of `taken`
-        self._plan, self._position = self._planned, 0  # the thread's plan, and its position there
+        self._plan: tuple[Sequence[Item], int] = self._planned  # the thread's plan
+        self._position = 0  # in the thread's plan
         self._seen: set[tuple[int, int]] = set()  # items taken that are still in the plan
         self._flight: dict[Question, list[Item]] = {}
         self._back: collections.deque[AnsweredItem] = collections.deque()
