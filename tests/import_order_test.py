@@ -190,7 +190,6 @@ OTHER_MEANINGS = {
     ("motif_jax.contrib.drrn", "q_learning"): "the same",
     ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
     ("motif_jax.envs.worlds", "babyai"): "the same",
-    ("motif_jax.networks.kinds", "film"): "it looks networks up by what they read",
     ("motif_jax.rewards.registry", "learnt"): "it looks sources up",
     ("motif_jax.devices.releases", "learnt"): "a release keeps this source's arrays as its reward",
     ("motif_jax.contrib.comments.scores", "lexicon"): "its own table of scorers",
