@@ -117,10 +117,11 @@ def make_probabilities(model: ValueModel) -> Any:
         if model.recipe.per_token:
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
-        found = [
-            jax.nn.softmax(jnp.where(allowed, each, -jnp.inf), -1) for each in (logits, numbers.logits * logits + shift)
-        ]
-        return found[0], found[1], advantage
+        policy_odds, shifted_odds = (
+            jax.nn.softmax(jnp.where(allowed, array, -jnp.inf), -1)
+            for array in (logits, numbers.logits * logits + shift)
+        )
+        return policy_odds, shifted_odds, advantage
 
     return probabilities
 
