@@ -145,13 +145,15 @@ def numerics_config(config: ConfigDict, dtype: str) -> ConfigDict:
 
 def make_parts(config: ConfigDict) -> Parts:
     """What the policy's training is made of, with an untrained reward."""
-    return assemble(train_policy.STAGE.view(config), Path(), lambda setting: untrained_sources(config), hosts=1)
+    return assemble(
+        train_policy.STAGE.view(config.to_dict()), Path(), lambda setting: untrained_sources(config), hosts=1
+    )
 
 
 def play(config: ConfigDict) -> Rollouts:
     """A batch of rollouts, as NumPy arrays."""
     parts = make_parts(config)
-    typed = train_policy.STAGE.view(config)
+    typed = train_policy.STAGE.view(config.to_dict())
     player = make_player(typed.policy, parts.model, seed=0)
     with open_pool(typed, parts, player, first_episode=0) as pool:
         source = Rounds(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))

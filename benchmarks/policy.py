@@ -113,7 +113,7 @@ class Training:
         section = config.policy
         section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
         sources = untrained_sources(config) if rewarded else RewardSources()
-        self._typed = typed = train_policy.STAGE.view(config)
+        self._typed = typed = train_policy.STAGE.view(config.to_dict())
         parts = assemble(typed, Path(), lambda setting: sources, hosts=1)
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.

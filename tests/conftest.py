@@ -184,7 +184,7 @@ def viewed(config, stage: str = "train_policy"):
     """The config as the stage takes it."""
     from motif_jax.stages import find_stage
 
-    return find_stage(stage).view(config)
+    return find_stage(stage).view(config.to_dict())
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:

@@ -32,7 +32,7 @@ QUICKSTART = "--config=configs/quickstart.py:toy"
 def said(config, workdir, stages=None) -> dict[str, str]:
     """What a dry run prints about each stage."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        dry_run(config, workdir, stages)
+        dry_run(config.to_dict(), workdir, stages)
     return dict(line.split(": ", 1) for line in output.getvalue().splitlines())
 
 
@@ -52,14 +52,14 @@ def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name,
     if begun:
         folder, result = BEGUN[name]
         (tmp_path / folder / result).mkdir(parents=True)
-        write_config(tmp_path / folder, config)
+        write_config(tmp_path / folder, config.to_dict())
     before = sorted(tmp_path.rglob("*"))
     words = f"begun in {str(tmp_path)!r}, would go on" if begun else "would run"
     assert said(config, tmp_path, [name]) == {name: words}
     if stage.identity:
         config.seed += 1
         with pytest.raises(UserError, match=f"belongs to an experiment with seed = {config.seed - 1}, not"):
-            dry_run(config, tmp_path, [name])
+            dry_run(config.to_dict(), tmp_path, [name])
     assert sorted(tmp_path.rglob("*")) == before
 
 

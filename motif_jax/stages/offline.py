@@ -241,15 +241,15 @@ def _start_or_resume(
         with reading(folder) as others:
             latest = others.readable(str(step))
     if latest:
-        number, whole, facts = latest
+        number, arrays, metadata = latest
         for name, value in job.identity.items():
-            if facts.get(name) != value:
+            if metadata.get(name) != value:
                 raise UserError(
                     f"the {name.replace('_', ' ')} changed since the training in {str(stage.path)!r} began: choose "
                     "another --workdir, or remove this directory"
                 )
-        state = rebuild(state, leaves_by_path(whole["train"]), folder, "--workdir")
-        done = from_plain(Done, facts["progress"])
+        state = rebuild(state, leaves_by_path(arrays["train"]), folder, "--workdir")
+        done = from_plain(Done, metadata["progress"])
         if checkpoints:
             print_line(f"{stage.name}: going on after {number:,} updates")
     hosts.agree(Vote.GO_ON)

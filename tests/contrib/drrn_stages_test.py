@@ -53,8 +53,8 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("drrn")
     config = train(workdir)
     for stage in (evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
+        stage.STAGE.check(stage.STAGE.view(config.to_dict()))
+        stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
     return workdir
 
 

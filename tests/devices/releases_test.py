@@ -37,7 +37,7 @@ def workdir(tmp_path_factory):
     shutil.copytree(policies().good, path)
     config = settings()
     config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 3, "greedy": True})
-    evaluate.STAGE.run(evaluate.STAGE.view(config), path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), path)
     return path
 
 
@@ -45,8 +45,8 @@ def workdir(tmp_path_factory):
 def original(workdir, tmp_path_factory):
     directory = tmp_path_factory.mktemp("release") / "toy"
     config = settings(to=str(directory), licence="apache-2.0", about="A toy.")
-    export.check(export.STAGE.view(config))
-    export.STAGE.run(export.STAGE.view(config), workdir)
+    export.check(export.STAGE.view(config.to_dict()))
+    export.STAGE.run(export.STAGE.view(config.to_dict()), workdir)
     return directory
 
 
@@ -83,9 +83,9 @@ def test_flags_take_a_release(workdir, original, tmp_path):
     config = settings()
     values = {"policy": str(original), "beside": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
     config.evaluate.update(values | {"greedy": True})
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    evaluate.check(evaluate.STAGE.view(config.to_dict()))
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config.to_dict()), tmp_path)
     rows = [read_rows(path / "episodes.jsonl") for path in
             (tmp_path / "evaluate/toy-7680-greedy", workdir / "evaluate/policy-7680-greedy")]  # fmt: skip
     assert rows[0] == rows[1]
@@ -100,7 +100,7 @@ def test_flags_take_a_release(workdir, original, tmp_path):
 
 def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
     shutil.copytree(workdir / "reward", tmp_path / "run/reward")
-    export.STAGE.run(export.STAGE.view(settings()), tmp_path / "run")
+    export.STAGE.run(export.STAGE.view(settings().to_dict()), tmp_path / "run")
     directory = tmp_path / "run/export"
     assert {file.name for file in directory.iterdir()} == {"README.md", "config.json", "reward.safetensors"}
     assert f"motif_jax.load_reward({str(directory)!r})" in capsys.readouterr().out
@@ -209,7 +209,7 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
 
 def test_no_path_of_this_machine_is_told(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
-    export.STAGE.run(export.STAGE.view(config), workdir)
+    export.STAGE.run(export.STAGE.view(config.to_dict()), workdir)
     said = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
     assert str(tmp_path) not in said
     assert str(workdir.parent) not in said
@@ -225,8 +225,8 @@ def test_the_programs_own_release_is_loaded_by_its_name(tmp_path, monkeypatch, c
     assert policy.reward.statistics == reward.statistics
     config = get_config("quickstart.py")
     config.visualize.policy = "motif_jax/quickstart"
-    visualize.check(visualize.STAGE.view(config))
-    visualize.run(visualize.STAGE.view(config), tmp_path)
+    visualize.check(visualize.STAGE.view(config.to_dict()))
+    visualize.run(visualize.STAGE.view(config.to_dict()), tmp_path)
     assert "policy-" in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no release 'motif_jax/quickstar'; this version has motif_jax/quick"):
         motif_jax.load_reward("motif_jax/quickstar")

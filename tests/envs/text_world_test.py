@@ -168,8 +168,8 @@ def settings(world: str):
 def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     config = settings(world)
     config.evaluate.policy = {"wordle": "optimal", "guessing": "asker", "comments": "kind", "maze": "optimal"}[world]
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    evaluate.check(evaluate.STAGE.view(config.to_dict()))
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path)
     folder = tmp_path / "evaluate" / config.evaluate.policy
     rows = summary.read_rows(folder / "episodes.jsonl")
     assert len(rows) == 6

@@ -208,7 +208,7 @@ def test_observations_that_datasets_cannot_keep_are_refused_before_anything_star
     config = get_config("quickstart.py", "toy")
     config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
     with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
-        collect.check(collect.STAGE.view(config))
+        collect.check(collect.STAGE.view(config.to_dict()))
 
 
 @pytest.mark.parametrize("key", ["blstats", "message", "tty_chars", "tty_colors", "glyphs"])

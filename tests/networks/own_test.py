@@ -67,9 +67,9 @@ def trained(tmp_path_factory):
         config.policy.train_for_env_steps = steps
         train_policy.check(viewed(config))
         train_policy.STAGE.run(viewed(config), workdir)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
     config.export.to = str(workdir / "release")
-    export.STAGE.run(export.STAGE.view(config), workdir)
+    export.STAGE.run(export.STAGE.view(config.to_dict()), workdir)
     return workdir
 
 

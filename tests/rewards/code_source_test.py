@@ -96,7 +96,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     found = read_policy(workdir)[2]
     assert [(one.name, one.coefficient) for one in found] == [("code_way", 0.5), ("code_still", -0.01)]
     config = settings(sources=sources)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
     assert "\ncode_way return" in capsys.readouterr().out
     for player in ("random", "policy-128"):
         about = read_json(workdir / "evaluate" / player / "summary.json")
@@ -109,7 +109,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
             assert row["terms"]["code_way"]["event_gold"] == row["gold"]
             assert 0 <= row["returns"]["code_still"] <= row["steps"]
 
-    report.STAGE.run(report.STAGE.view(config), workdir)
+    report.STAGE.run(report.STAGE.view(config.to_dict()), workdir)
     page = (workdir / "report/index.html").read_text()
     assert "once(event_stairs &gt; 0)" in page
     assert "code_way return" in page

@@ -77,7 +77,7 @@ def workdir(played, tmp_path):
 
 
 def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(workdir, capsys):
-    experiment.run(settings(), workdir, ["audit"])
+    experiment.run(settings().to_dict(), workdir, ["audit"])
     said = capsys.readouterr().out
     assert "audit: 1. " in said
     assert "judged by lexicon_msg_defaultgoal" in said
@@ -93,11 +93,11 @@ def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(work
     page = "".join(block for part in Run(workdir).sections() if part.stage == "audit" for block in part.blocks)
     assert "gets nowhere" in page
     assert "--config.policy.threshold_quantile" in page
-    experiment.run(settings(), workdir, ["audit"])
+    experiment.run(settings().to_dict(), workdir, ["audit"])
     assert "audit: complete in" in capsys.readouterr().out
-    assert not audit.is_complete(audit.STAGE.view(settings(wholes=3)), workdir)
+    assert not audit.is_complete(audit.STAGE.view(settings(wholes=3).to_dict()), workdir)
     write_json(workdir / "evaluate/random/summary.json", PLAYER | {"seconds": 1})
-    assert not audit.is_complete(audit.STAGE.view(settings()), workdir)
+    assert not audit.is_complete(audit.STAGE.view(settings().to_dict()), workdir)
 
 
 class Breaking:
@@ -126,13 +126,15 @@ class Breaking:
 def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     config = settings()
     with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
-        job.run(audit.STAGE.view(config), workdir, lambda _: Breaking(config, 7))
-    assert not audit.is_complete(audit.STAGE.view(config), workdir)
+        job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, 7))
+    assert not audit.is_complete(audit.STAGE.view(config.to_dict()), workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
-    job.run(audit.STAGE.view(config), workdir, lambda _: Breaking(config, asked - 7))  # one more would be too many
+    job.run(
+        audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7)
+    )  # one more would be too many
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
-    job.run(audit.STAGE.view(config), workdir)
+    job.run(audit.STAGE.view(config.to_dict()), workdir)
     assert read_json(workdir / "audit/audit.json") == broken
 
 
@@ -156,8 +158,8 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
         write_json(workdir / "evaluate/policy-100/summary.json", PLAYER | {"path": ".", "repeatable": False})
     if change == "oracle":
         config.annotate.backend = "score"
-    audit.check(audit.STAGE.view(config))
-    job.run(audit.STAGE.view(config), workdir)
+    audit.check(audit.STAGE.view(config.to_dict()))
+    job.run(audit.STAGE.view(config.to_dict()), workdir)
     record = read_json(workdir / "audit/audit.json")
     told = {one["check"]: one["why"] for one in record["not_looked_at"]}
     told |= {one["check"]: one["about"] for one in record["nothing_found"]}
@@ -193,7 +195,7 @@ def test_a_second_reward_that_cannot_be_compared_is_refused(tmp_path, change, sa
     write_reward(tmp_path / "run", 1)
     named = write_reward(tmp_path / "other", **{"seed": 1} | change)
     with pytest.raises(UserError) as caught:
-        job.run(audit.STAGE.view(settings(second_reward_dir=named)), tmp_path / "run")
+        job.run(audit.STAGE.view(settings(second_reward_dir=named).to_dict()), tmp_path / "run")
     assert str(caught.value) == f"the reward in {named!r} {said} (--config.audit.second_reward_dir)"
 
 
@@ -205,13 +207,13 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     np.save(workdir / "dataset/preference/lexicon_msg_defaultgoal.npy", np.arange(50, dtype=np.int8) % 2)
     abouts = {}
     for second in ("", named):
-        job.run(audit.STAGE.view(config := settings(second_reward_dir=second)), workdir)
+        job.run(audit.STAGE.view((config := settings(second_reward_dir=second)).to_dict()), workdir)
         checks = read_json(workdir / "audit/audit.json")
         abouts[second] = [one["about"] for one in checks["nothing_found"] if one["check"] == "inversions"]
-        assert audit.is_complete(audit.STAGE.view(config), workdir)
+        assert audit.is_complete(audit.STAGE.view(config.to_dict()), workdir)
     assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
     write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
-    assert not audit.is_complete(audit.STAGE.view(config), workdir)
+    assert not audit.is_complete(audit.STAGE.view(config.to_dict()), workdir)
 
 
 @pytest.mark.quick

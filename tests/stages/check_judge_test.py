@@ -53,7 +53,7 @@ def run(tmp_path, judge, **values):
     config.annotate.update(backend=f"{HERE}:Told", model=judge, both_orders=1.0, cache_dir="")
     config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
     stage = find_stage("check_judge")
-    view = stage.view(config)
+    view = stage.view(config.to_dict())
     stage.check(view)
     try:
         stage.run(view, tmp_path)
@@ -72,7 +72,7 @@ def test_a_judge_that_agrees_with_the_rules_may_go_on_and_has_a_page(tmp_path, c
     page = (tmp_path / "check_judge/index.html").read_text()
     assert "Nothing speaks against this judge" in page
     assert "are decided as by the rules" in page
-    report.STAGE.run(report.STAGE.view(defaults()), tmp_path)
+    report.STAGE.run(report.STAGE.view(defaults().to_dict()), tmp_path)
     shown = (tmp_path / "report/index.html").read_text()
     assert '<section><h2 id="the-judge">The judge</h2>' in shown
     assert "Nothing speaks against this judge" in shown
@@ -104,7 +104,7 @@ def test_a_trial_is_made_again_where_it_depends_on_what_has_changed(tmp_path, va
     config = get_config("quickstart.py")
     config.annotate.update(backend=f"{HERE}:Told", model="right", both_orders=1.0, cache_dir="")
     config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
-    assert check_judge.is_complete(find_stage("check_judge").view(config), tmp_path) == complete
+    assert check_judge.is_complete(find_stage("check_judge").view(config.to_dict()), tmp_path) == complete
 
 
 def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin_is_advised():

@@ -27,8 +27,8 @@ def run(workdir, task: str = TASK, **values):
     """Collects in this process; the dataset and what it says of itself."""
     config = get_config(argument=task)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), workdir)
+    collect.check(collect.STAGE.view(config.to_dict()))
+    collect.run(collect.STAGE.view(config.to_dict()), workdir)
     dataset = PairDataset(workdir / "dataset")
     return dataset, json.loads((workdir / "dataset/dataset.json").read_text())
 

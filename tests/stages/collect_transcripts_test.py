@@ -25,7 +25,7 @@ def config_for(**changes):
 
 
 def run(workdir, **changes):
-    experiment.run(config_for(**changes), workdir, ["collect"])
+    experiment.run(config_for(**changes).to_dict(), workdir, ["collect"])
     return Transcripts(workdir / "transcripts")
 
 
@@ -78,6 +78,6 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(changes, said):
     with pytest.raises(UserError) as caught:
-        collect.check(collect.STAGE.view(config_for(**changes)))
+        collect.check(collect.STAGE.view(config_for(**changes).to_dict()))
     assert said in str(caught.value)
     assert "--config." in str(caught.value)

@@ -51,7 +51,7 @@ def games_of_bot(config, numbers):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("demonstrations")
-    experiment.run(config_of(), workdir, ["collect"])
+    experiment.run(config_of().to_dict(), workdir, ["collect"])
     return workdir
 
 
@@ -93,7 +93,7 @@ def chances(config, workdir, moments):
 def test_a_policy_that_starts_from_the_clone_does_what_the_bot_does(recorded):
     moments, _ = games_of_bot(config_of(), range(1000, 1020))  # others than it has read
     before = chances(config_of(policy__language__model=""), recorded, moments)
-    experiment.run(config_of(), recorded, ["train_language"])
+    experiment.run(config_of().to_dict(), recorded, ["train_language"])
     after = chances(config_of(), recorded, moments)
     assert before.mean() < 0.25  # of six actions
     assert after.mean() > 0.4

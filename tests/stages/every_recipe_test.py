@@ -48,7 +48,7 @@ def start(tmp_path_factory):
     (folder / "words.txt").write_text("\n".join(WORDS))
     config = get_config()
     config.update_from_flattened_dict(TINY | {"env.options": json.dumps({"words": str(folder / "words.txt")})})
-    experiment.run(config, folder, ["collect"])
+    experiment.run(config.to_dict(), folder, ["collect"])
     parts = make_parts(config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0)
     write_model(folder / "model", parts, parts.params)
     config.transcripts.path, config.train_values.policy = str(folder / "transcripts"), str(folder / "model")
@@ -89,7 +89,7 @@ def trained(config, workdir, monkeypatch, stopped=False):
 
     with monkeypatch.context() as patch:
         patch.setattr(learning, "train_offline", watched)
-        experiment.run(config, workdir, ["train_values"])
+        experiment.run(config.to_dict(), workdir, ["train_values"])
     return jax.device_get(outcomes[0].state)
 
 

@@ -26,10 +26,10 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     train_policy.STAGE.run(viewed(config), tmp_path)
     for kind in ("merged", "adapter"):
         config.export.language = kind
-        export.check(export.STAGE.view(config))
-        export.STAGE.run(export.STAGE.view(config), tmp_path)
+        export.check(export.STAGE.view(config.to_dict()))
+        export.STAGE.run(export.STAGE.view(config.to_dict()), tmp_path)
     with pytest.raises(UserError, match=r"language-adapter' has files: name a new directory \(--config\.export\.to\)"):
-        export.STAGE.run(export.STAGE.view(config), tmp_path)
+        export.STAGE.run(export.STAGE.view(config.to_dict()), tmp_path)
 
     model, facts, _ = read_policy(tmp_path)
     prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]

@@ -55,9 +55,9 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("glam")
     config = config_of(workdir)
     for stage in (train_policy, evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
-        assert stage.STAGE.is_complete(stage.STAGE.view(config), workdir) or stage is report
+        stage.STAGE.check(stage.STAGE.view(config.to_dict()))
+        stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
+        assert stage.STAGE.is_complete(stage.STAGE.view(config.to_dict()), workdir) or stage is report
     return workdir
 
 
@@ -134,9 +134,9 @@ def test_controls_compare_what_a_policy_does_with_other_missions_and_without_tra
         "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
         "replays": "",
     })  # fmt: skip
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    evaluate.check(evaluate.STAGE.view(config.to_dict()))
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path)
+    assert evaluate.is_complete(evaluate.STAGE.view(config.to_dict()), tmp_path)
     name = trained.name
     rows = read_json(tmp_path / "evaluate/controls.json")["rows"]
     assert [(row["protocol"], row["player"]) for row in rows] == [
@@ -158,10 +158,10 @@ def test_controls_play_a_language_model_that_another_program_trained(directory, 
             "policy": str(player), "controls": "grounding", "variations": "", "beside": "", "episodes": 1,
             "replays": "",
         })  # fmt: skip
-        evaluate.check(evaluate.STAGE.view(config))
+        evaluate.check(evaluate.STAGE.view(config.to_dict()))
         config.evaluate.controls = "grounding" if number else ""  # all games once
-        evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-        assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+        evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path)
+        assert evaluate.is_complete(evaluate.STAGE.view(config.to_dict()), tmp_path)
         assert read_json(tmp_path / f"evaluate/{player.stem}/summary.json")["parameters"]
     assert {row["player"] for row in read_json(tmp_path / "evaluate/controls.json")["rows"]} == {directory.stem}
 
@@ -245,8 +245,8 @@ def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_p
     for name in config.stages:
         stage = {"collect": collect, "train_language": train_language, "train_policy": train_policy,
                  "evaluate": evaluate, "report": report}[name].STAGE  # fmt: skip
-        stage.check(stage.view(config))
-        stage.run(stage.view(config), tmp_path)
+        stage.check(stage.view(config.to_dict()))
+        stage.run(stage.view(config.to_dict()), tmp_path)
     summary = read_json(tmp_path / "policy/summary.json")
     assert summary["updates"] == 2
     assert list(read_lines(tmp_path / "policy/metrics.jsonl"))[-1]["train/finite"] == 1
@@ -278,7 +278,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
         config = config_of(tmp_path)
         config.evaluate.variations = text
         with pytest.raises(UserError, match=said):
-            evaluate.check(evaluate.STAGE.view(config))
+            evaluate.check(evaluate.STAGE.view(config.to_dict()))
 
 
 @pytest.mark.slow
@@ -287,8 +287,8 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     config.collect.update({
         "policies": f"{trained}@64", "transcripts": 5, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8,
     })  # fmt: skip
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), tmp_path)
+    collect.check(collect.STAGE.view(config.to_dict()))
+    collect.run(collect.STAGE.view(config.to_dict()), tmp_path)
     found = Transcripts(tmp_path / "transcripts")
     assert [policy["step"] for policy in found.record["provenance"]["checkpoints"]] == [64]
     moments = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
@@ -297,8 +297,8 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
         assert prompt.text.startswith("Possible action of the agent: ")
         assert action.text in CANONICAL
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
-    collect.run(collect.STAGE.view(config), tmp_path)
-    assert collect.is_complete(collect.STAGE.view(config), tmp_path)
+    collect.run(collect.STAGE.view(config.to_dict()), tmp_path)
+    assert collect.is_complete(collect.STAGE.view(config.to_dict()), tmp_path)
 
 
 def test_a_prompt_that_is_too_long_binds_nobody(tmp_path):

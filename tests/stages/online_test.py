@@ -112,7 +112,7 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     assert worth.tolist() == [labels.get(text, 0.0) for text in texts]
 
     config = settings(evaluate__replays="liked")
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
     rows = list(read_lines(workdir / "evaluate/policy-640/episodes.jsonl"))
     summary = read_json(workdir / "evaluate/policy-640/summary.json")
     assert summary["sources"]["online"]["goal"] == "defaultgoal"
@@ -187,7 +187,7 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
         run(tmp_path, online__attempts=100)
     assert "train_policy: the reward source 'online'" in capsys.readouterr().out
     assert train_policy.is_complete(viewed(settings(online__attempts=100)), tmp_path)
-    report.STAGE.run(report.STAGE.view(settings()), tmp_path)
+    report.STAGE.run(report.STAGE.view(settings().to_dict()), tmp_path)
     page = (tmp_path / "report/index.html").read_text()
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
     assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
@@ -220,8 +220,8 @@ def test_values_that_cannot_work_are_refused_before_anything_starts(values, said
 def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):
     file = trained / "policy/config.json"
     with pytest.raises(UserError, match="policy.online.kind = 'retrieval', not 'ranking'"):
-        experiment.check_same_experiment(settings(online__kind="ranking"), trained, file, train_policy.STAGE)
-    experiment.check_same_experiment(settings(online__order="count"), trained, file, train_policy.STAGE)
+        experiment.check_same_experiment(settings(online__kind="ranking").to_dict(), trained, file, train_policy.STAGE)
+    experiment.check_same_experiment(settings(online__order="count").to_dict(), trained, file, train_policy.STAGE)
     shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(UserError, match=r"640 steps were trained with the goals 'defaultgoal@0'.*online.goals"):
         run(tmp_path / "run", online__goals="gold@0", train_for_env_steps=1280)

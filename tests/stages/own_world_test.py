@@ -25,8 +25,8 @@ def corridor(tmp_path_factory):
     lexicon.write_text("[[rule]]\nname = 'sees the light'\npattern = 'light'\nworth = { progress = 1 }\n")
     config.annotate.lexicon = str(lexicon)
     for stage in (collect, annotate, evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
+        stage.STAGE.check(stage.STAGE.view(config.to_dict()))
+        stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
     return config, workdir
 
 

@@ -22,15 +22,15 @@ def settings(**annotating):
 
 
 def label(workdir, **annotating):
-    annotate.run(annotate.STAGE.view(settings(**annotating)), workdir)
+    annotate.run(annotate.STAGE.view(settings(**annotating).to_dict()), workdir)
 
 
 def adopt(source, workdir):
     config = get_config()
     config.collect.dataset = str(source)
     workdir.mkdir(exist_ok=True)
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), workdir)
+    collect.check(collect.STAGE.view(config.to_dict()))
+    collect.run(collect.STAGE.view(config.to_dict()), workdir)
 
 
 def contents(directory):

@@ -63,8 +63,8 @@ def make(workdir, runs: str = "", told: bool = False, **values) -> str:
     if told:
         tell(workdir)
     config = settings(runs, **values)
-    report.check(report.STAGE.view(config))
-    report.STAGE.run(report.STAGE.view(config), workdir)
+    report.check(report.STAGE.view(config.to_dict()))
+    report.STAGE.run(report.STAGE.view(config.to_dict()), workdir)
     return (workdir / "report/index.html").read_text()
 
 
@@ -90,17 +90,17 @@ def test_all_parts_tell_what_the_stages_have_left(whole):
 
 @pytest.mark.quick
 def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
-    assert not report.is_complete(report.STAGE.view(settings()), copy)
+    assert not report.is_complete(report.STAGE.view(settings().to_dict()), copy)
     first = make(copy)
-    assert report.is_complete(report.STAGE.view(settings()), copy)
+    assert report.is_complete(report.STAGE.view(settings().to_dict()), copy)
     assert make(copy) == first
-    assert not report.is_complete(report.STAGE.view(settings(replays=1)), copy)
+    assert not report.is_complete(report.STAGE.view(settings(replays=1).to_dict()), copy)
     write_json(copy / "policy/summary.json", read_json(copy / "policy/summary.json") | {"env_steps": 30001})
     report_training(copy)
-    assert not report.is_complete(report.STAGE.view(settings()), copy)
+    assert not report.is_complete(report.STAGE.view(settings().to_dict()), copy)
     assert make(copy) != first
     (copy / "report/index.html").unlink()
-    assert not report.is_complete(report.STAGE.view(settings()), copy)
+    assert not report.is_complete(report.STAGE.view(settings().to_dict()), copy)
 
 
 @pytest.mark.quick

@@ -39,7 +39,7 @@ def config_for():
 
 
 def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
-    experiment.run(config_for(), folder, ["collect"])
+    experiment.run(config_for().to_dict(), folder, ["collect"])
     for name, mean in (("candidate", -1.56), ("optimal", -1.33)):
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by))
     for (kind, beta), mean in returns.items():
@@ -71,7 +71,7 @@ def workdir(tmp_path_factory):
 
 
 def page_of(workdir):
-    experiment.run(config_for(), workdir, ["report"])
+    experiment.run(config_for().to_dict(), workdir, ["report"])
     return (workdir / "report/index.html").read_text()
 
 

@@ -158,8 +158,8 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(300))
     config = get_config("quickstart.py")
     config.reward.update(batch_size=64, learning_rate=1e-3, num_epochs=1, message="lt_cnn_small")
-    annotate.run(annotate.STAGE.view(config), tmp_path)
-    train_reward.STAGE.run(train_reward.STAGE.view(config), tmp_path)
+    annotate.run(annotate.STAGE.view(config.to_dict()), tmp_path)
+    train_reward.STAGE.run(train_reward.STAGE.view(config.to_dict()), tmp_path)
     rows = run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0)
     assert rows[-1]["episode/intrinsic_return"] != 0
     assert rows[-1]["train/intrinsic_reward"] != 0
@@ -174,7 +174,7 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=704)
     shutil.rmtree(tmp_path / "reward")
     config.reward.learning_rate = 2e-3
-    train_reward.STAGE.run(train_reward.STAGE.view(config), tmp_path)
+    train_reward.STAGE.run(train_reward.STAGE.view(config.to_dict()), tmp_path)
     with pytest.raises(UserError, match="the learnt reward has changed since this policy's training began"):
         run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=768)
 

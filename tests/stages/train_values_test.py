@@ -45,13 +45,13 @@ def config_for(folder, **changes):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ilql")
-    experiment.run(config_for(folder), folder / "run", ["collect", "train_language", "train_values"])
+    experiment.run(config_for(folder).to_dict(), folder / "run", ["collect", "train_language", "train_values"])
     return folder
 
 
 @pytest.fixture(scope="module")
 def evaluated(trained):
-    experiment.run(config_for(trained), trained / "run", ["evaluate"])
+    experiment.run(config_for(trained).to_dict(), trained / "run", ["evaluate"])
     return trained
 
 
@@ -107,7 +107,7 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
         train_values__num_epochs=1, train_values__evaluate_every=0, train_language__learning_rate=1e-1,
         train_values__learning_rate=1e-1,
     )  # fmt: skip
-    experiment.run(config, tmp_path / "run", ["train_language", "train_values"])
+    experiment.run(config.to_dict(), tmp_path / "run", ["train_language", "train_values"])
     said = capsys.readouterr().out
     assert "train_language learns 128 parameters: weights" in said
     assert "train_values learns 3,443 parameters: weights" in said  # with the heads of the values
@@ -126,10 +126,10 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
     assert changed(values.policy, values.target["trunk"]) == {"attention.q", "attention.v"}
     config = config_for(trained, language__lora_rank=2)
     with pytest.raises(UserError, match=r"an untrained model learn little.*--config.language.lora_rank, .model"):
-        train_language.STAGE.check(train_language.STAGE.view(config))
+        train_language.STAGE.check(train_language.STAGE.view(config.to_dict()))
     config.train_values.recipe = "ilql+joint"
     with pytest.raises(UserError, match=r"a given policy, and not 'ilql\+joint' with start 'policy'.*lora_rank"):
-        train_values.STAGE.check(train_values.STAGE.view(config))
+        train_values.STAGE.check(train_values.STAGE.view(config.to_dict()))
 
 
 def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):
@@ -146,10 +146,10 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
 
     monkeypatch.setattr(learning, "rank_texts", killed)
     with pytest.raises(KeyboardInterrupt):
-        train_values.STAGE.run(train_values.STAGE.view(config), tmp_path / "run")
+        train_values.STAGE.run(train_values.STAGE.view(config.to_dict()), tmp_path / "run")
     monkeypatch.undo()
-    assert not train_values.STAGE.is_complete(train_values.STAGE.view(config), tmp_path / "run")
-    experiment.run(config, tmp_path / "run", ["train_values"])
+    assert not train_values.STAGE.is_complete(train_values.STAGE.view(config.to_dict()), tmp_path / "run")
+    experiment.run(config.to_dict(), tmp_path / "run", ["train_values"])
     assert {name: read_json(folder / name) for name in wanted} == wanted
 
 
@@ -161,7 +161,7 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
 )
 @pytest.mark.journey
 def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, capsys):
-    experiment.run(config_for(evaluated), evaluated / "run", ["evaluate"])
+    experiment.run(config_for(evaluated).to_dict(), evaluated / "run", ["evaluate"])
     assert "evaluate: complete" in capsys.readouterr().out
     (step,) = {path.name.split("-")[1] for path in (evaluated / "run/evaluate").glob("values-*")}
     for name, beta in ((f"values-{step}-beta0", 0.0), (f"values-{step}-beta4", 4.0)):
@@ -217,7 +217,7 @@ def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "make_program", counted)
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate"))
     config = config_for(trained, decoding__betas="0,4", decoding__kinds="sample,greedy", evaluate__episodes=4)
-    experiment.run(config, tmp_path / "run", ["evaluate"])
+    experiment.run(config.to_dict(), tmp_path / "run", ["evaluate"])
     assert len(list((tmp_path / "run/evaluate").glob("values-*"))) == 4
     assert len(made) == 1
 
@@ -225,9 +225,9 @@ def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
 # ---- bad input, before anything is compiled
 
 
-def refusal(check, *arguments):
+def refusal(check, config, *arguments):
     with pytest.raises(UserError) as caught:
-        check(*arguments)
+        check(config.to_dict(), *arguments)
     assert len(str(caught.value).splitlines()) == 1
     assert "--" in str(caught.value)
     return str(caught.value)
@@ -265,7 +265,7 @@ def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played
 
 @pytest.mark.quick
 def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path):
-    experiment.run(config_for(tmp_path), tmp_path / "run", ["collect"])
+    experiment.run(config_for(tmp_path).to_dict(), tmp_path / "run", ["collect"])
     assert "run --stage=train_language first" in refusal(
         experiment.run, config_for(tmp_path), tmp_path / "run", ["train_values"]
     )

@@ -37,7 +37,7 @@ def config_of(**values):
 
 
 def run(config, workdir):
-    experiment.run(config, workdir, ["write_reward"])
+    experiment.run(config.to_dict(), workdir, ["write_reward"])
     return workdir / "write_reward", read_json(workdir / "write_reward/record.json")
 
 
@@ -102,7 +102,7 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
     with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
         make_sources(setting._replace(workdir=tmp_path / "other"))
     before = (folder / "best.reward").stat().st_mtime_ns
-    experiment.run(config_of(steps=8_000, pairs=80), tmp_path, ["write_reward"])
+    experiment.run(config_of(steps=8_000, pairs=80).to_dict(), tmp_path, ["write_reward"])
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
 
 

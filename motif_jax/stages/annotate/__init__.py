@@ -61,8 +61,8 @@ def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    facts = make_facts(make_backend(config, dataset), section, dataset)
-    return is_merged(dataset, name, facts) and not (dataset.preference(name) == Preference.UNKNOWN).any()
+    metadata = make_facts(make_backend(config, dataset), section, dataset)
+    return is_merged(dataset, name, metadata) and not (dataset.preference(name) == Preference.UNKNOWN).any()
 
 
 def open_dataset(section: AnnotateSection, workdir: Path) -> PairDataset:
@@ -89,7 +89,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     for other in filter(None, section.compare_with.split(",")):
         dataset.preference(other)
     backend = make_backend(config, dataset)
-    facts = make_facts(backend, section, dataset)
+    metadata = make_facts(backend, section, dataset)
     if isinstance(backend, Oracle):
         questions, of_pair = None, np.arange(len(dataset))  # it answers every pair. [N]
     else:
@@ -106,7 +106,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     stage = Run(workdir).stage("annotate", str(folder.relative_to(workdir)))  # its shards are locked one by one
     if section.merge == "auto":
         rows = rows_of(part, of_pair)
-        with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
+        with Shard(folder, part, len(rows), metadata, section.ignore_existing, labels) as shard:
             stage.bind(config)
             if isinstance(backend, Oracle):
                 ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
@@ -116,7 +116,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
-    merged = merge(dataset, name, part.of, of_pair, facts, partial)
+    merged = merge(dataset, name, part.of, of_pair, metadata, partial)
     shown = {kind: value for kind, value in merged.counts.items() if value or kind != "not asked"}
     shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in shown.items())
     if not merged.written:

@@ -137,15 +137,15 @@ class AnnotationJob:
             return
         tried = np.random.default_rng(self._low).permutation(self._wanted)[:TRIED] + self._low
         shown = [Question(*self._questions.text(number)) for number in tried.tolist()]
-        found: dict[Question, float | None] = {}
+        answers: dict[Question, float | None] = {}
         self._asked.ask_both(tried)
         try:
             asking.ask(
                 itertools.chain(shown, (question.turned for question in shown)),
-                lambda answered: found.update({answered.question: answered.answer.yes}),
+                lambda answered: answers.update({answered.question: answered.answer.yes}),
             )
         finally:  # also if the judge stops
-            own, other = (to_numbers(found.get(one) for one in order) for order in (shown, [q.turned for q in shown]))
+            own, other = (to_numbers(answers.get(one) for one in order) for order in (shown, [q.turned for q in shown]))
             self._asked.take(np.concatenate([tried, tried]), np.repeat([False, True], len(tried)), np.r_[own, other])
             self._put[tried - self._low] = True
         both = np.stack([own, 1 - other], 1)
@@ -170,9 +170,9 @@ class AnnotationJob:
         table, ids = self._questions.dataset.captions()
 
         def ask(pairs: list[tuple[str, str]]) -> np.ndarray:
-            found: dict[Question, float | None] = {}
-            asking.ask((Question(*pair) for pair in pairs), lambda one: found.update({one.question: one.answer.yes}))
-            return to_numbers(found[Question(*pair)] for pair in pairs)
+            answers: dict[Question, float | None] = {}
+            asking.ask((Question(*pair) for pair in pairs), lambda one: answers.update({one.question: one.answer.yes}))
+            return to_numbers(answers[Question(*pair)] for pair in pairs)
 
         ask_about(table, captions_to_ask(table, ids), ask, self._shard.folder)
 

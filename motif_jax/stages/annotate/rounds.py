@@ -34,8 +34,8 @@ class QuestionRounds:
         self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
         self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
         self._budget, self._size, self._seed = budget, math.ceil(budget / rounds), seed
-        found = self._read()
-        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows])) if found is None else found
+        earlier = self._read()
+        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows])) if earlier is None else earlier
 
     def add(self) -> bool:
         """Chooses the next round by the shard's labels of earlier ones; returns False if the budget is used up."""
@@ -97,7 +97,7 @@ def small_rewards(
     table, items = replicate(jnp.asarray(without_padding(messages)), mesh), 0
     apply, _ = make_reward_model(OPTIONS, seed)
     update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
-    value, found = make_value(apply), []
+    value, rewards = make_value(apply), []
     for network in range(NETWORKS):
         _, params = make_reward_model(OPTIONS, seed + network)
         state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
@@ -107,5 +107,5 @@ def small_rewards(
             items, placed = batches.captions.shape[-1], shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
                 state = update(state, table, np.int32(step), placed)
-        found.append(np.asarray(value_captions(value, state.params, table)))
-    return np.stack(found)
+        rewards.append(np.asarray(value_captions(value, state.params, table)))
+    return np.stack(rewards)

@@ -88,12 +88,12 @@ def _has_verdicts(section: AnnotateSection, dataset: PairDataset) -> bool:
 
 def make_facts(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:
     """All that decides the labels, as a flat dict: of the backend, the section and the dataset."""
-    facts: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)} | backend.facts()
+    metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)} | backend.facts()
     beside = None  # an array that labels depend on, beside the messages
     if isinstance(backend, Oracle):
         beside = backend.numbers(dataset)
     else:
-        facts |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
+        metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
-            facts["bottom_line_version"], beside = BOTTOM_LINE, dataset.data["blstats"]
-    return facts | {"beside": "" if beside is None else digest_of([beside])}
+            metadata["bottom_line_version"], beside = BOTTOM_LINE, dataset.data["blstats"]
+    return metadata | {"beside": "" if beside is None else digest_of([beside])}

@@ -94,7 +94,7 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
     judge = flatten(asdict(config.annotate))
     decisive = {name: judge[name] for name, known in ANNOTATION["annotate"].items() if known.decides}
     reward = [getattr(config.policy, name) for name in ("reward_dir", "reward_checkpoint", "reference_alignment")]
-    facts = [
+    values = [
         asdict(config.audit),
         config.seed,
         reward,
@@ -102,13 +102,13 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
         texts_of(config.env, config.annotate.lexicon).rules().version,
         motif_jax.__version__,
     ]
-    found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    checksum = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
     files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
     for file in files:
-        found.update(file.read_bytes() if file.is_file() else b"-")
-    return found.hexdigest()
+        checksum.update(file.read_bytes() if file.is_file() else b"-")
+    return checksum.hexdigest()
 
 
 STAGE = Stage(

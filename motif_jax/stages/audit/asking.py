@@ -52,40 +52,40 @@ def ask(
     with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
         metadata = backend.facts() | {"model": asking.annotator.model, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()
-        found = _kept(file, stamp, len(texts))
-        print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(found)).sum()):,} are answered")
-        progress = Progress(stage, len(texts), "answers", int((~np.isnan(found)).sum()))
+        yes_of = _kept(file, stamp, len(texts))
+        print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(yes_of)).sum()):,} are answered")
+        progress = Progress(stage, len(texts), "answers", int((~np.isnan(yes_of)).sum()))
         due: dict[Question, int] = {}
         kept_s = time.monotonic()
 
         def keep() -> None:
-            write_json(file, {"stamp": stamp, "answers": found})
+            write_json(file, {"stamp": stamp, "answers": yes_of})
 
         def take(answered: Answered) -> None:
             nonlocal kept_s
             if not answered.answer.refused:
                 yes = answered.answer.yes
-                found[due[answered.question]] = UNREADABLE if yes is None else yes
+                yes_of[due[answered.question]] = UNREADABLE if yes is None else yes
             if time.monotonic() - kept_s > WRITE_EVERY_S:
                 keep()
                 kept_s = time.monotonic()
-            progress.update(int((~np.isnan(found)).sum()))
+            progress.update(int((~np.isnan(yes_of)).sum()))
 
         try:
             for first, last in ((0, count), (count, len(texts))):
-                due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(found[at])}
+                due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(yes_of[at])}
                 asking.ask(due, take)
         except Incomplete as stopped:
-            done = int((~np.isnan(found)).sum())
+            done = int((~np.isnan(yes_of)).sum())
             raise UserError(
                 f"{stopped}; {done:,} of {len(texts):,} questions are answered, and the same command goes on from there"
             ) from None
         finally:
             progress.close()
             keep()
-    refused = int(np.isnan(found).sum())
-    found[found == UNREADABLE] = np.nan
-    return JudgeAnswers(found[:count], found[count:], refused)
+    refused = int(np.isnan(yes_of).sum())
+    yes_of[yes_of == UNREADABLE] = np.nan
+    return JudgeAnswers(yes_of[:count], yes_of[count:], refused)
 
 
 def second_section(first: AnnotateSection, named: str) -> AnnotateSection:

@@ -141,14 +141,14 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
-    found, still, late = {}, {}, int(not config.policy.reference_alignment)
+    captions, still, late = {}, {}, int(not config.policy.reference_alignment)
     for row, moments in zip(rows, moments_of(env, config.seed, rows, tracks), strict=True):
         if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         paid = slice(late, late + row["steps"])
-        found[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
+        captions[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
         still[row["episode"]] = np.array(moments.still[paid], bool)
-    return PlayedEpisodes(found, still, tracks)
+    return PlayedEpisodes(captions, still, tracks)
 
 
 def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
@@ -159,14 +159,14 @@ def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) 
         return ONLY_RANDOM
     rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES) for one in ("agent", RANDOM)]
     keys = keys_of(make_world(config.env).figures)
-    found = {
+    columns = {
         name: [[row.get(key) for row in each] for each in rows]
         for name, key in keys.items()
         if name != "intrinsic_return" and better(name, keys) == "higher"
     }
     return {
         name: (np.array(ours, float), np.array(theirs, float))
-        for name, (ours, theirs) in found.items()
+        for name, (ours, theirs) in columns.items()
         if None not in (*ours, *theirs)
     }
 
@@ -180,8 +180,8 @@ def _steps(played: PlayedEpisodes) -> Steps:
 
 def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labels | str:
     """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
-    facts = read_json(workdir / "reward" / "statistics.json") or {}
-    weights: dict[str, float] = dict(facts.get("annotators") or {label_name(config.annotate): 1.0})
+    summary = read_json(workdir / "reward" / "statistics.json") or {}
+    weights: dict[str, float] = dict(summary.get("annotators") or {label_name(config.annotate): 1.0})
     if not (workdir / "dataset").is_dir():
         return "there is no dataset in this workdir"
     dataset = PairDataset(workdir / "dataset")
@@ -337,11 +337,11 @@ def _paid(audited: Audited, evidence: Evidence) -> list[dict[str, Any]]:
 
 def tell(record: Mapping[str, Any], file: Path) -> None:
     """Prints the findings, worst first."""
-    found = record["findings"]
+    findings = record["findings"]
     by = f", judged by {record['judge']}"
-    many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
-    print_line(f"audit: {many if found else 'nothing found'}{by}")
-    for number, one in enumerate(found, 1):
+    many = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+    print_line(f"audit: {many if findings else 'nothing found'}{by}")
+    for number, one in enumerate(findings, 1):
         print_line(f"audit: {number}. {clean(one['check'])}: {clean(one['sentence'])}. Try {one['advice']}.")
     for one in record["nothing_found"]:
         print_line(f"audit: {one['check']}: nothing found ({clean(one['about'])})")

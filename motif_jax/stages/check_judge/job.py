@@ -46,11 +46,11 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
     # A model in this process that compares pairs counts its reversals, those of cached answers are not known.
     cache_dir = None if section.mode == "score" and not ordered else section.cache_dir
     with contextlib.closing(open_judge(backend, cache_dir, counts, open_backend)) as asking:
-        found: dict[Question, float] = {}
+        yes_of: dict[Question, float] = {}
 
         def take(answered: Any) -> None:
             yes = answered.answer.yes
-            found[answered.question] = float("nan") if yes is None else yes
+            yes_of[answered.question] = float("nan") if yes is None else yes
 
         try:
             asking.ask([*asked, *(question.turned for question in asked if ordered)], take)
@@ -58,7 +58,9 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
             raise UserError(f"{stopped}; the same command asks again") from None
         judge = asking.annotator
     answers = [
-        Answer(one.first, str(one.second), found[one], 1 - found[one.turned] if ordered else found[one], by_rules(one))
+        Answer(
+            one.first, str(one.second), yes_of[one], 1 - yes_of[one.turned] if ordered else yes_of[one], by_rules(one)
+        )
         for one in asked
     ]
     figures = measure(answers, backend.tie_margin, ordered)
@@ -89,11 +91,11 @@ def _rules(backend: CaptionBackend) -> Lexicon | None:
 
 def lines(trial: Trial) -> list[str]:
     """The figures in words."""
-    found = [f"{percent(trial.decided)} of {trial.decided.of:,} questions are decided, {trial.seconds:,.0f} s"]
+    sentences = [f"{percent(trial.decided)} of {trial.decided.of:,} questions are decided, {trial.seconds:,.0f} s"]
     if trial.reversals:
-        found.append(f"the better caption changes with the order in {percent(trial.reversals)}")
+        sentences.append(f"the better caption changes with the order in {percent(trial.reversals)}")
     if trial.agreement:
-        found.append(f"agrees with the rules in {percent(trial.agreement)} of {trial.agreement.of:,} questions")
+        sentences.append(f"agrees with the rules in {percent(trial.agreement)} of {trial.agreement.of:,} questions")
     else:
-        found.append("there are no rules for this goal to compare it with")
-    return found
+        sentences.append("there are no rules for this goal to compare it with")
+    return sentences

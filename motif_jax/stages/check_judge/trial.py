@@ -110,10 +110,12 @@ def measure(answers: list[Answer], margin: float, ordered: bool) -> dict[str, An
     }
 
 
-def problem_of(found: Mapping[str, Any], limits: CheckJudge, margin: float) -> str:
+def problem_of(figures: Mapping[str, Any], limits: CheckJudge, margin: float) -> str:
     """Why a judge with these figures should not label a dataset, with what to try; "" if nothing speaks against it."""
-    read, reversals, decided, agreement = (found[name] for name in ("read", "reversals", "decided", "agreement"))
-    better = [one for one, *of in found["margins"] if of[0].value >= limits.decided and of[1].value >= limits.agreement]
+    read, reversals, decided, agreement = (figures[name] for name in ("read", "reversals", "decided", "agreement"))
+    better = [
+        one for one, *of in figures["margins"] if of[0].value >= limits.decided and of[1].value >= limits.agreement
+    ]
     wider = f"--config.annotate.tie_margin={better[0]}, " if better else ""
     if read.value < 0.5:
         return f"{1 - read.value:.0%} of its answers have no verdict (--config.annotate.prompt_file, .model, .mode)"
@@ -142,6 +144,6 @@ def problem_of(found: Mapping[str, Any], limits: CheckJudge, margin: float) -> s
     return ""
 
 
-def percent(found: Share) -> str:
+def percent(part: Share) -> str:
     """A share with its interval."""
-    return f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]" if found.of else "none"
+    return f"{part.value:.0%} [{part.low:.0%}, {part.high:.0%}]" if part.of else "none"

@@ -392,8 +392,8 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
             provenance[CHECKPOINTS] = mixture.facts()
         writer = TranscriptWriter()
         record_games(writer, config, world, mixture)
-        found = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
-        print_line(f"collect: {describe_transcripts(found)}; {time.monotonic() - start:,.0f} s")
+        transcripts = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
+        print_line(f"collect: {describe_transcripts(transcripts)}; {time.monotonic() - start:,.0f} s")
     report_transcripts(workdir)
     stage.bind(config)  # last: then the stage is complete
 
@@ -453,12 +453,12 @@ def provenance_of(config: CollectConfig, world: World) -> dict[str, Any]:
     """The values that decide the transcripts."""
     section = config.collect
     player = {"policies": section.policies} if section.policies else {"collector": section.collector}
-    found = player | {"games": section.transcripts, "seed": config.seed}
+    provenance = player | {"games": section.transcripts, "seed": config.seed}
     if section.branch_player:
-        found |= {"branch_player": section.branch_player, "branches": section.branches}
+        provenance |= {"branch_player": section.branch_player, "branches": section.branches}
     if not isinstance(world, TextWorld):
-        found[MOMENTS] = True
-    return found | {"env": essential(config.env)}
+        provenance[MOMENTS] = True
+    return provenance | {"env": essential(config.env)}
 
 
 def describe_transcripts(transcripts: Transcripts) -> str:
@@ -574,14 +574,14 @@ class EpisodeQueue:
     def next(self, given_up: list[int]) -> FinishedEpisode | int | None:
         """The next episode, or its number if it was given up, or None if it is not finished."""
         number = self.number
-        found: FinishedEpisode | int | None = self._done.pop(number, None)
-        if isinstance(found, FinishedEpisode):
-            self.waiting_bytes -= _size(found)
+        episode: FinishedEpisode | int | None = self._done.pop(number, None)
+        if isinstance(episode, FinishedEpisode):
+            self.waiting_bytes -= _size(episode)
         elif number in given_up:
-            found = number
-        if found is not None:
+            episode = number
+        if episode is not None:
             self.number += 1
-        return found
+        return episode
 
 
 def _size(episode: FinishedEpisode) -> int:

@@ -45,9 +45,9 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         write_array(labels_file(target, name), codes)
     for name, folder in records.items():
         _copy_records(folder, annotation_folder(target, name), len(dataset))
-    facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
-    facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
-    write_json(target / "dataset.json", facts)
+    metadata: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
+    metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
+    write_json(target / "dataset.json", metadata)
     if left := sorted(_not_read(source, dataset)):
         more = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
         print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{more}")
@@ -112,10 +112,10 @@ def _problem_of_json(name: str, data: bytes) -> str:
     elif kinds:
         kinds |= {"log": dict, "finished": bool, "rows": int}
     try:
-        found = parse_foreign_json(data)
+        record = parse_foreign_json(data)
     except ValueError as error:
         return str(error)
-    wrong = [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]
+    wrong = [key for key, kind in kinds.items() if not isinstance(record.get(key), kind)]
     return f"it has no {wrong[0]!r}" if wrong else ""
 
 
@@ -123,12 +123,12 @@ def _problem_of_labels(file: Path) -> str:
     """What is wrong with the codes or probabilities of an annotation; "" if nothing is."""
     dtype, highest = ("float32", 1) if file.name.endswith("prob.npy") else ("int8", int(Preference.UNKNOWN))
     try:
-        found = read_array(file)
+        labels = read_array(file)
     except (OSError, ValueError) as error:
         return str(error)
-    if found.dtype != dtype or found.ndim != 1:
-        return f"it holds {found.shape} {found.dtype}"
-    known = found[~np.isnan(found)]
+    if labels.dtype != dtype or labels.ndim != 1:
+        return f"it holds {labels.shape} {labels.dtype}"
+    known = labels[~np.isnan(labels)]
     return "" if ((known >= 0) & (known <= highest)).all() else f"it has numbers that are not between 0 and {highest}"
 
 

@@ -221,8 +221,8 @@ class Evaluation:
         so_far = (*self.recorded.values(), number)
         self.recorded = choose(self.config, {episode: self.rows[episode] for episode in so_far})
         if number in self.recorded.values():
-            facts = facts_of(self.config, self.about, [])
-            replay = replay_of(self.config.env, self.rows[number], self.tracks[number], facts, frames)
+            metadata = facts_of(self.config, self.about, [])
+            replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
             save_replay(file_of(self.stage.path, number), replay)
 
     def remove_replays(self, others: Iterable[int] = ()) -> None:
@@ -318,16 +318,16 @@ def make_playing(
     name, sources = contender.name, sources_of_workdir(config, workdir)
     if contender.decoding:
         writer, checksum = load_writer(config, workdir, contender, flag, {} if loaded is None else loaded)
-        facts: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
+        metadata: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
         if any(map(math.isfinite, bounds := writer.model.bounds)):
-            facts["bounds"] = to_plain(bounds)
-        return LoadedPlayer(name, sources, facts | about(sources), writer=writer, decoding=contender.decoding)
+            metadata["bounds"] = to_plain(bounds)
+        return LoadedPlayer(name, sources, metadata | about(sources), writer=writer, decoding=contender.decoding)
     if untrained:
         language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
         changed = replace(config, policy=replace(config.policy, language=language))
         _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
-        facts = {"parameters": sum_of(model), "formula": language.formula}
-        return LoadedPlayer(name, sources, facts | about(sources), model=model, greedy=contender.greedy)
+        metadata = {"parameters": sum_of(model), "formula": language.formula}
+        return LoadedPlayer(name, sources, metadata | about(sources), model=model, greedy=contender.greedy)
     scripted = name.removesuffix(suffix(config.evaluate.protocol))
     return LoadedPlayer(name, sources, {"parameters": None} | about(sources), scripted)
 
@@ -336,8 +336,8 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
     """`make_playing` for the checkpoint of a policy that chooses actions."""
     path = str(workdir) if contender.path == "." else contender.path
     trusted = trusted_classes(config, config.policy.network)
-    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
-    if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
+    model, metadata, sources = load(path, contender.step, make_world(config.env), flag, trusted)
+    if left_out := sorted(metadata.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
             "not name: their returns are left out (--config.policy.sources)"
@@ -345,9 +345,9 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
     if not sources.learnt:
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.name == LEARNT)
         sources = RewardSources([*of_workdir, *sources])
-    report_other_games(contender.name, facts["config"].get("env", {}), config)
+    report_other_games(contender.name, metadata["config"].get("env", {}), config)
     checksums = {"parameters": sum_of(model)} | about(sources)
-    plan = facts["model"].get("options", {})
+    plan = metadata["model"].get("options", {})
     only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
@@ -356,10 +356,10 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
 
 def sum_of(model: Model) -> str:
     """The checksum of a policy's parameters."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for leaf in jax.tree.leaves((model.params, model.frozen)):
-        found.update(np.asarray(leaf).tobytes())
-    return found.hexdigest()
+        checksum.update(np.asarray(leaf).tobytes())
+    return checksum.hexdigest()
 
 
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
@@ -411,23 +411,23 @@ def load_writer(
     """
     assert contender.decoding
     key = contender.path, contender.step
-    found = loaded.get(key)
-    if not found:
+    entry = loaded.get(key)
+    if not entry:
         again = key in loaded
         loaded.update(dict.fromkeys(loaded))
         folder = contender.folder(workdir)
         try:
-            model, facts = read_values(folder, str(contender.step))
+            model, metadata = read_values(folder, str(contender.step))
         except UserError as error:
             raise UserError(f"{error} ({flag})") from error
-        if reason := make_world(config.env).plays(facts):
+        if reason := make_world(config.env).plays(metadata):
             raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
         if not again:
             name = contender.name.removesuffix(f"-{contender.decoding.name}")
-            report_other_games(name, facts["config"]["env"], config)
-        found = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
-    found.writer.check(contender.decoding)
-    return found
+            report_other_games(name, metadata["config"]["env"], config)
+        entry = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
+    entry.writer.check(contender.decoding)
+    return entry
 
 
 def check_writers(
@@ -617,9 +617,7 @@ def as_row(
 
 def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
     """The learnt return of an episode, None without one; `returns` has those of other sources, `terms` of programs."""
-    found: EpisodeRow = {
-        "intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None
-    }
+    row: EpisodeRow = {"intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None}
     returns: dict[str, float] = {}
     terms: dict[str, dict[str, float]] = {}
     for key, array in steps.items():
@@ -628,7 +626,7 @@ def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
         elif key.startswith(TERM):
             name, _, text = key.removeprefix(TERM).partition(": ")
             terms.setdefault(name, {})[text] = float(array.sum(dtype=np.float64))
-    return found | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})
+    return row | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})
 
 
 # ---- the tokens of policies that write
@@ -644,15 +642,15 @@ def letters(
     """
     world = make_world(config.env)
     assert isinstance(world, TextWorld)
-    found = {}
+    letters_of = {}
     for number, track in tracks.items():
         with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
             begin(game, config.seed, number)
             for action in track.action.tolist():
                 game.say(to_text(action))
             turns = game.turns
-        found[number] = turns_of(writer, decoding, turns)
-    return found
+        letters_of[number] = turns_of(writer, decoding, turns)
+    return letters_of
 
 
 def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:
@@ -662,25 +660,25 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
     talk = ConversationTokens(renderer, turns[0].text if heard_first else "", longest, decoding.max_tokens)
     read: list[list[int]] = []  # the conversation, and again from each text at which it begins anew
     spans: list[tuple[int, int, int]] = []  # of the agent's texts: which of `read`, start, stop
-    found: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     for at in range(heard_first, len(turns)):
         turn = turns[at]
         if not turn.is_action:
             talk.heard(turn.text)
             continue
         answer = turns[at + 1].text if at + 1 < len(turns) and not turns[at + 1].is_action else ""
-        found.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
-        start, said = len(talk.context()), renderer.said(turn.text)
-        talk.said(said)
+        shown.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
+        start, written = len(talk.context()), renderer.said(turn.text)
+        talk.said(written)
         if not read or start < len(read[-1]):
             read.append([])
         read[-1] = talk.tokens
-        spans.append((len(read) - 1, start, start + min(len(said), LONGEST_TEXT)))
+        spans.append((len(read) - 1, start, start + min(len(written), LONGEST_TEXT)))
     known = [writer.probabilities(tokens, decoding) for tokens in read]
-    for turn_found, (number, start, stop) in zip(found, spans, strict=True):
+    for turn_shown, (number, start, stop) in zip(shown, spans, strict=True):
         places = range(start, min(stop, len(known[number].policy)))  # no text goes beyond the model's context
-        turn_found["tokens"] = [_one_token(writer, known[number], at - 1, read[number][at]) for at in places]
-    return found
+        turn_shown["tokens"] = [_one_token(writer, known[number], at - 1, read[number][at]) for at in places]
+    return shown
 
 
 def _one_token(writer: ValueWriter, known: Probabilities, before: int, token: int) -> dict[str, Any]:

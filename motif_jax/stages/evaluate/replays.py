@@ -65,14 +65,14 @@ def record(config: EvaluateConfig, file: Path, row: Row, track: Track, about: Ro
     return replay is not None
 
 
-def facts_of(config: EvaluateConfig, about: Row, words: list[str]) -> dict[str, Any]:
+def facts_of(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
     """The facts in a replay about its player, and the words that it was chosen for."""
-    facts = {"player": about["name"], "chosen": words}
-    facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
-    facts |= {"options": about["options"]} if about.get("options") else {}
-    program = "" if about["reward"] else shown_program(about.get("sources", {}))
-    facts |= {"program": program} if program else {}
-    return facts | {"games": games_of(config)}
+    metadata = {"player": player["name"], "chosen": words}
+    metadata |= {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    metadata |= {"options": player["options"]} if player.get("options") else {}
+    program = "" if player["reward"] else shown_program(player.get("sources", {}))
+    metadata |= {"program": program} if program else {}
+    return metadata | {"games": games_of(config)}
 
 
 def games_of(config: EvaluateConfig) -> dict[str, Any]:

@@ -81,12 +81,16 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:
-    found: dict[str, list[float]] = {}
+    successes: dict[str, list[float]] = {}
     for row in rows if families else ():
-        found.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
-    if len(found) < 2:
+        successes.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
+    if len(successes) < 2:
         return {}
-    return {f"success_{name}": intervals({"": found[name]}, seed, len(rows))[""] for name in families if name in found}
+    return {
+        f"success_{name}": intervals({"": successes[name]}, seed, len(rows))[""]
+        for name in families
+        if name in successes
+    }
 
 
 def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -111,25 +115,25 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     exponents = large_exponents(values)
     values = np.ldexp(values, -exponents)
     rng, count = np.random.default_rng(seed), len(values)
-    found: dict[str, Sequence[float | None]] = {
+    statistics: dict[str, Sequence[float | None]] = {
         "mean": [float(column.mean()) for column in values.T],
         "median": [float(np.median(column)) for column in values.T],
     }
     ends = ("low", "high", "median_low", "median_high")
-    found |= dict.fromkeys(ends, [None] * len(columns))
+    statistics |= dict.fromkeys(ends, [None] * len(columns))
     if count > 1:
         means, medians = np.empty((RESAMPLES, len(columns))), np.empty((RESAMPLES, len(columns)))
         for number in range(RESAMPLES):
             drawn = values[rng.integers(count, size=count)]
             means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
         quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
-        found |= dict(zip(ends, quantiles, strict=True))
+        statistics |= dict(zip(ends, quantiles, strict=True))
     n: Interval = {} if count == wanted else {"n": count}
     return {
         name: n
         | {
             key: None if (value := numbers[at]) is None else math.ldexp(value, int(exponents[at]))
-            for key, numbers in found.items()
+            for key, numbers in statistics.items()
         }
         for at, name in enumerate(columns)
     }
@@ -184,21 +188,21 @@ def print_controls(directory: Path, played: Mapping[str, Sequence[str]], control
       controls: names of protocols.
     """
     shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for protocol, players in played.items():
         for name in reversed(players):  # the policy itself comes first
             summary = read_json(directory / name / SUMMARY) or {}
             figures, games = summary["figures"], names.get(protocol, "true missions" if protocol == TASK else protocol)
             row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
-            found.append(row | {"episodes": summary["episodes"]} | {figure: figures.get(figure) for figure in shown})
-            found += [
+            table.append(row | {"episodes": summary["episodes"]} | {figure: figures.get(figure) for figure in shown})
+            table += [
                 row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": figures[figure]}
                 for figure in figures
                 if figure.startswith("success_")
             ]
-    files.write_json(directory / "controls.json", {"rows": found})
+    files.write_json(directory / "controls.json", {"rows": table})
     head = ["games", "protocol", "player", "episodes"]
-    rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in found]
+    rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in table]
     _print_rows([[*head, *shown], *rows])
 
 

@@ -139,8 +139,8 @@ class FlightAudit:
         steps = self._episodes.steps()
         rows, places = np.unique(steps.caption, return_inverse=True)
         texts = [decode(message) for message in source.store.captions.messages[rows]]
-        found = audit_in_flight(steps._replace(caption=places), texts, source.store.better_than_nothing()[rows])
-        findings = found.findings
+        audit = audit_in_flight(steps._replace(caption=places), texts, source.store.better_than_nothing()[rows])
+        findings = audit.findings
         row: dict[str, Any] = {
             "env_steps": env_steps,
             "goal": source.goal,
@@ -149,11 +149,11 @@ class FlightAudit:
                 {"check": one.check, "sentence": one.sentence, "advice": one.advice} for one in findings.found
             ],
             "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
-            "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in found.paid],
+            "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in audit.paid],
         }
         with open(self._file, "a") as file:
             file.write(json_line(row))
-        self._figures = {"findings": float(len(findings.found)), "neutral": found.neutral}
+        self._figures = {"findings": float(len(findings.found)), "neutral": audit.neutral}
         for one in [one for one in findings.found if one.check not in self._told][:TOLD]:
             print_line(
                 f"train_policy: audit at {env_steps:,} steps: {one.check}: {clean(one.sentence)}. Try {one.advice}."
@@ -162,5 +162,5 @@ class FlightAudit:
 
     def figures(self) -> dict[str, float]:
         """Figures of the audit since the last call, for a row of metrics."""
-        found, self._figures = self._figures, {}
-        return {f"reward/{ONLINE}_audit_{name}": value for name, value in found.items()}
+        figures, self._figures = self._figures, {}
+        return {f"reward/{ONLINE}_audit_{name}": value for name, value in figures.items()}

@@ -45,36 +45,36 @@ def in_groups(
       seen: the observations by which moments are compared. [T + 1, B, ...] each
     """
     size, order = grouped.size, np.argsort(ended[0], kind="stable")
-    found, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
-    found["first"][0] = True  # a game that waited for the others is at the beginning of its episode
-    waits = waited(found["action"])
-    over = np.concatenate([waits[:1], np.logical_or.accumulate(found["first"][1:-1] | waits[1:], 0)])
+    grouped_rows, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
+    grouped_rows["first"][0] = True  # a game that waited for the others is at the beginning of its episode
+    waits = waited(grouped_rows["action"])
+    over = np.concatenate([waits[:1], np.logical_or.accumulate(grouped_rows["first"][1:-1] | waits[1:], 0)])
     episodes, steps = ended
-    whole = (episodes != NO_EPISODE) & (steps == (~over).sum(0))
-    whole &= episodes == np.repeat(episodes[::size], size)
-    played = ~over & np.repeat(whole.reshape(-1, size).all(1), size)
+    complete = (episodes != NO_EPISODE) & (steps == (~over).sum(0))
+    complete &= episodes == np.repeat(episodes[::size], size)
+    played = ~over & np.repeat(complete.reshape(-1, size).all(1), size)
     if not played.any():
         raise UserError(
             f"none of {len(episodes) // size} groups is complete: all {size} episodes of a group must begin and end "
             f"within a rollout of {len(waits)} steps (--config.policy.rollout_length, .grpo.group_size)"
         )
-    found["group"] = {"played": played, "visit": visits(seen, size)}
+    grouped_rows["group"] = {"played": played, "visit": visits(seen, size)}
     if grouped.parts:
-        found["group"]["index"] = places(played, grouped.parts, grouped.multiple)
-    return found
+        grouped_rows["group"]["index"] = places(played, grouped.parts, grouped.multiple)
+    return grouped_rows
 
 
 def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
     """Numbers of each group's moments: equal for equal ones, below T * G. [T + 1, B, ...] -> [T, B] int32"""
     rows = [np.ascontiguousarray(array[:-1]).view(np.uint8) for array in seen.values()]
     steps, columns = rows[0].shape[:2]
-    whole = np.concatenate([row.reshape(steps, columns, -1) for row in rows], 2)
-    keys = np.ascontiguousarray(whole).view(np.dtype((np.void, whole.shape[2])))[..., 0]  # [T, B]
-    found = np.zeros((steps, columns), np.int32)
+    moment = np.concatenate([row.reshape(steps, columns, -1) for row in rows], 2)
+    keys = np.ascontiguousarray(moment).view(np.dtype((np.void, moment.shape[2])))[..., 0]  # [T, B]
+    numbers = np.zeros((steps, columns), np.int32)
     for start in range(0, columns, size):
         own = np.s_[:, start : start + size]
-        found[own] = np.unique(keys[own], return_inverse=True)[1].reshape(steps, size)
-    return found
+        numbers[own] = np.unique(keys[own], return_inverse=True)[1].reshape(steps, size)
+    return numbers
 
 
 def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:

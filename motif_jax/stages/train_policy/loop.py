@@ -109,7 +109,7 @@ def learn(
 
         # ---- learn
         before, timed_from, broken = dict(done), done["env_steps"], ""
-        start = saved = told = time.monotonic()
+        start = saved = reported = time.monotonic()
         saved_steps, save_every_s = done["env_steps"], together.save_every_s(section.save_every_s)
         pending: Pending | None = None
         while not broken:
@@ -173,9 +173,9 @@ def learn(
             if keeper and due and not broken:
                 keeper.save(state, done)
                 saved, saved_steps = time.monotonic(), done["env_steps"]
-                if saved - told > REPORT_EVERY_S:
+                if saved - reported > REPORT_EVERY_S:
                     report_training(workdir)
-                    told = time.monotonic()
+                    reported = time.monotonic()
         if pending and not broken:
             broken = check_metrics(pending, record, folder, source)
         if log:

@@ -55,7 +55,7 @@ class Returns:
         """The episodes that ended in a batch, except those that began with random actions (`warmup_steps`)."""
         placed: Placed = batch.arrays
         size = len(placed.first) // len(batch.fulls)
-        found = []
+        ended_episodes = []
         for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
             columns = slice(number * size, (number + 1) * size)
             rewards = [array[:, columns] for array in placed.rewards.values()]
@@ -66,10 +66,10 @@ class Returns:
             for ended in episodes:
                 *values, seen = carried[:, ended.game] + sums[ended.step, :, ended.game]
                 if seen >= ended.info.steps:
-                    found.append((ended.info, dict(zip(placed.rewards, map(float, values), strict=True))))
+                    ended_episodes.append((ended.info, dict(zip(placed.rewards, map(float, values), strict=True))))
                 carried[:, ended.game] = -sums[ended.step, :, ended.game]
             self._open[full.worker, full.group] = carried + sums[-1]
-        return found
+        return ended_episodes
 
 
 class Record:
@@ -136,9 +136,9 @@ class Record:
         """Each activity's share of the last `seconds`; for the workers, the average."""
         now = self._pool.timers.seconds | self._source.timers.seconds
         now["workers_wait"] = self._pool.worker_wait_s / self._pool.layout.num_workers
-        found = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
+        shares = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
         self._timers_before = dict(now)
-        return {name: round(share, 4) for name, share in found.items()}
+        return {name: round(share, 4) for name, share in shares.items()}
 
 
 class Log:
@@ -240,16 +240,16 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
     def mean(values: list[float]) -> float | None:
         return float(np.mean(values)) if values else None
 
-    found: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
-    found["intrinsic_return"] = mean([returns.get(LEARNT, 0.0) for _, returns in ended])
+    row: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
+    row["intrinsic_return"] = mean([returns.get(LEARNT, 0.0) for _, returns in ended])
     for name in {name: None for _, returns in ended for name in returns if name != LEARNT}:
-        found[return_name(name)] = mean([returns[name] for _, returns in ended])
+        row[return_name(name)] = mean([returns[name] for _, returns in ended])
     values = [info.named(figures) for info in infos]
     for name in ("steps", *figures, "success"):
-        found[name] = mean([float(one[name]) for one in values])
+        row[name] = mean([float(one[name]) for one in values])
     for status in (EndStatus.DEATH, EndStatus.ENDED, EndStatus.ABORTED):
-        found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
-    return found
+        row[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
+    return row
 
 
 class Probes:

@@ -56,8 +56,8 @@ class Keeper:
             arrays["frozen"] = self.frozen
         if of_sources := self._sources.arrays():
             arrays["sources"] = of_sources
-        facts = self._facts | {"sources": self._sources.facts(), "progress": dict(done)}
-        self._checkpoints.save(step, arrays, facts, milestone=step == 0)
+        metadata = self._facts | {"sources": self._sources.facts(), "progress": dict(done)}
+        self._checkpoints.save(step, arrays, metadata, milestone=step == 0)
 
     def close(self) -> None:
         """Waits for what is being written."""
@@ -84,7 +84,7 @@ def start_or_resume(
     the first host has `keeper`, the run's checkpoints. The other hosts read the same checkpoint, and all compare.
     """
     state = parts.make_state(parts.model.params)
-    whole = whole_state(state, parts.model.frozen)
+    arrays_by_name = whole_state(state, parts.model.frozen)
     done: dict[str, Any] = dict(START)
     saved = keeper.latest() if keeper else None
     hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
@@ -93,28 +93,28 @@ def start_or_resume(
         with reading(checkpoints) as others:
             saved = others.readable(str(step))
     if saved:
-        _, arrays, facts = saved
-        parts.sources.restore(saved_sources(facts, arrays))
-        whole = rebuild(whole, arrays_of(arrays), checkpoints, "--workdir")
-        done = {name: type(START[name])(facts["progress"][name]) for name in START}
+        _, arrays, metadata = saved
+        parts.sources.restore(saved_sources(metadata, arrays))
+        arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), checkpoints, "--workdir")
+        done = {name: type(START[name])(metadata["progress"][name]) for name in START}
     elif config.policy.init_from:
-        whole = read_initial(config, parts, whole)
+        arrays_by_name = read_initial(config, parts, arrays_by_name)
     hosts.agree(Vote.GO_ON)
-    hosts.check_same("a state", [step, whole, parts.sources.arrays()])
+    hosts.check_same("a state", [step, arrays_by_name, parts.sources.arrays()])
     if keeper:
-        keeper.frozen = host_copy(whole["frozen"])
-    frozen = whole.pop("frozen")
-    return place(state._replace(**whole), parts.mesh, parts.model.rules), frozen, done
+        keeper.frozen = host_copy(arrays_by_name["frozen"])
+    frozen = arrays_by_name.pop("frozen")
+    return place(state._replace(**arrays_by_name), parts.mesh, parts.model.rules), frozen, done
 
 
 def read_initial(config: TrainConfig, parts: Parts, new: dict[str, Any]) -> dict[str, Any]:
     """A new state with the parameters of the policy that the config names."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     try:
-        other, facts, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
+        other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
     except UserError as error:
         raise UserError(f"{error} ({flag})") from None
-    has, needed = (options.get("options", {}) for options in (facts["model"], parts.options))
+    has, needed = (options.get("options", {}) for options in (metadata["model"], parts.options))
     if has != to_plain(needed):
         raise UserError(
             f"the policy in {str(source)!r} has {_named(has)}, not {_named(needed)} ({flag}, --config.policy.options)"

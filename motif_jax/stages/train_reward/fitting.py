@@ -215,8 +215,8 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
     record = annotation_folder(data.dataset.path, name) / "merged.json"
     if not is_by_rules(section) or [*data.weights] != [name] or not record.exists():
         return None
-    facts, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
-    if (facts.get("rules"), facts.get("goal")) != (rules.version, section.goal):
+    metadata, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
+    if (metadata.get("rules"), metadata.get("goal")) != (rules.version, section.goal):
         return None
     worth = rules.worth_to(section.goal)
     return np.array([worth(decode(message)).value for message in data.table.messages])
@@ -257,15 +257,15 @@ def make_model(section: TrainReward, data: LabelledPairs, seed: int) -> Model:
 
 def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[TrainState, Done]:
     """The state and the progress: from the last checkpoint, or new."""
-    if (found := checkpoints.latest()) is None:
+    if (latest := checkpoints.latest()) is None:
         return model.state, Done()
-    epoch, whole, facts = found
-    if facts["labels"] != data.checksums:
+    epoch, arrays, metadata = latest
+    if metadata["labels"] != data.checksums:
         folder = str(checkpoints.directory.parent)
         raise UserError(f"{folder!r} was trained on other labels: choose another --workdir, or remove it")
-    state = rebuild(model.state, leaves_by_path(whole["train"]), checkpoints.directory, "--workdir")
+    state = rebuild(model.state, leaves_by_path(arrays["train"]), checkpoints.directory, "--workdir")
     print_line(f"{STAGE}: going on after epoch {epoch}")
-    return replicate(state, model.mesh), Done(epoch, facts["items"], facts["history"], facts)
+    return replicate(state, model.mesh), Done(epoch, metadata["items"], metadata["history"], metadata)
 
 
 def learn_epoch(
@@ -320,13 +320,13 @@ def value_pairs(model: Model, params: Any, data: LabelledPairs) -> tuple[np.ndar
         return values, values[data.ids]
     count = len(data.ids)
     chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
-    found = np.empty(data.ids.shape, np.float32)
+    rewards = np.empty(data.ids.shape, np.float32)
     for start in range(0, count, chunk):
         rows = np.arange(start, start + chunk) % count
         flat = {name: (array := get(rows)).reshape(-1, *array.shape[3:]) for name, get in model.extra.items()}
-        got = np.asarray(model.value(params, model.table, data.ids[rows].reshape(-1), flat))
-        found[start : start + chunk] = got.reshape(chunk, *data.ids.shape[1:])[: count - start]
-    return None, found
+        part = np.asarray(model.value(params, model.table, data.ids[rows].reshape(-1), flat))
+        rewards[start : start + chunk] = part.reshape(chunk, *data.ids.shape[1:])[: count - start]
+    return None, rewards
 
 
 def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
@@ -409,8 +409,8 @@ def finish(
         f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
-    about = [about_labels(config.reward, data), about_anchor(config.reward, neutral), advice(data)]
-    for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *about):
+    remarks = [about_labels(config.reward, data), about_anchor(config.reward, neutral), advice(data)]
+    for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *remarks):
         if words:
             print_line(f"{STAGE}: {words}")
     print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, to look at: {page}")
@@ -466,14 +466,14 @@ def import_published(config: RewardConfig, stage: StageRun) -> None:
     params = rebuild(like, arrays, file, FLAG)
     state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
-    facts = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
-    facts |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
+    metadata = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
+    metadata |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
     make_anew(stage.path / "checkpoints")  # replaces those of a killed import
     stage.bind(config)
     with stage.checkpoints(KEEP) as checkpoints:
         assert checkpoints
         nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
-        checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
-    report_reward(stage, facts, None, None, "")
-    stage.write(SUMMARY, facts | {"best_epoch": epoch})
+        checkpoints.save(epoch, {"train": state, **nothing}, metadata, 0.0)
+    report_reward(stage, metadata, None, None, "")
+    stage.write(SUMMARY, metadata | {"best_epoch": epoch})
     print_line(f"{STAGE}: imported {str(file)!r} with its mean, variance and quantiles")

@@ -129,17 +129,17 @@ def report_reward(
 
 def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Head]:
     """What the report says of these annotations; writes a part about those that were made elsewhere."""
-    heads, found, elsewhere = Run(stage.workdir).heads(), [], []
+    heads, judges, elsewhere = Run(stage.workdir).heads(), [], []
     for name in names:
         if (head := heads.get(("annotate", name))) is None:
             codes = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
             counts = {kind.name.lower(): int(codes[kind]) for kind in Preference}
             elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">made elsewhere</p>', label_bar(counts)]
             head = Head(judge=f"<b>the annotation {esc(name)}</b>", judged=len(dataset))
-        found.append(head)
+        judges.append(head)
     if elsewhere:
         stage.section(PREFERENCES, *elsewhere)
-    return found
+    return judges
 
 
 def _worth_in_words(last: Mapping[str, Any]) -> str:

@@ -104,8 +104,8 @@ def train(config: ValuesConfig, workdir: Path) -> None:
 def say_unused(section: ValuesSection) -> None:
     """Prints the values that the recipe does not use, and that were changed."""
     unused = unused_values(recipe_of(section.recipe), section)
-    if said := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
-        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {said}")
+    if changed := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
+        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
 
 
 def renderer_of(config: ValuesConfig, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
@@ -216,10 +216,10 @@ def finish(
         stage.write("found", rankings)
     report_learning(stage, TITLE, summary, *(blocks_of_rankings(rankings) if rankings else ()))
     stage.write("summary", summary)  # last: the stage is complete
-    said = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
+    result = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in outcome.best:
-        said = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
-    print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
+        result = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
+    print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {result}")
 
 
 def blocks_of_rankings(rankings: Rankings) -> list[str]:
@@ -267,7 +267,7 @@ def make_play(config: ValuesConfig, parts: LanguageParts, renderer: Renderer) ->
 
     def play(state: OfflineState) -> float:
         learnt = parts.whole(state.learnt)
-        online = {name: found for name, found in learnt.items() if name not in ("policy", "q")}
+        online = {name: part for name, part in learnt.items() if name not in ("policy", "q")}
         writer.swap(learnt.get("policy", parts.params), parts.whole(state.target), online)
         episodes = range(section.games)
         with reported(config.env):
@@ -294,10 +294,10 @@ def by_playing(
     )
     given = replicate({"reference": parts.params} if settings.reference_coefficient else {}, mesh)
     discount = section.discount if writer.model.recipe.moments else None
-    told = False
+    warned = False
 
     def learn(state: OfflineState, number: int) -> tuple[OfflineState, Sums]:
-        nonlocal told
+        nonlocal warned
         writer.swap(jax.device_get(state.learnt["policy"]), {}, {})
         first = FIRST_GAME + number * (section.batch_size // section.group_size)
         episodes = first + np.arange(section.batch_size) // section.group_size
@@ -305,21 +305,21 @@ def by_playing(
         with reported(config.env):
             games = play_tokens(world, writer, decoding, episodes.tolist(), key, config.seed, SeedStream.TRAIN)
         batch = shard(as_batch(games, settings, discount, section.max_length), mesh)
-        found = []
+        updates = []
         for _ in range(section.updates_per_round):
             state, metrics = update(state, given, batch)
-            found.append(metrics)
-        away = float(found[0]["ratio_deviation"])
-        if away > EXACT and not told:
-            told = True
+            updates.append(metrics)
+        away = float(updates[0]["ratio_deviation"])
+        if away > EXACT and not warned:
+            warned = True
             print_line(
                 f"{STAGE}: the policy's probabilities differ by {away:.1%} between writing and learning, so its "
                 "ratios do not begin at 1; float32 is exact enough (--config.language.dtype)"
             )
         returns = np.array([game.episode.episode_return for game in games])
         spread = np.ptp(returns.reshape(-1, section.group_size), 1) > 0
-        means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
-        means[FINITE] = jnp.stack([one[FINITE] for one in found]).min()
+        means = {name: sum(one[name] for one in updates) / len(updates) for name in updates[0]}
+        means[FINITE] = jnp.stack([one[FINITE] for one in updates]).min()
         return state, means | {
             "return": returns.mean(), "texts": np.mean([max(game.text) + 1 for game in games]),
             "groups_that_differ": spread.mean(), "first_ratio_deviation": away,
@@ -364,9 +364,9 @@ def advantages(games: Sequence[Played], group: GroupLearning, discount: float | 
 
     of_episode = compare([game.episode.episode_return for game in games], own)
     rewards = [[turn.reward or 0.0 for turn in game.episode.turns if turn.is_action] for game in games]
-    found = [np.full(len(one), of_episode[at], np.float32) for at, one in enumerate(rewards)]
+    of_episodes = [np.full(len(one), of_episode[at], np.float32) for at, one in enumerate(rewards)]
     if discount is None:
-        return found
+        return of_episodes
     moments: dict[tuple[int, tuple[int, ...]], int] = {}
     ids, to_go = [], []
     for at, game in enumerate(games):
@@ -376,7 +376,10 @@ def advantages(games: Sequence[Played], group: GroupLearning, discount: float | 
             ids.append(moments.setdefault(moment, len(moments)))
             to_go.append(sum(reward * discount**later for later, reward in enumerate(rewards[at][number:])))
     of_text = compare(to_go, np.array(ids)) * group.step_weight
-    return [one + part for one, part in zip(found, np.split(of_text, np.cumsum([*map(len, found)])[:-1]), strict=True)]
+    return [
+        one + part
+        for one, part in zip(of_episodes, np.split(of_text, np.cumsum([*map(len, of_episodes)])[:-1]), strict=True)
+    ]
 
 
 def weights(is_action: np.ndarray, group: GroupLearning, limit: int) -> np.ndarray:

@@ -189,10 +189,10 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     from motif_jax.stages.evaluate.play import make_playing, play
 
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
-    about = contender.facts() | playing.about
+    player = contender.facts() | playing.about
     if file.is_file():
         before = load_replay(file, "--workdir").about
-        now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}
+        now = {"games": games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
     rows: dict[int, Any] = {}
@@ -202,17 +202,17 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     if play(config, playing, {number}, rows, tracks, lambda: None, None if same else frames.__setitem__):
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
     if number in frames:
-        facts = facts_of(config, about, [])
-        save_replay(file, replay_of(config.env, rows[number], tracks[number], facts, frames[number]))
+        metadata = facts_of(config, player, [])
+        save_replay(file, replay_of(config.env, rows[number], tracks[number], metadata, frames[number]))
     else:
-        write(config, file, rows[number], tracks[number], about)
+        write(config, file, rows[number], tracks[number], player)
 
 
-def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, about: Mapping[str, Any]) -> None:
+def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, player: Mapping[str, Any]) -> None:
     """Plays an episode again and writes its replay."""
     if row["steps"] > LONGEST:
         raise UserError(f"episode {row['episode']} has {row['steps']:,} steps, more than can be shown ({FLAG}.episode)")
-    if not record(config, file, row, track, about, []):
+    if not record(config, file, row, track, player, []):
         raise UserError(f"episode {row['episode']} cannot be repeated exactly, so it has no replay ({FLAG}.episode)")
 
 

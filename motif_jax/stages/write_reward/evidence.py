@@ -39,10 +39,10 @@ class Recorded(NamedTuple):
 
     def returns(self, pay: list[np.ndarray]) -> np.ndarray:
         """The sum of each episode. [num_episodes]"""
-        found = np.zeros(self.num_episodes + 1)
+        returns = np.zeros(self.num_episodes + 1)
         for episode, reward in zip(self.episodes, pay, strict=True):
-            np.add.at(found, episode, reward)  # the last place is for -1
-        return found[: self.num_episodes]
+            np.add.at(returns, episode, reward)  # the last place is for -1
+        return returns[: self.num_episodes]
 
     def of_episodes(self, pay: list[np.ndarray]) -> np.ndarray:
         """The rewards of all steps of whole episodes. [N]"""
@@ -120,25 +120,25 @@ def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
             f"only {recorded.num_episodes} recorded episodes have ended, and programs are compared on pairs of them: "
             f"record more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
         )
-    rng, found = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
+    rng, pairs = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
     for _ in range(20 * count):
         first, second = rng.choice(recorded.num_episodes, 2, replace=False).tolist()
-        if (second, first) not in found and recorded.captions[first] != recorded.captions[second]:
-            found[first, second] = None
-        if len(found) == count:
+        if (second, first) not in pairs and recorded.captions[first] != recorded.captions[second]:
+            pairs[first, second] = None
+        if len(pairs) == count:
             break
-    if len(found) < 4:
+    if len(pairs) < 4:
         raise UserError(f"nearly all recorded episodes have the same captions ({FLAG}.players, .steps)")
-    return np.array(list(found))
+    return np.array(list(pairs))
 
 
-def texts_of_episodes(recorded: Recorded, whole: bool) -> list[str]:
+def texts_of_episodes(recorded: Recorded, all_lines: bool) -> list[str]:
     """Each episode in lines, for the judge; `whole`: all lines, as rules read texts of any length."""
     frequency: dict[str, int] = {}
     for captions in recorded.captions:
         for caption in captions:
             frequency[caption] = frequency.get(caption, 0) + 1
-    lines = None if whole else LINES
+    lines = None if all_lines else LINES
     return [episode_text(captions, frequency, lines) for captions in recorded.captions]
 
 

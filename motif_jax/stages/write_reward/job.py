@@ -56,7 +56,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         section, world = config.write_reward, make_world(config.env)
         readable = find_readable(world)
         recorded = record(config, readable)
-        texts = texts_of_episodes(recorded, whole=is_by_rules(config.annotate))
+        texts = texts_of_episodes(recorded, all_lines=is_by_rules(config.annotate))
         choosing, telling = judge(config, recorded, texts, stage.path / "answers.json", open_backend)
         print_line(
             f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
@@ -71,31 +71,31 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
             best, rounds = run_rounds(config, stage.path, writer, brief, recorded, choosing, texts, learnt)
         finally:
             writer.close()
-        told = telling.agreement(recorded.returns(recorded.pay(best.program)))
+        others = telling.agreement(recorded.returns(recorded.pay(best.program)))
         results = {
             "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
             "judge": config.annotate.backend,
             "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
-            "agreement_on_others": told, "episodes": recorded.num_episodes,
+            "agreement_on_others": others, "episodes": recorded.num_episodes,
             "pairs": [len(choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
         stage.report(HEAD)
-        write_best(stage.path / BEST, goal, section.writer, best.program.text, told, len(telling.judged))
+        write_best(stage.path / BEST, goal, section.writer, best.program.text, others, len(telling.judged))
     print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
     print_line(
-        f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and {told:.0%} "
-        f"of {len(telling.judged)} others; --config.policy.sources=code:{STAGE_NAME}"
+        f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and "
+        f"{others:.0%} of {len(telling.judged)} others; --config.policy.sources=code:{STAGE_NAME}"
     )
 
 
-def write_best(file: Path, goal: str, writer: str, program: str, told: float, others: int) -> None:
+def write_best(file: Path, goal: str, writer: str, program: str, agreement: float, others: int) -> None:
     """Writes the best program under a heading; last, as the stage is complete when it exists."""
-    said = f"written by {writer}; agrees with the judge about {told:.0%} of {others} pairs"
-    heading = f"# {' '.join(goal.split())}\n# {said}\n"
+    origin = f"written by {writer}; agrees with the judge about {agreement:.0%} of {others} pairs"
+    heading = f"# {' '.join(goal.split())}\n# {origin}\n"
     text = "".join(character if character.isascii() else "?" for character in heading) + program + "\n"
     write_whole(file, lambda out: out.write(text.encode()))
 
@@ -117,13 +117,13 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
     for number, row in trials[:SHOWN_PROGRAMS]:
-        findings = [*row.get("findings", ())]
+        remarks = [*row.get("findings", ())]
         if trained := row.get("trained"):
             agent, random = trained["return"]
-            findings.append(f"an agent that was trained with it returns {agent:.3g} (random play: {random:.3g})")
+            remarks.append(f"an agent that was trained with it returns {agent:.3g} (random play: {random:.3g})")
         program = f"<code>{esc(_cut(row['program']))}</code>"
         agreement = _percent(row.get("agreement"))
-        rows.append([str(number), program, agreement, esc("; ".join(findings) or row["error"])])
+        rows.append([str(number), program, agreement, esc("; ".join(remarks) or row["error"])])
     more = len(trials) - SHOWN_PROGRAMS
     return [
         f'<p class="soft">{esc(" · ".join(words))}</p>',
@@ -214,12 +214,12 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        said = tell(best, recorded, pairs, list(texts))
+        results = tell(best, recorded, pairs, list(texts))
         if section.train_for_env_steps and number < section.revisions:
             if best.program.text not in trained:
                 trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
-            said += f"\n- {describe(trained[best.program.text], section.train_for_env_steps)}"
-        earlier = [Attempt(best.program.text, said)]
+            results += f"\n- {describe(trained[best.program.text], section.train_for_env_steps)}"
+        earlier = [Attempt(best.program.text, results)]
     for row in itertools.chain(*rounds):
         if (figures := trained.get(row["program"])) and not row["error"]:
             row["trained"] = figures

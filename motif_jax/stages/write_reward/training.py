@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from motif_jax.envs.protocols import TASK
 from motif_jax.files import read_json, write_whole
 from motif_jax.rewards.choice import BEST, WRITTEN
 from motif_jax.rewards.code.types import Program
-from motif_jax.stages import Stage, find_stage, untyped
+from motif_jax.stages import Stage, find_stage
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward.section import WriteConfig
 
@@ -28,8 +28,8 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
     evaluate = replace(
         config.evaluate, policy="", beside="random", episodes=EPISODES, protocol=TASK, variations="", replays=""
     )
-    short = untyped(replace(config, policy=policy, evaluate=evaluate))
-    return [(stage, stage.view(short)) for stage in map(find_stage, ("train_policy", "evaluate"))]
+    values = asdict(replace(config, policy=policy, evaluate=evaluate))
+    return [(stage, stage.view(values)) for stage in map(find_stage, ("train_policy", "evaluate"))]
 
 
 def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, list[float]]:
@@ -38,14 +38,14 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, lis
     for stage, view in stages_of(config):
         if not stage.is_complete(view, workdir):
             stage.run(view, workdir)
-    found: dict[str, dict[str, float]] = {}
+    means_by_player: dict[str, dict[str, float]] = {}
     for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):
         summary: dict[str, Any] = read_json(file)
         means = {name: figure["mean"] for name, figure in summary["figures"].items() if figure}
         counts = {f"'{name}'": figure["mean"] for name, figure in summary["did"].items()}
-        found["random" if file.parent.name == "random" else "agent"] = means | counts
-    names = [name for name in found["agent"] | found["random"] if name not in UNTOLD]
-    return {name: [found["agent"].get(name, 0.0), found["random"].get(name, 0.0)] for name in names}
+        means_by_player["random" if file.parent.name == "random" else "agent"] = means | counts
+    names = [name for name in means_by_player["agent"] | means_by_player["random"] if name not in UNTOLD]
+    return {name: [means_by_player["agent"].get(name, 0.0), means_by_player["random"].get(name, 0.0)] for name in names}
 
 
 def describe(figures: dict[str, list[float]], steps: int) -> str:

@@ -156,8 +156,8 @@ def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
         f"The game: {brief.about}\n\nThe goal: {brief.goal}\n\nNames that can be read:\n{names}\n\n"
         f"Captions that random play has seen:\n{captions}\n\nWrite a reward for this goal."
     )
-    found = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    conversation = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     for attempt in earlier:
-        found.append({"role": "assistant", "content": f"```\n{attempt.text}\n```"})
-        found.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
-    return found
+        conversation.append({"role": "assistant", "content": f"```\n{attempt.text}\n```"})
+        conversation.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
+    return conversation
