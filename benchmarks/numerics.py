@@ -36,7 +36,7 @@ from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, make_shape_rewards, open_pool
+from motif_jax.stages.train_policy.setup import TrainerParts, assemble, make_player, make_shape_rewards, open_pool
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
@@ -143,7 +143,7 @@ def numerics_config(config: ConfigDict, dtype: str) -> ConfigDict:
     return config
 
 
-def make_parts(config: ConfigDict) -> Parts:
+def make_parts(config: ConfigDict) -> TrainerParts:
     """What the policy's training is made of, with an untrained reward."""
     return assemble(
         train_policy.STAGE.view(config.to_dict()), Path(), lambda setting: untrained_sources(config), hosts=1

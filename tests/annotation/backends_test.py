@@ -14,7 +14,7 @@ from motif_jax.annotation.cache import AnswerCache
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.making import Judges
 from motif_jax.stages import annotate
-from motif_jax.stages.annotate.setup import TABLES, make_backend, make_facts
+from motif_jax.stages.annotate.setup import TABLES, make_backend, make_metadata
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -167,7 +167,7 @@ EARLIER = [
 def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
     config = config_of(**values)
     backend = make_backend(config, dataset)
-    found = make_facts(backend, config.annotate, dataset)
+    found = make_metadata(backend, config.annotate, dataset)
     assert found.pop("dataset")
     assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")
     common = {"num_shards": 1, "backend": values["backend"], "captions": "msg"}

@@ -12,8 +12,7 @@ from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.experiment import defaults
 from motif_jax.stages import check_judge, find_stage, report
-from motif_jax.stages.check_judge.section import CheckJudge
-from motif_jax.stages.check_judge.trial import Answer, measure, problem_of
+from motif_jax.stages.check_judge import Answer, CheckJudge, measure, problem_of
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

@@ -11,7 +11,7 @@ from motif_jax.actors.acting import Rounds
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.groups import Grouped, in_groups, visits
+from motif_jax.stages.train_policy.placing import Grouped, in_groups, visits
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
 

@@ -18,8 +18,7 @@ from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
-from motif_jax.stages.write_reward.findings import examine, tell
-from motif_jax.stages.write_reward.learnt import beside_learnt
+from motif_jax.stages.write_reward.findings import beside_learnt, examine, tell
 from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 

@@ -32,7 +32,7 @@ from motif_jax.stages.annotate.setup import (
     check_section,
     label_name,
     make_backend,
-    make_facts,
+    make_metadata,
 )
 from motif_jax.structs import UserError
 
@@ -61,7 +61,7 @@ def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    metadata = make_facts(make_backend(config, dataset), section, dataset)
+    metadata = make_metadata(make_backend(config, dataset), section, dataset)
     return is_merged(dataset, name, metadata) and not (dataset.preference(name) == Preference.UNKNOWN).any()
 
 
@@ -89,7 +89,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     for other in filter(None, section.compare_with.split(",")):
         dataset.preference(other)
     backend = make_backend(config, dataset)
-    metadata = make_facts(backend, section, dataset)
+    metadata = make_metadata(backend, section, dataset)
     if isinstance(backend, Oracle):
         questions, of_pair = None, np.arange(len(dataset))  # it answers every pair. [N]
     else:

@@ -86,7 +86,7 @@ def _has_verdicts(section: AnnotateSection, dataset: PairDataset) -> bool:
     return any(record["counts"] and TEMPERATURE not in record["facts"] for record in records)
 
 
-def make_facts(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:
+def make_metadata(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:
     """All that decides the labels, as a flat dict: of the backend, the section and the dataset."""
     metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)} | backend.facts()
     beside = None  # an array that labels depend on, beside the messages

@@ -122,7 +122,7 @@ class Contender(NamedTuple):
     decoding: Decoding | None = None  # of a policy that writes
     option: str = ""  # the option that plays alone, of a policy with options
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Its fields for the record of the player, as JSON."""
         fields = self._asdict()
         del fields["decoding"], fields["option"]

@@ -86,7 +86,7 @@ from motif_jax.stages.evaluate.contenders import (
 )
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation, rules_in_words
 from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
-from motif_jax.stages.evaluate.replays import choose, facts_of, file_of, record
+from motif_jax.stages.evaluate.replays import choose, file_of, record, replay_metadata
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
@@ -147,9 +147,9 @@ class Evaluation:
         self.workdir, self.contender, self.flag = workdir, contender, flag
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
         self.playing = make_playing(self.config, workdir, contender, flag, loaded)
-        self.about = contender.facts() | self.playing.about
+        self.metadata = contender.metadata() | self.playing.metadata
         if asked.evaluate.protocol != TASK:
-            self.about["protocol"] = asked.evaluate.protocol
+            self.metadata["protocol"] = asked.evaluate.protocol
         self.rows: dict[int, EpisodeRow] = {}
         self.tracks: dict[int, Track] = {}
         self.beyond: dict[int, EpisodeRow] = {}  # of an evaluation with more episodes; kept, not counted
@@ -189,7 +189,7 @@ class Evaluation:
                 f"{str(folder)!r} belongs to another policy of this name, {before['path']!r}: move it away, or use "
                 f"another --workdir ({self.flag})"
             )
-        if before == self.about:
+        if before == self.metadata:
             self.tracks = read_tracks(folder / TRACKS)
             for row in read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
@@ -203,7 +203,7 @@ class Evaluation:
                 )
             for result in RESULTS:
                 (folder / result).unlink(missing_ok=True)
-            self.stage.write("player", self.about)
+            self.stage.write("player", self.metadata)
         (folder / SUMMARY).unlink(missing_ok=True)  # it may be of another number of episodes, or of a changed player
         self.stage.bind(self.asked)
 
@@ -221,7 +221,7 @@ class Evaluation:
         so_far = (*self.recorded.values(), number)
         self.recorded = choose(self.config, {episode: self.rows[episode] for episode in so_far})
         if number in self.recorded.values():
-            metadata = facts_of(self.config, self.about, [])
+            metadata = replay_metadata(self.config, self.metadata, [])
             replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
             save_replay(file_of(self.stage.path, number), replay)
 
@@ -253,7 +253,7 @@ class Evaluation:
             save_replay(file, replay._replace(about=replay.about | {"chosen": words}))
         elif row["steps"] > LONGEST:
             return f", which has more than {LONGEST:,} steps"
-        elif not record(self.config, file, row, self.tracks[number], self.about, words):
+        elif not record(self.config, file, row, self.tracks[number], self.metadata, words):
             return ": it cannot be repeated exactly"
         return ""
 
@@ -264,13 +264,13 @@ class Evaluation:
         if playing.writer and playing.decoding and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
             self.stage.write("letters", {"episodes": letters(self.config, playing.writer, playing.decoding, shown)})
-        summary = self.about | {
+        summary = self.metadata | {
             "stamp": stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
             "task": title(self.config.env) if protocol == TASK else protocol,
-            "rules": rules_in_words(self.about.get("protocol", "")),
+            "rules": rules_in_words(self.metadata.get("protocol", "")),
             "seconds": round(seconds, 1),
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
@@ -296,7 +296,7 @@ class LoadedPlayer(NamedTuple):
 
     name: str
     sources: RewardSources
-    about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
+    metadata: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
     scripted: str = ""  # name of a scripted player
     model: Model | None = None
     greedy: bool = False
@@ -321,15 +321,17 @@ def make_playing(
         metadata: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
         if any(map(math.isfinite, bounds := writer.model.bounds)):
             metadata["bounds"] = to_plain(bounds)
-        return LoadedPlayer(name, sources, metadata | about(sources), writer=writer, decoding=contender.decoding)
+        return LoadedPlayer(
+            name, sources, metadata | source_metadata(sources), writer=writer, decoding=contender.decoding
+        )
     if untrained:
         language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
         changed = replace(config, policy=replace(config.policy, language=language))
         _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
         metadata = {"parameters": sum_of(model), "formula": language.formula}
-        return LoadedPlayer(name, sources, metadata | about(sources), model=model, greedy=contender.greedy)
+        return LoadedPlayer(name, sources, metadata | source_metadata(sources), model=model, greedy=contender.greedy)
     scripted = name.removesuffix(suffix(config.evaluate.protocol))
-    return LoadedPlayer(name, sources, {"parameters": None} | about(sources), scripted)
+    return LoadedPlayer(name, sources, {"parameters": None} | source_metadata(sources), scripted)
 
 
 def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
@@ -346,7 +348,7 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.name == LEARNT)
         sources = RewardSources([*of_workdir, *sources])
     report_other_games(contender.name, metadata["config"].get("env", {}), config)
-    checksums = {"parameters": sum_of(model)} | about(sources)
+    checksums = {"parameters": sum_of(model)} | source_metadata(sources)
     plan = metadata["model"].get("options", {})
     only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
@@ -384,11 +386,11 @@ def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
 
 
-def about(sources: RewardSources) -> dict[str, Any]:
-    """Facts for the summary: about the learnt reward, and under `sources` about the others, if there are any."""
-    found = sources.learnt.about() if sources.learnt else dict(NO_REWARD)
+def source_metadata(sources: RewardSources) -> dict[str, Any]:
+    """The metadata of the learnt reward, for the summary; under `sources`, that of the others, if there are any."""
+    learnt = sources.learnt.about() if sources.learnt else dict(NO_REWARD)
     others = sources.about()
-    return found | ({"sources": others} if others else {})
+    return learnt | ({"sources": others} if others else {})
 
 
 class LoadedWriter(NamedTuple):

@@ -28,13 +28,18 @@ from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy.audit import audited_source
-from motif_jax.stages.train_policy.groups import make_grouped
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.placing import make_grouped, make_place
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, TrainConfig, finished, takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
-from motif_jax.stages.train_policy.start import Keeper, start_or_resume
+from motif_jax.stages.train_policy.setup import (
+    PolicyCheckpoints,
+    assemble,
+    make_player,
+    make_rollout_loop,
+    open_pool,
+    start_or_resume,
+)
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
@@ -73,7 +78,7 @@ def learn(
 
     # ---- start or resume
     stage = at_the_end.enter_context(Run(workdir).stage("train_policy", "policy", writes=me == 0))
-    keeper = Keeper(config, folder, parts) if me == 0 else None
+    keeper = PolicyCheckpoints(config, folder, parts) if me == 0 else None
     saving = at_the_end.enter_context(contextlib.ExitStack())
     if keeper:
         saving.callback(keeper.close)
@@ -98,7 +103,7 @@ def learn(
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         audited, grouped = audited_source(section.online, parts.sources), make_grouped(section, parts.mesh)
         placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
-        source = make_source(section, parts, pool, player, placed)
+        source = make_rollout_loop(section, parts, pool, player, placed)
         stack.callback(source.close)
         record, trace = Record(pool, source, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
@@ -223,7 +228,7 @@ def write_summary(stage: StageRun, done: dict[str, Any], rate: float | None, rec
 
 
 @contextlib.contextmanager
-def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
+def saved_on_error(keeper: PolicyCheckpoints | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
     """Saves the state, which is still valid, before an error within passes on; but not before the first update."""
     try:
         yield

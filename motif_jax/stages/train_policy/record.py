@@ -30,9 +30,8 @@ from motif_jax.rewards.options import OptionPlan
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
-from motif_jax.stages.train_policy.placing import Placed
+from motif_jax.stages.train_policy.placing import Placed, TurnFigures, add_up
 from motif_jax.stages.train_policy.section import Policy, Profile
-from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 

@@ -29,7 +29,7 @@ from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, find_all
 from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
-from motif_jax.stages.evaluate.replays import WORDS, facts_of, file_of, games_of, record
+from motif_jax.stages.evaluate.replays import WORDS, file_of, games_of, record, replay_metadata
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
@@ -189,7 +189,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     from motif_jax.stages.evaluate.play import make_playing, play
 
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
-    player = contender.facts() | playing.about
+    player = contender.metadata() | playing.metadata
     if file.is_file():
         before = load_replay(file, "--workdir").about
         now = {"games": games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
@@ -202,7 +202,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     if play(config, playing, {number}, rows, tracks, lambda: None, None if same else frames.__setitem__):
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
     if number in frames:
-        metadata = facts_of(config, player, [])
+        metadata = replay_metadata(config, player, [])
         save_replay(file, replay_of(config.env, rows[number], tracks[number], metadata, frames[number]))
     else:
         write(config, file, rows[number], tracks[number], player)

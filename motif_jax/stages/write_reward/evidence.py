@@ -17,7 +17,7 @@ from motif_jax.rewards.code.names import CAPTION, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays
-from motif_jax.stages.write_reward.section import FLAG, WriteConfig
+from motif_jax.stages.write_reward import FLAG, WriteConfig
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100

@@ -15,15 +15,18 @@ from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import write_whole
+from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.choice import BEST
+from motif_jax.rewards.choice import BEST, WRITTEN
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
+from motif_jax.rewards.code.types import Program
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
+from motif_jax.stages.evaluate.summary import SUMMARY
+from motif_jax.stages.write_reward import RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     Recorded,
@@ -32,10 +35,7 @@ from motif_jax.stages.write_reward.evidence import (
     shown_moments,
     texts_of_episodes,
 )
-from motif_jax.stages.write_reward.findings import Tried, examine, tell
-from motif_jax.stages.write_reward.learnt import learnt_returns
-from motif_jax.stages.write_reward.section import RECORD, SCRIPTED, STAGE_NAME, WriteConfig
-from motif_jax.stages.write_reward.training import describe, train
+from motif_jax.stages.write_reward.findings import Tried, examine, learnt_returns, tell
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes
@@ -47,6 +47,8 @@ HEAD = Head(subject="A reward,", aim="written as a program")  # on its first scr
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
 LIKED = 8  # captions of preferred episodes that the writer is told
+MOST = 12  # figures that are told, those with the largest ratio first
+UNTOLD = ("intrinsic_return",)
 
 
 def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -265,3 +267,34 @@ def problem_of(text: str, readable: Readable) -> str:
 def clean_text(text: str) -> str:
     """A text of a model, short and without control characters."""
     return "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())
+
+
+# ---- a short training with a program, in a workdir of its own
+
+
+def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, list[float]]:
+    """Trains and evaluates, or goes on where a killed run was; means of figures, of the agent and of random play."""
+    write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))
+    for stage, view in stages_of(config):
+        if not stage.is_complete(view, workdir):
+            stage.run(view, workdir)
+    means_by_player: dict[str, dict[str, float]] = {}
+    for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):
+        summary: dict[str, Any] = read_json(file)
+        means = {name: figure["mean"] for name, figure in summary["figures"].items() if figure}
+        counts = {f"'{name}'": figure["mean"] for name, figure in summary["did"].items()}
+        means_by_player["random" if file.parent.name == "random" else "agent"] = means | counts
+    names = [name for name in means_by_player["agent"] | means_by_player["random"] if name not in UNTOLD]
+    return {name: [means_by_player["agent"].get(name, 0.0), means_by_player["random"].get(name, 0.0)] for name in names}
+
+
+def describe(figures: dict[str, list[float]], steps: int) -> str:
+    """What came of a training, for the writer."""
+
+    def change(name: str) -> float:
+        agent, random = map(abs, figures[name])
+        return (max(agent, random) + 1e-3) / (min(agent, random) + 1e-3)
+
+    lines = [f"    {name}: {figures[name][0]:.3g} ({figures[name][1]:.3g})"
+             for name in sorted(figures, key=change, reverse=True)[:MOST]]  # fmt: skip
+    return "\n".join([f"an agent that learnt from it for {steps:,} steps, per episode (random play):", *lines])
