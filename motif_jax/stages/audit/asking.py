@@ -32,11 +32,7 @@ RULES, MODEL = "rules", "model:"  # the second judge; the model's name follows
 
 
 def ask(
-    config: AnnotateConfig,
-    plan: JudgePlan,
-    file: Path,
-    open_backend: OpenBackend = opened,
-    stage: str = "audit",
+    config: AnnotateConfig, plan: JudgePlan, file: Path, open_backend: OpenBackend = opened, stage: str = "audit"
 ) -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used."""
     count = len(plan.questions)
