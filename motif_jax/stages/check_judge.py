@@ -1,4 +1,4 @@
-"""Says what a judge is worth, before its labels cost anything: it asks some questions of the dataset.
+"""The stage check_judge: tests a judge on some questions of the dataset, before it labels all of them.
 
     python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/mine --stage=collect,check_judge \\
         --config.annotate.backend=model --config.annotate.model=smollm2 --config.annotate.mode=rate
@@ -34,7 +34,7 @@ from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Run, StageRun
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend, open_dataset
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -58,7 +58,7 @@ class CheckJudge:
 
 @dataclass(frozen=True)
 class CheckJudgeConfig(AnnotateConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     check_judge: CheckJudge = CheckJudge()
 
@@ -78,13 +78,13 @@ def check(config: CheckJudgeConfig) -> None:
 
 
 def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
-    """Whether this judge was checked, and may go on."""
+    """Whether this judge was tested, and passed."""
     trial = Run(workdir).stage(STAGE_NAME, STAGE_NAME).read("trial", Trial)
-    backend = make_backend(config)
+    backend = make_backend(config, verdicts=True)
     assert isinstance(backend, CaptionBackend)
     if trial is None or not (workdir / "dataset").is_dir():
         return False
-    if trial.facts != facts_of(backend, config, PairDataset(workdir / "dataset")):
+    if trial.facts != metadata_of(backend, config, PairDataset(workdir / "dataset")):
         return False
     return config.check_judge.anyway or not problem_of(vars(trial), config.check_judge, backend.tie_margin)
 
@@ -115,7 +115,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of the trial."""
+    """The results of the trial."""
 
     facts: Mapping[str, Any]  # of the judge
     model: str  # its full name
@@ -126,13 +126,17 @@ class Trial:
     decided: Share  # questions that are no ties
     agreement: Share | None  # with the rules, where both decide; None without rules for this goal
     margins: list[tuple[float, Share, Share]]  # the last two with other margins of ties
-    problem: str  # why it should not go on; "" if nothing speaks against it
+    problem: str  # why the judge fails; "" if it passes
 
 
-def facts_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
-    """What the trial depends on, beside its limits."""
-    more = {"captions": config.annotate.captions, "dataset": fingerprint(dataset), "of": config.check_judge.questions}
-    return backend.facts() | backend.labelling() | more
+def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
+    """Everything that the trial depends on, except its limits."""
+    settings = {
+        "captions": config.annotate.captions,
+        "dataset": fingerprint(dataset),
+        "of": config.check_judge.questions,
+    }
+    return backend.facts() | backend.labelling() | settings
 
 
 def share(right: np.ndarray) -> Share:
@@ -144,9 +148,9 @@ def share(right: np.ndarray) -> Share:
 
 
 def choose(questions: Questions, most: int, seed: int, known: Callable[[Question], bool]) -> list[Question]:
-    """Draws questions of which no two show the same message; that of a moment without one may be shown again.
+    """Draws questions of which no two show the same message, except that moments without a message may be repeated.
 
-    `known`: whether the rules decide a question. Half of those that are drawn are such, as far as there are enough.
+    `known`: whether the rules decide a question. Up to half of the drawn questions are such.
     """
     drawn = np.random.default_rng([seed, 49]).permutation(len(questions)).tolist()
     asked = [Question(*questions.text(number)) for number in drawn]
@@ -184,7 +188,7 @@ def measure(answers: list[Answer], margin: float, ordered: bool) -> dict[str, An
 
 
 def problem_of(figures: Mapping[str, Any], limits: CheckJudge, margin: float) -> str:
-    """Why a judge with these figures should not label a dataset, with what to try; "" if nothing speaks against it."""
+    """Why a judge with these figures should not label a dataset, with advice; "" if it passes."""
     read, reversals, decided, agreement = (figures[name] for name in ("read", "reversals", "decided", "agreement"))
     better = [
         one for one, *of in figures["margins"] if of[0].value >= limits.decided and of[1].value >= limits.agreement
@@ -226,11 +230,9 @@ def percent(part: Share) -> str:
 
 
 def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
-    """Asks, writes the page, and raises UserError if the judge is not good enough."""
-    if not (workdir / "dataset").is_dir():
-        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    """Asks the questions, writes the page, and raises UserError if the judge is not good enough."""
     section, limits = config.annotate, config.check_judge
-    backend = make_backend(config)
+    backend = make_backend(config, verdicts=True)
     assert isinstance(backend, CaptionBackend)
     rules = _rules(backend)
 
@@ -238,7 +240,7 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         """P(second is better), NaN without rules for the goal."""
         return float(rules.answer(question).yes or 0.0) if rules else float("nan")
 
-    dataset = PairDataset(workdir / "dataset")
+    dataset = open_dataset(workdir)
     questions = Questions(dataset, section.captions)
     asked = choose(questions, limits.questions, config.seed, lambda question: by_rules(question) in (0.0, 1.0))
     counts, started = AskingCounts(STAGE_NAME), time.monotonic()
@@ -269,7 +271,7 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         figures["reversals"] = share(np.arange(pairs) < judge.reversed)  # type: ignore[attr-defined]
     problem = problem_of(figures, limits, backend.tie_margin)
     seconds = round(time.monotonic() - started, 1)
-    trial = Trial(facts_of(backend, config, dataset), judge.model, seconds, answers, problem=problem, **figures)
+    trial = Trial(metadata_of(backend, config, dataset), judge.model, seconds, answers, problem=problem, **figures)
 
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
@@ -279,11 +281,11 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         print_line(f"{STAGE_NAME}: {line}")
     print_line(f"{STAGE_NAME}: {page}")
     if problem and not limits.anyway:
-        raise UserError(f"this judge is not good enough: {problem}; to go on all the same: {FLAG}.anyway=True")
+        raise UserError(f"this judge is not good enough: {problem}; to continue nevertheless: {FLAG}.anyway=True")
 
 
 def _rules(backend: CaptionBackend) -> Lexicon | None:
-    """The rules of the game, if it has some for this goal."""
+    """The rules of the game; None if it has none for this goal."""
     try:
         return Lexicon(backend.texts, backend.section.goal)
     except UserError:
@@ -291,7 +293,7 @@ def _rules(backend: CaptionBackend) -> Lexicon | None:
 
 
 def sentences_of(trial: Trial) -> list[str]:
-    """The figures in words."""
+    """The figures as sentences."""
     sentences = [f"{percent(trial.decided)} of {trial.decided.of:,} questions are decided, {trial.seconds:,.0f} s"]
     if trial.reversals:
         sentences.append(f"the better caption changes with the order in {percent(trial.reversals)}")

@@ -28,7 +28,9 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
         config.export.language = kind
         export.check(export.STAGE.view(config.to_dict()))
         export.STAGE.run(export.STAGE.view(config.to_dict()), tmp_path)
-    with pytest.raises(UserError, match=r"language-adapter' has files: name a new directory \(--config\.export\.to\)"):
+    with pytest.raises(
+        UserError, match=r"language-adapter' has other files: name a new directory \(--config\.export\.to\)"
+    ):
         export.STAGE.run(export.STAGE.view(config.to_dict()), tmp_path)
 
     model, facts, _ = read_policy(tmp_path)

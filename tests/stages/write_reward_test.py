@@ -18,7 +18,7 @@ from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
-from motif_jax.stages.write_reward.findings import beside_learnt, examine, tell
+from motif_jax.stages.write_reward.findings import compare_with_learnt, describe_results, examine
 from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 
@@ -108,7 +108,9 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
 def test_a_killed_run_goes_on_with_the_programs_that_it_had(tmp_path, monkeypatch, model):
     server = model("gained(gold)", "record(gold)", "2 * gained(gold)")
     config = with_model(server, proposals=2)
-    monkeypatch.setattr("motif_jax.stages.write_reward.job.tell", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "motif_jax.stages.write_reward.job.describe_results", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path)
     assert len(server.asked) == 2
@@ -188,7 +190,7 @@ def tried():
 
     def run(program):
         found = examine(check(program, readable), recorded, judged, readable)
-        return found, tell(found, recorded, judged, texts)
+        return found, describe_results(found, recorded, judged, texts)
 
     return run
 
@@ -229,7 +231,7 @@ def test_programs_without_pay_rank_last(tried):
 ])  # fmt: skip
 def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
     pairs = Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
-    figures, finding = beside_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
+    figures, finding = compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
     assert said in finding
     assert bool(said) == bool(finding)
     if said:

@@ -1,7 +1,8 @@
-"""The stage annotate: an annotator says which moment of each pair is better, once per distinct question.
+"""The stage annotate: a language model, or another annotator, says which moment of each pair is better.
 
-Pairs with the same two captions share one question (preferences/questions.py). Several jobs can share the work: each
-asks its part of the questions and writes the labels as a shard (job.py). The last one merges all shards.
+Pairs with the same two captions share one question, which is asked once (preferences/questions.py). Several jobs can
+share the work: each asks its part of the questions and writes the labels as a shard (job.py). The last one merges all
+shards.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.annotation.backends import OpenBackend, Oracle, opened
-from motif_jax.annotation.section import AnnotateSection
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
@@ -33,6 +33,7 @@ from motif_jax.stages.annotate.setup import (
     label_name,
     make_backend,
     make_metadata,
+    open_dataset,
 )
 from motif_jax.structs import UserError
 
@@ -61,21 +62,8 @@ def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    metadata = make_metadata(make_backend(config, dataset), section, dataset)
+    metadata = make_metadata(make_backend(config), section, dataset)
     return is_merged(dataset, name, metadata) and not (dataset.preference(name) == Preference.UNKNOWN).any()
-
-
-def open_dataset(section: AnnotateSection, workdir: Path) -> PairDataset:
-    """The dataset of the workdir; raises UserError if it cannot be labelled."""
-    if not (workdir / "dataset").is_dir():
-        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
-    dataset = PairDataset(workdir / "dataset")
-    if section.captions == WITH_BOTTOM_LINE and "blstats" not in dataset.data:
-        raise UserError(
-            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
-            "(--config.annotate.captions)"
-        )
-    return dataset
 
 
 def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -83,23 +71,23 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
     # ---- questions
-    dataset = open_dataset(section, workdir)
+    dataset = open_dataset(workdir)
+    if section.captions == WITH_BOTTOM_LINE and "blstats" not in dataset.data:
+        raise UserError(
+            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
+            "(--config.annotate.captions)"
+        )
     name = label_name(section)
     check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
         dataset.preference(other)
-    backend = make_backend(config, dataset)
+    backend = make_backend(config)
     metadata = make_metadata(backend, section, dataset)
     if isinstance(backend, Oracle):
         questions, of_pair = None, np.arange(len(dataset))  # it answers every pair. [N]
     else:
         questions = Questions(dataset, section.captions)
         of_pair = questions.of_pair
-    if backend.verdicts:
-        print_line(
-            f"annotate: annotation {name!r} was begun with verdicts and goes on with them, without rules_temperature "
-            "(--config.annotate.ignore_existing=True labels again)"
-        )
 
     # ---- ask
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
@@ -136,7 +124,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
 
 
 def ask_oracle(oracle: Oracle, dataset: PairDataset, shard: Shard, wanted: np.ndarray) -> None:
-    """Labels the first rows of a shard, `wanted`."""
+    """Labels `wanted`, the first rows of a shard."""
     started = time.monotonic()
     shard.set(np.arange(len(wanted)), oracle.answer(dataset, wanted), 0.0)
     unknown = int((shard.codes == Preference.UNKNOWN).sum())

@@ -54,7 +54,7 @@ class AuditSection:
 
 @dataclass(frozen=True)
 class AuditConfig(EvaluateConfig, AnnotateConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     audit: AuditSection = AuditSection()
 

@@ -39,7 +39,7 @@ def ask(
     texts = plan.questions + [plan.questions[at] for at in plan.repeats]
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
-    backend = make_backend(config)
+    backend = make_backend(config, verdicts=True)
     if not isinstance(backend, CaptionBackend):
         raise UserError(
             f"the annotator {config.annotate.backend!r} compares numbers of the game, so there is no judge of captions "

@@ -50,7 +50,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class BenchmarkConfig(CollectConfig, RewardConfig, TrainConfig):
-    """What the stage reads: also the values of the stages that it measures."""
+    """The values that the stage reads, including the values of the stages that it measures."""
 
     benchmark: Benchmark = Benchmark()
 

@@ -97,7 +97,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class EvaluateConfig(ValuesConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     policy: Policy = field(default_factory=Policy)
     evaluate: Evaluate = field(default_factory=Evaluate)

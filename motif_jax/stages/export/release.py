@@ -38,7 +38,7 @@ from motif_jax.run import Run
 from motif_jax.stages.collect import TABLES as COLLECTION
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
-from motif_jax.stages.export import FLAG, ExportConfig, check_empty, check_free
+from motif_jax.stages.export import FLAG, ExportConfig, check_output
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_reward import READS as LEARNING
 from motif_jax.structs import UserError
@@ -69,11 +69,11 @@ def run(config: ExportConfig, workdir: Path) -> None:
     if config.export.language != "none":
         kind = config.export.language
         directory = Path(config.export.to) if config.export.to else workdir / f"language-{kind}"
-        check_empty(directory)
+        check_output(config.export, directory)
         export_language(workdir, directory, kind)
         return
     directory = Path(config.export.to) if config.export.to else workdir / "export"
-    check_free(directory)
+    check_output(config.export, directory)
     name = (directory if config.export.to else workdir).resolve().name
     if directory.resolve().parent == ZOO.resolve():
         name = f"{PREFIX}/{name}"

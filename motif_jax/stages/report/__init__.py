@@ -57,7 +57,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ReportConfig(Experiment):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     collect: Mapping[str, Any] = section({})  # that stage checks its values
     report: Report = Report()

@@ -36,7 +36,7 @@ class CloningSection(OfflineSection, TrainLanguage):
 
 @dataclass(frozen=True)
 class CloningConfig(TranscriptsConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     train_language: CloningSection = CloningSection()
 

@@ -153,7 +153,7 @@ def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Out
     size = sum(array.size for array in jax.tree.leaves(params))
     summary = {
         "epoch": outcome.epoch, "steps": outcome.steps, "best": outcome.best, "checkpoint": number,
-        "parameters": size, "episodes": job.facts["episodes"], "tokeniser": job.identity["tokeniser"],
+        "parameters": size, "episodes": job.metadata["episodes"], "tokeniser": job.identity["tokeniser"],
         "transcripts": job.identity["transcripts"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The audit in flight: from time to time, what the online reward has paid for in the last episodes (`audit/in_flight`).
+"""Audits the online reward during training: which captions it rewarded in recent episodes (`audit/in_flight`).
 
 Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. Training does not
 depend on it: an error in it is printed, and training continues without audits. A resumed run begins with new games, so
@@ -95,16 +95,16 @@ def _join(parts: list[Steps]) -> Steps:
 
 
 def audited_source(section: OnlineValues, sources: RewardSources) -> OnlineSource | None:
-    """The source whose pay is audited; None if there is none, or if audits are off."""
+    """The source whose rewards are audited; None without one, or if audits are off."""
     source = sources.get(ONLINE)
     return source if section.audit_every_steps and isinstance(source, OnlineSource) else None
 
 
 class FlightAudit:
-    """Audits in flight."""
+    """Audits during training."""
 
     def __init__(self, section: OnlineValues, folder: Path, env_steps: int, sources: RewardSources):
-        """Begins, or goes on after `env_steps`; later rows in `folder` are removed."""
+        """Begins, or resumes after `env_steps`; later rows in `folder` are removed."""
         self._source, self._file = audited_source(section, sources), folder / FILE
         self._every, self._steps = section.audit_every_steps, env_steps
         self._episodes, self._goal = Episodes(), ""

@@ -93,7 +93,7 @@ def _speed(last: Facts) -> float | None:
 
 
 def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool) -> dict[str, Any]:
-    """What the first screen says of the training."""
+    """The fields of the head of the report about the training."""
     task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
     named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
     preferred = SOURCES[LEARNT].words in rewards  # otherwise the preferences do not reach the agent
@@ -289,7 +289,7 @@ def _probes(folder: Path) -> list[str]:
 
 
 def _options(rows: Rows, settings: Facts) -> list[str]:
-    """Who was in charge, for how long, and what each earned, as HTML; empty for a policy without options."""
+    """The time and rewards of each option, as HTML; empty for a policy without options."""
     rows = [row for row in rows if any(name.startswith("option/") for name in row)]
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""Puts a batch on the devices: rewards its steps, encodes its texts, and keeps figures about it on the host."""
+"""Puts a batch on the devices: rewards its steps, encodes its texts, groups its episodes, keeps metrics on the host."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def make_place(
 
 
 class Grouped(NamedTuple):
-    """How batches are put in groups."""
+    """The layout of batches in groups."""
 
     size: int  # episodes of a group, G
     parts: int = 0  # for devices, along the columns, whose played steps come first; 0: all steps stay where they are
@@ -105,7 +105,7 @@ class Grouped(NamedTuple):
 
 
 def make_grouped(section: Policy, mesh: Mesh) -> Grouped | None:
-    """How batches are put in groups; None for other algorithms."""
+    """The layout of batches in groups; None for algorithms without groups."""
     if not find_algorithm(section.algorithm).in_groups:
         return None
     return Grouped(section.grpo.group_size, batch_parts(mesh) if splits_steps(section) else 0, section.num_minibatches)
@@ -119,7 +119,7 @@ def in_groups(
     Args:
       rows: of `Rollouts`, by name; columns on axis 1.
       ended: of `handoff.first_ends`. [2, B]
-      seen: the observations by which moments are compared. [T + 1, B, ...] each
+      seen: the observations that are compared. [T + 1, B, ...] each
     """
     size, order = grouped.size, np.argsort(ended[0], kind="stable")
     grouped_rows, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
@@ -142,7 +142,7 @@ def in_groups(
 
 
 def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-    """Numbers of each group's moments: equal for equal ones, below T * G. [T + 1, B, ...] -> [T, B] int32"""
+    """Numbers of the observations of each group, equal for equal ones, below T * G. [T + 1, B, ...] -> [T, B] int32"""
     rows = [np.ascontiguousarray(array[:-1]).view(np.uint8) for array in seen.values()]
     steps, columns = rows[0].shape[:2]
     moment = np.concatenate([row.reshape(steps, columns, -1) for row in rows], 2)
@@ -155,7 +155,7 @@ def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
 
 
 def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
-    """The places of the played steps in each part, time first, filled up with -1 to one of few sizes. [1, parts * N]"""
+    """Indices of the played steps in each part, time first, padded with -1 to one of a few sizes. [1, parts * N]"""
     own = [np.flatnonzero(part) for part in np.split(played, parts, 1)]
     least = max(AT_LEAST, *map(len, own)) if own else AT_LEAST
     room = 1 << (least - 1).bit_length()

@@ -168,7 +168,7 @@ class Log:
         self._bar.close()
 
     def playing(self, done: dict[str, Any], games: int, calls: int, seconds: float) -> None:
-        """Shows the steps of the first batch; says once about how long everything will take.
+        """Shows the steps of the first batch; prints once an estimate of the time that training takes.
 
         Args:
           done: the progress of the training.
@@ -303,7 +303,7 @@ class Trace:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Use around one update."""
+        """A context for one update."""
         if self._left and self._seen >= self._start and not self._open:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._open = True

@@ -1,4 +1,4 @@
-"""Makes the parts of policy training from the config: network, reward sources, learner, devices, games."""
+"""Assembles policy training from the config: network, reward sources, learner, devices, games, checkpoints."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict
 
 
 def make_control(section: ControlSection, model: Model) -> Control | None:
-    """How a policy with options learns; None for a policy without options."""
+    """The control of a policy with options, in learning; None for a policy without options."""
     if model.options is None:
         return None
     return Control(
@@ -174,7 +174,7 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
 def make_rollout_loop(
     section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
 ) -> Source:
-    """Makes batches for the learner from the games of `pool`."""
+    """Makes the loop that turns the games of `pool` into batches for the learner."""
     if isinstance(player, EpisodePlayer):
         return Rounds(pool, player, parts.rollouts, place, player.begin)
     if not takes_turns(section):
@@ -251,7 +251,7 @@ class PolicyCheckpoints:
         self._checkpoints.save(step, arrays, metadata, milestone=step == 0)
 
     def close(self) -> None:
-        """Waits for what is being written."""
+        """Waits until the last checkpoint is written."""
         self._checkpoints.close()
 
 
@@ -262,38 +262,38 @@ def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:
 
 
 def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
-    """All arrays of the network and the learner, by their names in files."""
+    """All arrays of the network and the learner, by their names in checkpoints."""
     return state._asdict() | {"frozen": frozen}
 
 
 def start_or_resume(
-    config: TrainConfig, keeper: PolicyCheckpoints | None, parts: TrainerParts, checkpoints: Path, hosts: Hosts
+    config: TrainConfig, checkpoints: PolicyCheckpoints | None, parts: TrainerParts, folder: Path, hosts: Hosts
 ) -> tuple[LearnerState, Any, dict[str, Any]]:
     """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
 
     They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. Only
-    the first host has `keeper`, the run's checkpoints. The other hosts read the same checkpoint, and all compare.
+    the first host has `checkpoints`, those of the run in `folder`. The other hosts read the same one, and all compare.
     """
     state = parts.make_state(parts.model.params)
     arrays_by_name = whole_state(state, parts.model.frozen)
     done: dict[str, Any] = dict(START)
-    saved = keeper.latest() if keeper else None
+    saved = checkpoints.latest() if checkpoints else None
     hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
     step = int(from_first_host(np.int64(saved[0] if saved else -1)))
-    if not keeper and step >= 0:
-        with reading(checkpoints) as others:
+    if not checkpoints and step >= 0:
+        with reading(folder) as others:
             saved = others.readable(str(step))
     if saved:
         _, arrays, metadata = saved
         parts.sources.restore(saved_sources(metadata, arrays))
-        arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), checkpoints, "--workdir")
+        arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), folder, "--workdir")
         done = {name: type(START[name])(metadata["progress"][name]) for name in START}
     elif config.policy.init_from:
         arrays_by_name = read_initial(config, parts, arrays_by_name)
     hosts.agree(Vote.GO_ON)
     hosts.check_same("a state", [step, arrays_by_name, parts.sources.arrays()])
-    if keeper:
-        keeper.frozen = host_copy(arrays_by_name["frozen"])
+    if checkpoints:
+        checkpoints.frozen = host_copy(arrays_by_name["frozen"])
     frozen = arrays_by_name.pop("frozen")
     return place(state._replace(**arrays_by_name), parts.mesh, parts.model.rules), frozen, done
 

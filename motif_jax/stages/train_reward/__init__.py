@@ -100,7 +100,7 @@ class TrainReward:
 
 @dataclass(frozen=True)
 class RewardConfig(AnnotateConfig):
-    """What the stage reads.
+    """The values that the stage reads.
 
     `annotate` names the annotation that it learns from by default; the game has rules to compare the reward with.
     """

@@ -1,4 +1,4 @@
-"""Trains the reward on the labels, and writes checkpoints that can be used without the dataset.
+"""Trains the reward on the labels; its checkpoints can be used without the dataset.
 
 Before every epoch, and after the last, the network computes the reward of each distinct caption once. The validation,
 and the statistics that normalise the agent's reward, use these values. A checkpoint holds the network, the optimiser,
@@ -47,7 +47,7 @@ from motif_jax.rewards.statistics import (
 )
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
 from motif_jax.run import Run, StageRun
-from motif_jax.stages.annotate.setup import label_name
+from motif_jax.stages.annotate.setup import label_name, open_dataset
 from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
 from motif_jax.stages.train_reward.page import faithfulness, percent, preferences, report_reward, verdict, write_page
 from motif_jax.structs import Interrupted, UserError
@@ -72,7 +72,7 @@ def train(config: RewardConfig, workdir: Path) -> None:
             fit(config, stage)
         except Interrupted:
             if saved := checkpoint_steps(stage.path / "checkpoints"):
-                say(f"the reward is saved at the end of each epoch: what was learnt after epoch {saved[-1]} is lost")
+                say(f"the reward is saved at the end of each epoch: progress since epoch {saved[-1]} is lost")
             raise
 
 
@@ -81,9 +81,9 @@ class Done:
     """The progress of a training, which checkpoints hold."""
 
     epoch: int = 0
-    items: int = 0  # captions of each batch: the next batches keep it, for equal sums and without recompilation
+    items: int = 0  # captions per batch, also of later batches, for equal sums and without recompilation
     history: list[dict[str, Any]] = field(default_factory=list)  # the rows of metrics
-    facts: dict[str, Any] = field(default_factory=dict)  # of the last checkpoint
+    metadata: dict[str, Any] = field(default_factory=dict)  # of the last checkpoint
 
 
 def fit(config: RewardConfig, stage: StageRun) -> None:
@@ -110,7 +110,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                     row = measure(rewards, data) | {"epoch": done.epoch} | train_figures(state)
                     done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
                     metrics.write(done.epoch, done.history[-1])
-                    done.facts = {
+                    done.metadata = {
                         "epoch": done.epoch, "items": done.items, "history": done.history, "model": section.network,
                         "statistics": statistics_of(section, values, rewards, data).record(),
                         "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
@@ -118,7 +118,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                         "config": to_plain(config),
                     }  # fmt: skip
                     kept = {"captions": data.table.messages, "counts": data.counts.astype(np.int32)}
-                    checkpoints.save(done.epoch, {"train": state, **kept}, done.facts, row["loss"])
+                    checkpoints.save(done.epoch, {"train": state, **kept}, done.metadata, row["loss"])
                 if done.epoch >= section.num_epochs:
                     break
                 state = learn_epoch(model, state, data, section.batch_size, config.seed, done, stage.path)
@@ -150,9 +150,7 @@ class LabelledPairs(NamedTuple):
 
 def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     """Loads the dataset of the workdir with the labels that the config names, checks both, and splits the pairs."""
-    if not (workdir / "dataset").is_dir():
-        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
-    section, dataset = config.reward, PairDataset(workdir / "dataset")
+    section, dataset = config.reward, open_dataset(workdir)
     weights, checksums = learnt_from(config), label_checksums(dataset, config)
     targets, hard = {}, {}
     for name in weights:
@@ -210,7 +208,7 @@ def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
 
 
 def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray | None:
-    """The worth of every caption to the annotator, if the labels are of rules that are at hand; otherwise None. [U]"""
+    """The worth of every caption by the rules; None unless they gave the labels, and still have this version. [U]"""
     section, name = config.annotate, label_name(config.annotate)
     record = annotation_folder(data.dataset.path, name) / "merged.json"
     if not is_by_rules(section) or [*data.weights] != [name] or not record.exists():
@@ -311,9 +309,9 @@ def _remedy(folder: Path) -> str:
 
 
 def value_pairs(model: Model, params: Any, data: LabelledPairs) -> tuple[np.ndarray | None, np.ndarray]:
-    """The raw reward of every caption, [U], None if the model reads more than the message; and of every step.
+    """The raw rewards of all captions, None if the model reads more than the message, and of all steps.
 
-    [N, 2, L]
+    [U], [N, 2, L]
     """
     if not model.extra:
         values = value_captions(model.value, params, model.table)
@@ -330,7 +328,7 @@ def value_pairs(model: Model, params: Any, data: LabelledPairs) -> tuple[np.ndar
 
 
 def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
-    """The mean raw reward of the steps without a message in the pairs to train on; None if there are none.
+    """The mean raw reward of the training steps without a message; None without such steps.
 
     `rewards`: of every step. [N, 2, L]
     """
@@ -389,9 +387,9 @@ def finish(
     config: RewardConfig, stage: StageRun, data: LabelledPairs, done: Done, values: np.ndarray | None,
     rewards: np.ndarray, worth: np.ndarray | None,
 ) -> None:  # fmt: skip
-    """Writes the page, the report's part and the summary; prints what was learnt."""
+    """Writes the page, the report's part and the summary, and prints the results."""
     last, chosen = done.history[-1], data.split.validation
-    summary = done.facts | {
+    summary = done.metadata | {
         "best_epoch": min(done.history, key=lambda row: row["loss"])["epoch"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
@@ -409,15 +407,15 @@ def finish(
         f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
-    remarks = [about_labels(config.reward, data), about_anchor(config.reward, neutral), advice(data)]
+    remarks = [warn_of_verdicts(config.reward, data), warn_of_anchor(config.reward, neutral), advice(data)]
     for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *remarks):
         if words:
             print_line(f"{STAGE}: {words}")
-    print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, to look at: {page}")
+    print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, page: {page}")
 
 
 def advice(data: LabelledPairs) -> str:
-    """Advice for datasets with too many ties between moments without messages; "" for others."""
+    """Advice if too many pairs are ties between moments without messages; otherwise ""."""
     given = len(data.dataset)
     known = ~np.isnan(data.target[:given])
     ties, labelled = np.flatnonzero(known & ~data.sided[:given]), int(known.sum())
@@ -430,8 +428,8 @@ def advice(data: LabelledPairs) -> str:
     )
 
 
-def about_labels(section: TrainReward, data: LabelledPairs) -> str:
-    """A sentence if soft labels are wanted and the annotators gave none; "" elsewhere."""
+def warn_of_verdicts(section: TrainReward, data: LabelledPairs) -> str:
+    """A warning if soft labels are wanted but the annotators gave only verdicts; otherwise ""."""
     if not section.is_soft or not np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
         return ""
     return (
@@ -441,8 +439,8 @@ def about_labels(section: TrainReward, data: LabelledPairs) -> str:
     )
 
 
-def about_anchor(section: TrainReward, neutral: float | None) -> str:
-    """A sentence if the anchor is to be the neutral moment and no moment is neutral; "" elsewhere."""
+def warn_of_anchor(section: TrainReward, neutral: float | None) -> str:
+    """A warning if the zero of the reward cannot be a neutral moment, as there is none; otherwise ""."""
     if not section.is_anchored or neutral is not None:
         return ""
     return (

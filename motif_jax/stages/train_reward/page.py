@@ -128,7 +128,7 @@ def report_reward(
 
 
 def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Head]:
-    """What the report says of these annotations; writes a part about those that were made elsewhere."""
+    """The heads of the report for these annotations; writes a part about those that were made elsewhere."""
     heads, judges, elsewhere = Run(stage.workdir).heads(), [], []
     for name in names:
         if (head := heads.get(("annotate", name))) is None:
@@ -203,7 +203,7 @@ def _captions(captions: Captions, shown: int) -> list[str]:
 
 
 def faithfulness(worth: Mapping[str, Any]) -> str:
-    """How well the reward agrees with the worth that the rules give (`compare_with_worth`); "" if nothing shows it."""
+    """A sentence on the agreement of the reward with the worth by the rules (`compare_with_worth`); "" if unknown."""
     if worth["linear"] != worth["linear"]:
         return ""
     paid = f", and small worths are paid {worth['inflation']:.2f} times their share (median)"
@@ -250,7 +250,7 @@ def verdict(row: Mapping[str, Any]) -> str:
     Chance is one half even if most preferences are for one side, because a reward does not know a moment's side.
     """
     if not row.get("sided"):
-        return "nothing shows that it is better than chance"
+        return "no evidence that it is better than chance"
     low, high = row["accuracy_low"], row["accuracy_high"]
     word = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
     return f"95 % interval {low:.1%} to {high:.1%}, {word}"

@@ -143,7 +143,7 @@ def make_values_job(config: ValuesConfig, session: Session, parts: LanguageParts
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
         identity={"policy": sum_of_arrays(parts.params)},
-        facts={
+        metadata={
             "mean_return": float(transcripts.returns().mean()),
             "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
         },
@@ -208,8 +208,8 @@ def finish(
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
     chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # decoding reads it
     summary = {
-        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.facts["recipe"], "best": outcome.best,
-        "checkpoint": chosen, "parameters": size, "episodes": job.facts["episodes"], **job.identity,
+        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.metadata["recipe"], "best": outcome.best,
+        "checkpoint": chosen, "parameters": size, "episodes": job.metadata["episodes"], **job.identity,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip
     if rankings:
@@ -219,7 +219,7 @@ def finish(
     result = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in outcome.best:
         result = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
-    print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {result}")
+    print_line(f"{STAGE}: {job.metadata['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {result}")
 
 
 def blocks_of_rankings(rankings: Rankings) -> list[str]:

@@ -53,7 +53,7 @@ class Visualize:
 
 @dataclass(frozen=True)
 class VisualizeConfig(EvaluateConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     visualize: Visualize = Visualize()
 

@@ -1,4 +1,4 @@
-"""Writes a reward as a program: a model proposes, reads what came of it on recorded episodes, and writes again.
+"""The stage write_reward: a language model writes a reward as a program, reads the results, and revises it.
 
     python -m motif_jax.launch --config=configs/motif.py:gold --workdir=runs/gold --stage=write_reward
 
@@ -66,7 +66,7 @@ class WriteReward:
 
 @dataclass(frozen=True)
 class WriteConfig(EvaluateConfig, AnnotateConfig):
-    """What the stage reads, and its trainings with programs."""
+    """The values that the stage and its trainings read."""
 
     profile: Profile = field(default_factory=Profile)
     write_reward: WriteReward = WriteReward()

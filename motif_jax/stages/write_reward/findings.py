@@ -1,4 +1,4 @@
-"""What came of a program on recorded episodes, in sentences for its writer and for people."""
+"""Results of a program on recorded episodes, in sentences for its writer and for people."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ OPPOSED = 0.4  # share of the pairs; a half is chance
 
 
 class Tried(NamedTuple):
-    """A program and what came of it."""
+    """A program and its results."""
 
     program: Program
     agreement: float  # with the judge, on the pairs that choose
-    findings: list[str]  # what is wrong with it
+    findings: list[str]  # its defects
     figures: dict[str, Any]
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Higher is better: with pay at all, then agreement less something for each finding."""
+        """Higher is better: programs with any reward first, then agreement minus a penalty for each finding."""
         agreement = 0.0 if np.isnan(self.agreement) else self.agreement
         return self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
 
@@ -77,14 +77,14 @@ def examine(
     if figures["equal_returns"] > MANY:
         findings.append(f"{figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
     if learnt is not None:
-        more, finding = beside_learnt(returns, learnt, pairs, agreement)
-        figures |= more
+        learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
+        figures |= learnt_figures
         findings += [finding] if finding else []
     return Tried(program, agreement, findings, figures)
 
 
-def tell(tried: Tried, recorded: Recorded, pairs: Pairs, texts: list[str], examples: int = 2) -> str:
-    """What came of a program, with pairs of episodes about which it and the judge disagree."""
+def describe_results(tried: Tried, recorded: Recorded, pairs: Pairs, texts: list[str], examples: int = 2) -> str:
+    """The results as a list, with pairs of episodes about which the program and the judge disagree."""
     lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
     lines += tried.findings
     returns = recorded.returns(recorded.pay(tried.program))
@@ -128,7 +128,7 @@ def learnt_returns(config: WriteConfig, workdir: Path, recorded: Recorded, world
     return recorded.returns([np.asarray(source.rewards(rollout)) for rollout in recorded.rollouts])
 
 
-def beside_learnt(
+def compare_with_learnt(
     returns: np.ndarray, learnt: np.ndarray, pairs: Pairs, agreement: float
 ) -> tuple[dict[str, Any], str]:
     """Figures of the comparison, and a finding if the two often disagree and the judge sides with the learnt reward.

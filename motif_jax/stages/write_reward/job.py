@@ -1,4 +1,4 @@
-"""The loop: proposals, trials on recorded episodes, revisions; everything is kept, and a killed run goes on."""
+"""The loop of proposals, trials on recorded episodes and revisions. All programs are kept, so a killed run resumes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from motif_jax.stages.write_reward.evidence import (
     shown_moments,
     texts_of_episodes,
 )
-from motif_jax.stages.write_reward.findings import Tried, examine, learnt_returns, tell
+from motif_jax.stages.write_reward.findings import Tried, describe_results, examine, learnt_returns
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes
@@ -46,9 +46,9 @@ TITLE = "The written reward"  # of the report's part
 HEAD = Head(subject="A reward,", aim="written as a program")  # on its first screen
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
-LIKED = 8  # captions of preferred episodes that the writer is told
-MOST = 12  # figures that are told, those with the largest ratio first
-UNTOLD = ("intrinsic_return",)
+LIKED = 8  # captions of preferred episodes in the writer's prompt
+MOST = 12  # figures in the writer's prompt, those with the largest ratio first
+NOT_SHOWN = ("intrinsic_return",)
 
 
 def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -162,7 +162,7 @@ def open_writer(config: WriteConfig) -> Writer:
 def judge(
     config: WriteConfig, recorded: Recorded, texts: Sequence[str], file: Path, open_backend: OpenBackend
 ) -> tuple[Pairs, Pairs]:
-    """Asks about pairs of episodes in both orders; the first half chooses programs, the second tells of the best."""
+    """Asks about pairs of episodes in both orders; the first half selects programs, the second evaluates the best."""
     pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
     plan = JudgePlan()
     plan.wholes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
@@ -190,7 +190,7 @@ def run_rounds(
     config: WriteConfig, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
     texts: Sequence[str], learnt: np.ndarray | None,
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
-    """All rounds; the best program, and what was tried in each round."""
+    """Runs all rounds; returns the best program, and the programs of each round with their results."""
     section, best = config.write_reward, None
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
@@ -216,11 +216,11 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        results = tell(best, recorded, pairs, list(texts))
+        results = describe_results(best, recorded, pairs, list(texts))
         if section.train_for_env_steps and number < section.revisions:
             if best.program.text not in trained:
                 trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
-            results += f"\n- {describe(trained[best.program.text], section.train_for_env_steps)}"
+            results += f"\n- {describe_training(trained[best.program.text], section.train_for_env_steps)}"
         earlier = [Attempt(best.program.text, results)]
     for row in itertools.chain(*rounds):
         if (figures := trained.get(row["program"])) and not row["error"]:
@@ -232,7 +232,7 @@ def run_rounds(
 def propose(
     writer: Writer, brief: Brief, earlier: Sequence[Attempt], number: int, attempts: int, file: Path
 ) -> tuple[str, str]:
-    """A program that can be read, and "", or the last text and its error. One that a killed run had is in the file."""
+    """A valid program and "", or the last text and its error. `file`: keeps the program, also of a killed run."""
     text = kept(file)
     if text and not problem_of(text, brief.readable):
         return text, ""
@@ -248,7 +248,7 @@ def propose(
 
 
 def kept(file: Path) -> str:
-    """The text of a killed run's file; "" if there is none that can be read."""
+    """The text in the file; "" if it does not exist or cannot be read."""
     try:
         return read_bytes(file, MOST_BYTES).decode(errors="replace")
     except (OSError, ValueError):
@@ -265,7 +265,7 @@ def problem_of(text: str, readable: Readable) -> str:
 
 
 def clean_text(text: str) -> str:
-    """A text of a model, short and without control characters."""
+    """A model's text, shortened and without control characters."""
     return "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())
 
 
@@ -273,7 +273,7 @@ def clean_text(text: str) -> str:
 
 
 def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, list[float]]:
-    """Trains and evaluates, or goes on where a killed run was; means of figures, of the agent and of random play."""
+    """Trains and evaluates, or resumes a killed run; returns the mean figures of the agent and of random play."""
     write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))
     for stage, view in stages_of(config):
         if not stage.is_complete(view, workdir):
@@ -284,12 +284,12 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, lis
         means = {name: figure["mean"] for name, figure in summary["figures"].items() if figure}
         counts = {f"'{name}'": figure["mean"] for name, figure in summary["did"].items()}
         means_by_player["random" if file.parent.name == "random" else "agent"] = means | counts
-    names = [name for name in means_by_player["agent"] | means_by_player["random"] if name not in UNTOLD]
+    names = [name for name in means_by_player["agent"] | means_by_player["random"] if name not in NOT_SHOWN]
     return {name: [means_by_player["agent"].get(name, 0.0), means_by_player["random"].get(name, 0.0)] for name in names}
 
 
-def describe(figures: dict[str, list[float]], steps: int) -> str:
-    """What came of a training, for the writer."""
+def describe_training(figures: dict[str, list[float]], steps: int) -> str:
+    """The results of a training, for the writer."""
 
     def change(name: str) -> float:
         agent, random = map(abs, figures[name])
