@@ -147,16 +147,16 @@ def share(right: np.ndarray) -> Share:
     return Share(float(right.mean()), *share_interval(float(right.mean()), count), count)
 
 
-def choose(questions: Questions, most: int, seed: int, known: Callable[[Question], bool]) -> list[Question]:
+def choose(questions: Questions, most: int, seed: int, is_decided: Callable[[Question], bool]) -> list[Question]:
     """Draws questions of which no two show the same message, except that moments without a message may be repeated.
 
-    `known`: whether the rules decide a question. Up to half of the drawn questions are such.
+    `is_decided`: whether the rules decide a question. Up to half of the drawn questions are such.
     """
     drawn = np.random.default_rng([seed, 49]).permutation(len(questions)).tolist()
     asked = [Question(*questions.text(number)) for number in drawn]
     chosen: list[Question] = []
     seen: set[str] = set()
-    for which, limit in (([one for one in asked if known(one)], most // 2), (asked, most)):
+    for which, limit in (([one for one in asked if is_decided(one)], most // 2), (asked, most)):
         for question in which:
             if len(chosen) < limit and not seen & (shown := {str(one) for one in question if one}):
                 seen |= shown
@@ -170,11 +170,11 @@ def measure(answers: list[Answer], margin: float, ordered: bool) -> dict[str, An
     mean = (own + turned) / 2
     read = ~np.isnan(mean)
     sided = read & (own != 0.5) & (turned != 0.5)
-    known, right = ~np.isnan(rules) & (rules != 0.5), (mean > 0.5) == (rules > 0.5)
+    decided_by_rules, right = ~np.isnan(rules) & (rules != 0.5), (mean > 0.5) == (rules > 0.5)
 
     def beyond(margin: float) -> tuple[Share, Share]:
         decided = read & (np.abs(mean - 0.5) > margin)
-        return share(decided[read]), share(right[decided & known])
+        return share(decided[read]), share(right[decided & decided_by_rules])
 
     decided, agreement = beyond(margin)
     has_rules = not np.isnan(rules).all()

@@ -296,8 +296,8 @@ def _remedy(stage: StageRun) -> str:
     )
 
 
-def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *more: str) -> None:
-    """Writes the stage's part of the report: figures and curves, then `more` HTML."""
+def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *blocks: str) -> None:
+    """Writes the stage's part of the report: figures and curves, then `blocks` of HTML."""
     rows, figures = stage.rows(), [(f"{summary['steps']:,}", "updates")]
     if "parameters" in summary:  # at the end
         figures.append((amount(summary["parameters"]), "parameters learnt"))
@@ -310,7 +310,7 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *mo
         if len(points) > 1:
             charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
     head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    stage.section(TITLE, *head, *more)
+    stage.section(TITLE, *head, *blocks)
     if (stage.path / CONFIG).exists():
         config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
         stage.report(Head(config=config, machine=machine or None))
@@ -449,14 +449,14 @@ def make_job(
     start = parts.params if parts.additions is None else parts.additions
     given = replicate({} if recipe.policy and start is parts.params else {"policy": parts.params}, mesh)
 
-    def whole(weights: Weights) -> Weights:
+    def with_whole_models(weights: Weights) -> Weights:
         params = weights.given.get("policy")
         return Weights(parts.whole(weights.learnt, params), parts.whole(weights.target, params), weights.given)
 
-    update = make_offline_update(parts.language, recipe, settings, whole)
+    update = make_offline_update(parts.language, recipe, settings, with_whole_models)
     update = map_update(update, mesh, batch_axis=0, num_constants=1)
     measured = recipe_of(CLONING) if recipe.plays else recipe
-    measure = make_offline_measure(parts.language, measured, settings, whole)
+    measure = make_offline_measure(parts.language, measured, settings, with_whole_models)
     measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
     state = init_state(
         jax.random.key(config.seed), parts.language, recipe, settings, start, start if trunk is None else trunk, bias,

@@ -250,7 +250,7 @@ class AnnotationJob:
         return len(self._wanted) == len(self._put)
 
     def _next_round(self) -> bool:
-        """Chooses more questions, if the order has another round; returns whether it has."""
+        """Chooses the questions of the next round; returns whether there is one."""
         if self._rounds is None or not self._rounds.add():
             return False
         self._wanted = self._rounds.order
@@ -260,12 +260,12 @@ class AnnotationJob:
         """Figures for the progress bar: questions and tokens per second, shares of ties and of missing verdicts."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         counts = count(self._shard.codes)
-        known = max(len(self._shard.codes) - counts["unknown"], 1)
+        labelled = max(len(self._shard.codes) - counts["unknown"], 1)
         asked = self._counts.asked
         notes = {"asked": f"{asked:,} ({asked / seconds:,.0f}/s)"}
         tokens = self._counts.prompt_tokens + self._counts.output_tokens
         if tokens:
             notes["tokens"] = f"{tokens / seconds:,.0f}/s"
-        notes["tie"] = f"{counts['tie'] / known:.0%}"
+        notes["tie"] = f"{counts['tie'] / labelled:.0%}"
         notes["no verdict"] = f"{self._counts.no_verdict / max(asked, 1):.1%}"
         return notes

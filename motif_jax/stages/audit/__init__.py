@@ -1,4 +1,4 @@
-"""Audit: checks whether the learnt reward is right, and reports its defects, worst first.
+"""The stage audit: looks for defects of the learnt reward, and reports them, worst first.
 
 It plays the evaluated episodes back to see which captions were paid for, asks the judge of the annotation how much
 these are worth and how consistent it is (bounded questions, past the answer cache), and shows it pairs of whole
@@ -79,7 +79,7 @@ def is_complete(config: AuditConfig, workdir: Path) -> bool:
 
 
 def find_players(workdir: Path) -> dict[str, Player]:
-    """The `agent` to look at, and `random` play in the same games, as far as they were evaluated.
+    """The `agent` to audit and `random` play in the same games, if they were evaluated.
 
     The agent is this workdir's own at its latest checkpoint, else another policy, else random play itself.
     """

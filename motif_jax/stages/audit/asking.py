@@ -110,7 +110,7 @@ def check_second(config: AnnotateConfig, named: str) -> None:
 
 
 def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) -> Opinion | str:
-    """The second judge's answers to the pairs that the first is asked about in both orders; or why there are none."""
+    """The second judge's answers about the first judge's pairs in both orders; or the reason for their lack."""
     if not named:
         return "no second judge is named"
     if not len(plan.pairs):
@@ -123,7 +123,7 @@ def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) 
 
 
 def _kept(file: Path, stamp: str, count: int) -> np.ndarray:
-    """The answers of an earlier run to the same questions, NaN where there is none. [count]"""
+    """The answers of an earlier run to the same questions, NaN where it had no answer. [count]"""
     record = read_json(file) or {}
     answers = record["answers"] if record.get("stamp") == stamp else [None] * count
     return np.array([np.nan if answer is None else answer for answer in answers], np.float64)

@@ -1,4 +1,4 @@
-"""Audits a workdir: gathers what is known of its reward, asks the judges, examines the answers, and reports."""
+"""Audits a workdir: gathers the evidence about its reward, asks the judges, examines the answers, and reports."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
     stage = Run(workdir).stage("audit", FOLDER)
     stage.bind(config)
 
-    # ---- what is known, the questions, the answers
+    # ---- evidence, questions, answers
     evidence = gather(config, workdir, players, second)
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
 
-    # ---- what they show
+    # ---- findings
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
     report_audit(stage, record)
     stage.write(FILE, record | {"stamp": "" if answers.refused else stamp})
-    tell(record, stage.path / f"{FILE}.json")
+    print_findings(record, stage.path / f"{FILE}.json")
     if answers.refused:
         print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
 
 
-# ---- what is known
+# ---- evidence
 
 
 class CaptionNumbers:
@@ -100,7 +100,7 @@ class PlayedEpisodes(NamedTuple):
 
 
 def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
-    """What is known of the reward, and of a second one that was learnt with another seed."""
+    """The evidence about the reward, and about a second one that was learnt with another seed."""
     numbers = CaptionNumbers()
     agent = _play(config, workdir, players.get("agent"), numbers)
     chance: PlayedEpisodes | str = UNEVALUATED
@@ -126,7 +126,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
 
 
 def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: CaptionNumbers) -> PlayedEpisodes | str:
-    """Plays the episodes of a player back; or says why that is not possible."""
+    """Plays the episodes of a player back; returns the reason if that is not possible."""
     if player is None:
         return "no player was evaluated (--stage=evaluate)"
     if not player.repeatable:
@@ -152,7 +152,7 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
 
 
 def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
-    """The figures of all episodes of the agent and of random play in which higher is better; or why there are none."""
+    """Figures of all episodes of the agent and of random play, where higher is better; or the reason for their lack."""
     if RANDOM not in players:
         return UNEVALUATED
     if players["agent"].name == RANDOM:
@@ -197,7 +197,7 @@ def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labe
 
 
 def _load_audited(config: AuditConfig, workdir: Path) -> Reward | None:
-    """The reward to look at; None if this workdir has none of its own and names none."""
+    """The reward to audit; None if the workdir has none and the config names none."""
     folder = config.policy.reward_dir
     if not folder and not (workdir / "reward" / "checkpoints").is_dir():
         return None
@@ -244,9 +244,9 @@ def _captions(
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
         shown = np.concatenate([*agent.captions.values()])
         z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
-        known = np.isfinite(z)
-        times = np.bincount(shown[known], minlength=len(texts))
-        sums = np.bincount(shown[known], z[known], len(texts))
+        rewarded = np.isfinite(z)
+        times = np.bincount(shown[rewarded], minlength=len(texts))
+        sums = np.bincount(shown[rewarded], z[rewarded], len(texts))
         values = np.where(times > 0, sums / np.maximum(times, 1), values)
     if is_by_rules(config.annotate):
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
@@ -267,7 +267,7 @@ def _captions(
 def _wholes(
     config: AuditConfig, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
 ) -> Wholes | str:
-    """Pairs of the same games, played by random play and by the agent; or why there are none."""
+    """Pairs of the same games, played by random play and by the agent; or the reason for their lack."""
     for played in (agent, chance):
         if isinstance(played, str):
             return played
@@ -335,7 +335,7 @@ def _paid(audited: Audited, evidence: Evidence) -> list[dict[str, Any]]:
     return rows
 
 
-def tell(record: Mapping[str, Any], file: Path) -> None:
+def print_findings(record: Mapping[str, Any], file: Path) -> None:
     """Prints the findings, worst first."""
     findings = record["findings"]
     by = f", judged by {record['judge']}"

@@ -270,9 +270,9 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
     """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
-    more = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
+    optional = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
     keys = list(world.pairs)
-    for flag, wanted in more.items():
+    for flag, wanted in optional.items():
         if getattr(section, flag):
             keys += [key for key in wanted if key not in keys]
             if missing := [key for key in wanted if f"event_{key}" not in world.specs]:

@@ -49,14 +49,16 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(target / "dataset.json", metadata)
     if left := sorted(_not_read(source, dataset)):
-        more = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
-        print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{more}")
+        others = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
+        print_line(
+            f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{others}"
+        )
 
 
 def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
     """Names of the files and directories beside the arrays that are not read."""
-    known = {"data": set(DATA), "info": set(INFO), "preference": set(dataset.preference_names())}
-    for folder, keys in known.items():
+    read = {"data": set(DATA), "info": set(INFO), "preference": set(dataset.preference_names())}
+    for folder, keys in read.items():
         try:
             names = os.listdir(source / folder)
         except FileNotFoundError:
@@ -105,7 +107,7 @@ def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
 
 
 def _problem_of_json(name: str, data: bytes) -> str:
-    """What is wrong with a record of an annotation; "" if nothing is."""
+    """The defect of a record of an annotation, or ""."""
     kinds: dict[str, type] = {} if name == "config.json" else {"facts": dict, "counts": dict}
     if name == "merged.json":
         kinds |= {"shards": dict, "missing_shards": list}
@@ -120,7 +122,7 @@ def _problem_of_json(name: str, data: bytes) -> str:
 
 
 def _problem_of_labels(file: Path) -> str:
-    """What is wrong with the codes or probabilities of an annotation; "" if nothing is."""
+    """The defect of the codes or probabilities of an annotation, or ""."""
     dtype, highest = ("float32", 1) if file.name.endswith("prob.npy") else ("int8", int(Preference.UNKNOWN))
     try:
         labels = read_array(file)
@@ -128,8 +130,8 @@ def _problem_of_labels(file: Path) -> str:
         return str(error)
     if labels.dtype != dtype or labels.ndim != 1:
         return f"it holds {labels.shape} {labels.dtype}"
-    known = labels[~np.isnan(labels)]
-    return "" if ((known >= 0) & (known <= highest)).all() else f"it has numbers that are not between 0 and {highest}"
+    finite = labels[~np.isnan(labels)]
+    return "" if ((finite >= 0) & (finite <= highest)).all() else f"it has numbers that are not between 0 and {highest}"
 
 
 def _read(file: Path, limit: int) -> bytes:

@@ -123,7 +123,7 @@ class Contender(NamedTuple):
     option: str = ""  # the option that plays alone, of a policy with options
 
     def metadata(self) -> dict[str, Any]:
-        """Its fields for the record of the player, as JSON."""
+        """Its fields as JSON, for the record of the player."""
         fields = self._asdict()
         del fields["decoding"], fields["option"]
         fields |= {"option": self.option} if self.option else {}
@@ -299,7 +299,7 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
 
 
 def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) -> bool:
-    """Whether this player has an up-to-date summary over the number of episodes in the config."""
+    """Whether this player has an up-to-date summary of as many episodes as the config asks for."""
     summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
     wanted |= {"stamp": stamp(config, workdir, contender)}

@@ -121,9 +121,9 @@ def _played(players: Sequence[Player]) -> list[str]:
     sentences = []
     if mine:
         beside = f", random play {theirs.spelt}" if theirs else ""
-        known = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
+        note = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
         games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
-        sentences.append(f"In {games} it {does} <b>{mine.spelt}</b>{beside}{known}.")
+        sentences.append(f"In {games} it {does} <b>{mine.spelt}</b>{beside}{note}.")
     if not chance:
         sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
     return sentences
@@ -143,7 +143,7 @@ def _decoded(players: Sequence[Player]) -> str:
 
 
 def how(player: Player) -> str:
-    """How a policy that writes is decoded, in words."""
+    """The decoding of a policy that writes, in words."""
     return f"beta {player.beta:g}, {esc(re.sub('^sample', 'sampled', player.kind))}"
 
 
@@ -245,12 +245,12 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
     bands: dict[str, Band] = {}
     for kind, some in by_kind.items():
         some.sort(key=lambda player: player.beta)
-        known = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
+        measured = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
         name = {"sample": "sampled"}.get(kind, kind)
-        lines[name] = [(beta, interval.mean) for beta, interval in known]
-        if len(known) > 1:
-            ends = [interval.band for _, interval in known]
-            bands[name] = Band([beta for beta, _ in known], [low for low, _ in ends], [high for _, high in ends])
+        lines[name] = [(beta, interval.mean) for beta, interval in measured]
+        if len(measured) > 1:
+            ends = [interval.band for _, interval in measured]
+            bands[name] = Band([beta for beta, _ in measured], [low for low, _ in ends], [high for _, high in ends])
     levels = _levels(every, players, list(by_kind))
     swept = any(len(points) > 1 for points in lines.values())
     recipe = next((player.recipe for player in players if player.recipe), "")
@@ -263,7 +263,7 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
 
 
 def _decoding(players: Sequence[Player], recipe: str) -> str:
-    """How these decodings use the values of a recipe, as HTML."""
+    """Sentences on the use of a recipe's values by these decodings, as HTML."""
     sentences, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
     if any(player.beta and not player.kind.endswith("without logits") for player in players):
         sentences.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
@@ -340,8 +340,8 @@ def _written(turn: Mapping[str, Any]) -> str:
     tokens, marks = turn["tokens"], SAID.findall(turn["heard"])
     coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"]
     cells = []
-    for place, one in enumerate(tokens):
-        colour = MARKS[marks[place]] if coloured and place < len(marks) else ""
+    for at, one in enumerate(tokens):
+        colour = MARKS[marks[at]] if coloured and at < len(marks) else ""
         style = f' style="color:var(--{colour})"' if colour else ""
         advantage = "" if one["advantage"] is None else f'<small class="soft">{one["advantage"]:+.2f}</small>'
         cells.append(

@@ -108,7 +108,7 @@ GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps per rollout
 ROLLOUT_WRITTEN = 4  # the same for policies that write: their games have few steps, and each takes long
 FEW = 9  # with at most this many actions, the probabilities of all of them are kept
-KEEP_EVERY_S = 20.0  # seconds between two saves, the most that a killed run loses
+KEEP_EVERY_S = 20.0  # seconds between saves: the most work that a kill loses
 KEEP_PER_S = 20.0  # additional seconds for each second of the last save: thousands of episodes take long to write
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
@@ -233,7 +233,7 @@ class Evaluation:
                 file.unlink()
 
     def replays(self) -> dict[str, int]:
-        """The episode of each word, as far as its replay was recorded or is made now; removes all other replays."""
+        """The episode of each word whose replay exists or can be made; removes all other replays."""
         kept = choose(self.config, self.rows)
         if self.repeatable:
             self.remove_replays()
@@ -244,7 +244,7 @@ class Evaluation:
         return kept
 
     def write_replay(self, number: int, words: list[str]) -> str:
-        """Writes the replay of an episode that was chosen for these words; or says why there is none."""
+        """Writes the replay of an episode that was chosen for these words; returns "", or why it cannot."""
         file, row = file_of(self.stage.path, number), self.rows[number]
         if not self.repeatable:
             replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
@@ -532,7 +532,7 @@ def episodes(
       config: of the experiment.
       playing: the player.
       missing: numbers of episodes, which the caller removes as they end.
-      record: the directory for recordings of the episodes; "": there are none.
+      record: the directory for recordings of the episodes; "": nothing is recorded.
 
     Yields:
       Summary and steps of episodes, also of some that are not missing.
@@ -656,7 +656,7 @@ def letters(
 
 
 def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:
-    """The agent's texts in a conversation, as `letters` describes them."""
+    """The agent's texts in a conversation, in the format of `letters`."""
     renderer, longest = writer.model.renderer, writer.model.config.max_positions
     heard_first = bool(turns) and not turns[0].is_action
     talk = ConversationTokens(renderer, turns[0].text if heard_first else "", longest, decoding.max_tokens)
@@ -676,20 +676,20 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
             read.append([])
         read[-1] = talk.tokens
         spans.append((len(read) - 1, start, start + min(len(written), LONGEST_TEXT)))
-    known = [writer.probabilities(tokens, decoding) for tokens in read]
+    odds = [writer.probabilities(tokens, decoding) for tokens in read]
     for turn_shown, (number, start, stop) in zip(shown, spans, strict=True):
-        places = range(start, min(stop, len(known[number].policy)))  # no text goes beyond the model's context
-        turn_shown["tokens"] = [_one_token(writer, known[number], at - 1, read[number][at]) for at in places]
+        places = range(start, min(stop, len(odds[number].policy)))  # no text goes beyond the model's context
+        turn_shown["tokens"] = [_one_token(writer, odds[number], at - 1, read[number][at]) for at in places]
     return shown
 
 
-def _one_token(writer: ValueWriter, known: Probabilities, before: int, token: int) -> dict[str, Any]:
+def _one_token(writer: ValueWriter, odds: Probabilities, before: int, token: int) -> dict[str, Any]:
     """A token with the probabilities at the position `before` it."""
     return {
         "token": writer.name_of(token),
-        "policy": _likely(writer, known.policy[before]),
-        "shifted": _likely(writer, known.shifted[before]),
-        "advantage": None if known.advantage is None else round(float(known.advantage[before, token]), 3),
+        "policy": _likely(writer, odds.policy[before]),
+        "shifted": _likely(writer, odds.shifted[before]),
+        "advantage": None if odds.advantage is None else round(float(odds.advantage[before, token]), 3),
     }
 
 

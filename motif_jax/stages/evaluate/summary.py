@@ -60,13 +60,13 @@ def summarise_episodes(
     wanted = len(rows) if episodes is None else episodes
     keys = {name: key for name, key in keys_of(figures).items() if not (families and name == FAMILY)}
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
-    known = {name: column for name, column in columns.items() if rows and None not in column}
+    complete = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
     programs = rows[0].get("terms", {}) if rows else ()
     terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
     return {
-        "figures": dict.fromkeys(columns) | intervals(known, seed, wanted) | _by_family(rows, seed, families),
+        "figures": dict.fromkeys(columns) | intervals(complete, seed, wanted) | _by_family(rows, seed, families),
         "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
         "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
@@ -76,8 +76,8 @@ def summarise_episodes(
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The end of each episode: its cause, if the causes of all are known, so that each end has only one name."""
-    known = all(row["did"] is not None for row in rows)
-    return [(row["cause"] if known else "") or END_NAMES[row["end_status"]] for row in rows]
+    has_causes = all(row["did"] is not None for row in rows)
+    return [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
 
 
 def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:

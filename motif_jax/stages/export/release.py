@@ -208,8 +208,8 @@ def find_results(workdir: Path, step: int, evaluated: Mapping[str, Facts]) -> di
     results: dict[str, Any] = {"seeds": 1, "evaluations": []}
     training = read_json(workdir / "policy" / "summary.json") or {}
     if training.get("env_steps") == step:
-        known = ("env_steps", "seconds", "machine")
-        results["training"] = {name: training[name] for name in known if name in training}
+        names = ("env_steps", "seconds", "machine")
+        results["training"] = {name: training[name] for name in names if name in training}
     for summary in evaluated.values():
         protocol = summary.get("protocol", TASK)
         beside = read_json(workdir / "evaluate" / f"{CHANCE}{suffix(protocol)}" / SUMMARY) or {}
@@ -390,8 +390,8 @@ def _figures(evaluation: Facts) -> str:
 def _cells(interval: Facts | None) -> list[str]:
     if not interval:
         return ["", ""]
-    known = interval.get("low") is not None
-    ends = f" [{exact(interval['low'])}, {exact(interval['high'])}]" if known else ""
+    has_interval = interval.get("low") is not None
+    ends = f" [{exact(interval['low'])}, {exact(interval['high'])}]" if has_interval else ""
     return [f"{exact(interval['mean'])}{ends}", "" if interval.get("median") is None else exact(interval["median"])]
 
 

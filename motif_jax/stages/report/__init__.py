@@ -83,10 +83,10 @@ def check(config: ReportConfig) -> None:
 def is_complete(config: ReportConfig, workdir: Path) -> bool:
     """Whether the page exists and is up to date."""
     made_of = Run(workdir).stage("report", "report").read("report", dict)
-    return (workdir / "report/index.html").is_file() and made_of == about(config, workdir)
+    return (workdir / "report/index.html").is_file() and made_of == checksum_of(config, workdir)
 
 
-def about(config: ReportConfig, workdir: Path) -> dict[str, str]:
+def checksum_of(config: ReportConfig, workdir: Path) -> dict[str, str]:
     """A checksum of the settings and files that the page is made from, and the version of this program."""
     stamps = []
     for path in (workdir, *other_runs(config)):
@@ -100,7 +100,7 @@ def about(config: ReportConfig, workdir: Path) -> dict[str, str]:
 def run(config: ReportConfig, workdir: Path) -> None:
     """Writes the page and its checksum to `workdir/report`."""
     stage = Run(workdir).stage("report", "report")
-    made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
+    made_of = checksum_of(config, workdir)  # before anything is read, so that later changes make the page stale
     if not Run(workdir).heads():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
@@ -183,7 +183,7 @@ def anchor(title: str) -> str:
 
 
 class RunRecord(NamedTuple):
-    """What the report shows of one workdir."""
+    """The contents of one workdir that the report shows."""
 
     name: str
     path: Path
@@ -317,17 +317,20 @@ def _task(record: RunRecord) -> str:
 def games(record: RunRecord) -> dict[str, str]:
     """The settings of the games, and the seed, if they are known."""
     config = record.head.config or {}
-    known = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
+    settings = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
     if record.head.task:
-        known["env.task"] = record.head.task
-    return known | ({"seed": str(config["seed"])} if "seed" in config else {})
+        settings["env.task"] = record.head.task
+    return settings | ({"seed": str(config["seed"])} if "seed" in config else {})
 
 
 def differences(runs: Sequence[RunRecord]) -> dict[str, list[str]]:
     """Settings of the games, and seeds, that differ between runs, with their values."""
     settings = [games(one) for one in runs]
-    names = dict.fromkeys(name for known in settings for name in known)
-    values = {name: list(dict.fromkeys(known[name] for known in settings if name in known)) for name in names}
+    names = dict.fromkeys(name for games_of_run in settings for name in games_of_run)
+    values = {
+        name: list(dict.fromkeys(games_of_run[name] for games_of_run in settings if name in games_of_run))
+        for name in names
+    }
     return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
 
 

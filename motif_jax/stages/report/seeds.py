@@ -126,8 +126,8 @@ def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
         ("machine", [machine_words(one.head.machine or {}) for one in runs]),
         ("command", [quoted(command)] if command else []),
     ]
-    known = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
-    return table(("", ""), [row for row in known if row[1]], kind="fits")
+    filled = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
+    return table(("", ""), [row for row in filled if row[1]], kind="fits")
 
 
 def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
@@ -312,11 +312,11 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
 
 def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
     """The figures that all of these players have, a value per player. [S] each"""
-    known = [player.figures for player in players if player]
+    figures_of = [player.figures for player in players if player]
     return {
-        name: np.array([interval.mean for figures in known if (interval := figures[name])])
-        for name in (known[0] if known else ())
-        if all(figures.get(name) for figures in known)
+        name: np.array([interval.mean for figures in figures_of if (interval := figures[name])])
+        for name in (figures_of[0] if figures_of else ())
+        if all(figures.get(name) for figures in figures_of)
     }
 
 

@@ -91,7 +91,7 @@ class LanguageSection:
 
 @dataclass(frozen=True)
 class TranscriptsConfig(Experiment):
-    """What transcripts are opened with."""
+    """The values with which transcripts are opened."""
 
     env: Mapping[str, Any] = section(ENV)
     transcripts: TranscriptsSection = TranscriptsSection()

@@ -52,11 +52,11 @@ class Episodes:
         size = len(placed.first) // len(batch.fulls)
         for number, full in enumerate(batch.fulls):
             columns = slice(number * size, (number + 1) * size)
-            ended, known = placed.ended[:, columns], caption[:, columns] >= 0
+            ended, paid = placed.ended[:, columns], caption[:, columns] >= 0
             episode = self._number(ended, placed.first[columns], (full.worker, full.group))
             self.ended.extend(episode[ended].tolist())
-            if number_paid := int(known.sum()):
-                self._steps.append(Steps(episode[known], caption[:, columns][known], pay[:, columns][known]))
+            if number_paid := int(paid.sum()):
+                self._steps.append(Steps(episode[paid], caption[:, columns][paid], pay[:, columns][paid]))
                 self._kept += number_paid
         if self._kept > MOST:
             self._forget()

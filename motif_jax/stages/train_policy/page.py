@@ -133,7 +133,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
         return {"the rewards of its options": 1.0}
     game = settings["extrinsic_coefficient"]
     coefficients = {GAME_REWARD: game}
-    named = {name: known.words for name, known in SOURCES.items()}
+    named = {name: source.words for name, source in SOURCES.items()}
     if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
         named[ONLINE] = judgeless.title
     for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
@@ -295,7 +295,7 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
         return []
     last = rows[-1]
     earnings = [match for name in last if (match := EARNS.fullmatch(name))]
-    names, kinds = (list(dict.fromkeys(match[place] for match in earnings)) for place in (1, 2))
+    names, kinds = (list(dict.fromkeys(match[number] for match in earnings)) for number in (1, 2))
 
     def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
         return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}

@@ -174,8 +174,8 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     counts = np.bincount(ids[split.train].reshape(-1), minlength=len(table))
     folders = [annotation_folder(dataset.path, name) for name in weights]
     if section.is_anchored and section.reads_only_messages and len(weights) == 1:
-        more, prob = neutral_pairs(folders[0], table, ids)
-        ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
+        neutral_ids, prob = neutral_pairs(folders[0], table, ids)
+        ids, target = np.concatenate([ids, neutral_ids]), np.concatenate([target, prob])
         sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
     elif section.is_anchored and any((folder / NEUTRAL).exists() for folder in folders):
         print_line(
@@ -417,8 +417,8 @@ def finish(
 def advice(data: LabelledPairs) -> str:
     """Advice if too many pairs are ties between moments without messages; otherwise ""."""
     given = len(data.dataset)
-    known = ~np.isnan(data.target[:given])
-    ties, labelled = np.flatnonzero(known & ~data.sided[:given]), int(known.sum())
+    has_label = ~np.isnan(data.target[:given])
+    ties, labelled = np.flatnonzero(has_label & ~data.sided[:given]), int(has_label.sum())
     silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
     if len(ties) <= labelled / 2 or silent.any(1).sum() <= len(ties) / 2:
         return ""
@@ -455,15 +455,15 @@ def warn_of_anchor(section: TrainReward, neutral: float | None) -> str:
 def import_published(config: RewardConfig, stage: StageRun) -> None:
     """Makes a reward from a checkpoint of the published system, with the statistics beside it."""
     file = Path(config.reward.import_from)
-    arrays, known = read_checkpoint(file)
-    epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))
+    arrays, statistics_of_file = read_checkpoint(file)
+    epoch, quantiles, doubt = read_quantiles(file, int(statistics_of_file["num_iter"]))
     if doubt:
         print_line(f"{STAGE}: {doubt}")
     network = TrainReward().network
     _, like = make_reward_model(network, 0)
     params = rebuild(like, arrays, file, FLAG)
     state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
-    statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
+    statistics = RewardStatistics(statistics_of_file["reward_mean"], statistics_of_file["reward_var"], quantiles)
     metadata = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
     metadata |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
     make_anew(stage.path / "checkpoints")  # replaces those of a killed import

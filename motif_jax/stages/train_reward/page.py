@@ -156,8 +156,8 @@ def _accuracy(last: Mapping[str, Any]) -> str:
     return percent(last.get("accuracy")) + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else "")
 
 
-def _learning(history: list[dict[str, Any]], more: Mapping[str, str] = {}) -> list[str]:
-    """Accuracy and loss, as HTML; `more`: names of accuracies to draw beside the usual ones."""
+def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}) -> list[str]:
+    """Accuracy and loss, as HTML; `extra_lines`: names of further accuracies, by their labels."""
     last = history[-1]
     figures = [(percent(last["accuracy"]), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
     if last["unseen_sided"]:
@@ -171,7 +171,7 @@ def _learning(history: list[dict[str, Any]], more: Mapping[str, str] = {}) -> li
         return [(row["epoch"], scale * row[name]) for row in history if row.get(name) is not None]
 
     accuracy = {"validation": line("accuracy", 100), "training": line("train_accuracy", 100)}
-    accuracy |= {words: line(name, 100) for words, name in more.items()}
+    accuracy |= {words: line(name, 100) for words, name in extra_lines.items()}
     loss = {"validation": line("loss"), "training": line("train_loss")}
     charts = [
         curves(accuracy, "epochs", high=100.0, title="Agreement with its own labels", note="% of preferences"),

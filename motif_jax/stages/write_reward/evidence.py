@@ -91,9 +91,9 @@ def by_episode(rollouts: list[Arrays]) -> Recorded:
                     running.setdefault(game, []).append((number, step, column))
                 if ended[step, column] and running.get(game):
                     places = running.pop(game)
-                    captions.append([decode(rollouts[at][CAPTION][row, place]) for at, row, place in places])
-                    for at, row, place in places:
-                        episodes[at][row, place] = len(captions) - 1
+                    captions.append([decode(rollouts[at][CAPTION][row, at_column]) for at, row, at_column in places])
+                    for at, row, at_column in places:
+                        episodes[at][row, at_column] = len(captions) - 1
     return Recorded(rollouts, episodes, captions, len(captions))
 
 
@@ -133,7 +133,7 @@ def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
 
 
 def texts_of_episodes(recorded: Recorded, all_lines: bool) -> list[str]:
-    """Each episode in lines, for the judge; `whole`: all lines, as rules read texts of any length."""
+    """Each episode in lines, for the judge; `all_lines`: all of them, as rules read texts of any length."""
     frequency: dict[str, int] = {}
     for captions in recorded.captions:
         for caption in captions:

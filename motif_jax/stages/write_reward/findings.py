@@ -104,8 +104,8 @@ def describe_results(tried: Tried, recorded: Recorded, pairs: Pairs, texts: list
 
 def _cut(text: str, lines: int = 12) -> str:
     shown = text.splitlines()
-    more = [f"    ({len(shown) - lines} more lines)"] if len(shown) > lines else []
-    return "\n".join([f"    {line}" for line in shown[:lines]] + more)
+    left_out = [f"    ({len(shown) - lines} more lines)"] if len(shown) > lines else []
+    return "\n".join([f"    {line}" for line in shown[:lines]] + left_out)
 
 
 # ---- beside the learnt reward

@@ -116,7 +116,7 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     if "learnt_disagrees" in best:
         figures.append((_percent(best["learnt_disagrees"]), "of them: the learnt reward prefers otherwise"))
     figures += [(f"{len(trials):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
-    found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
+    remarks_of_best = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
     for number, row in trials[:SHOWN_PROGRAMS]:
         remarks = [*row.get("findings", ())]
@@ -126,15 +126,17 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
         program = f"<code>{esc(_cut(row['program']))}</code>"
         agreement = _percent(row.get("agreement"))
         rows.append([str(number), program, agreement, esc("; ".join(remarks) or row["error"])])
-    more = len(trials) - SHOWN_PROGRAMS
+    left_out = len(trials) - SHOWN_PROGRAMS
     return [
         f'<p class="soft">{esc(" · ".join(words))}</p>',
         tiles(figures),
         f"<pre>{esc(best['program'])}</pre>",
-        f"<p>Found on recorded episodes:</p><ul>{found}</ul>" if found else '<p class="soft">Nothing found.</p>',
+        f"<p>Found on recorded episodes:</p><ul>{remarks_of_best}</ul>"
+        if remarks_of_best
+        else '<p class="soft">Nothing found.</p>',
         "<h3>All programs</h3>",
         table(("round", "program", "agrees", "found, or why it cannot be read"), rows, numbers=(0, 2)),
-        f'<p class="soft">{more:,} more are in {esc(f"{STAGE_NAME}/{RECORD}")}.</p>' if more > 0 else "",
+        f'<p class="soft">{left_out:,} more are in {esc(f"{STAGE_NAME}/{RECORD}")}.</p>' if left_out > 0 else "",
     ]
 
 
@@ -173,17 +175,17 @@ def judge(
 
 def liked_captions(recorded: Recorded, pairs: Pairs) -> list[str]:
     """Captions that a program can look for, by how much more often preferred episodes show them."""
-    more: dict[str, int] = {}
+    surplus: dict[str, int] = {}
     for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
         if np.isnan(judged) or judged == 0.5:
             continue
         better, worse = (second, first) if judged > 0.5 else (first, second)
         for episode, sign in ((better, 1), (worse, -1)):
             for caption in {*recorded.captions[episode]}:
-                more[caption] = more.get(caption, 0) + sign
-    plain = [caption for caption in more if caption.isascii() and caption.isprintable() and '"' not in caption]
+                surplus[caption] = surplus.get(caption, 0) + sign
+    plain = [caption for caption in surplus if caption.isascii() and caption.isprintable() and '"' not in caption]
     plain = [caption for caption in plain if "\\" not in caption and 0 < len(caption) <= 80]
-    return sorted((caption for caption in plain if more[caption] > 0), key=lambda one: -more[one])[:LIKED]
+    return sorted((caption for caption in plain if surplus[caption] > 0), key=lambda one: -surplus[one])[:LIKED]
 
 
 def run_rounds(
