@@ -187,6 +187,22 @@ def viewed(config, stage: str = "train_policy"):
     return find_stage(stage).view(config.to_dict())
 
 
+def check_stage(stage, config) -> None:
+    """The checks of a stage, a module of `motif_jax.stages`, that the command line begins with."""
+    stage.STAGE.check(stage.STAGE.view(config.to_dict()))
+
+
+def run_stage(stage, config, workdir: Path) -> None:
+    """Runs a stage in this process, after its checks."""
+    check_stage(stage, config)
+    stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
+
+
+def is_complete(stage, config, workdir: Path) -> bool:
+    """Whether a stage has nothing left to do."""
+    return stage.STAGE.is_complete(stage.STAGE.view(config.to_dict()), workdir)
+
+
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
     """A directory that the first test in need of it makes, in whatever process; other tests read it, or copy it."""
     folder = Path(os.environ["MADE_ONCE"], name)

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import check_stage, get_config, viewed
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
@@ -100,11 +100,11 @@ def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
     config = config_of(backend=OWN)
     assert annotate.label_name(config.annotate) == "backends-test-longer_msg_defaultgoal"
     with pytest.raises(UserError, match="the exponent cannot be 0"):
-        annotate.check(annotate.STAGE.view(config_of(backend=OWN, sampling__temperature=0.0).to_dict()))
+        check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0))
     for name, said in (("json:JSONDecoder", "must be a subclass of"), ("json:Nobody", "has no class 'Nobody'"),
                        ("no_such_module:Judge", "No module named")):  # fmt: skip
         with pytest.raises(UserError, match=said):
-            annotate.check(annotate.STAGE.view(config_of(backend=name).to_dict()))
+            check_stage(annotate, config_of(backend=name))
 
 
 @pytest.mark.parametrize("mode", ["reason", "score"])

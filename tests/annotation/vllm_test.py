@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, check_stage, get_config, is_complete
 from scipy.special import expit, logit
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -106,7 +106,7 @@ def make_config(tmp_path: Path, **values):
     config.annotate.sampling.max_tokens = 16
     config.annotate.vllm.update(dtype="float32", extra=json.dumps(ENGINE))
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
-    annotate.check(annotate.STAGE.view(config.to_dict()))
+    check_stage(annotate, config)
     return config
 
 
@@ -116,7 +116,7 @@ def run(tmp_path: Path, **values) -> tuple[PairDataset, str]:
         write_dataset(tmp_path / "dataset", random_pairs(300))
     config = make_config(tmp_path, **values)
     annotate.run(annotate.STAGE.view(config.to_dict()), tmp_path)
-    assert annotate.is_complete(annotate.STAGE.view(config.to_dict()), tmp_path)
+    assert is_complete(annotate, config, tmp_path)
     return PairDataset(tmp_path / "dataset"), annotate.label_name(config.annotate)
 
 

@@ -5,7 +5,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from conftest import viewed
+from conftest import run_stage
 from ml_collections import ConfigDict
 
 from motif_jax.devices.checkpoints import reading
@@ -37,8 +37,7 @@ def settings(**values) -> ConfigDict:
 
 def run(workdir, steps, **values):
     config = settings(train_for_env_steps=steps, **values)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), workdir)
+    run_stage(train_policy, config, workdir)
     return config
 
 

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, ROOT, get_config, wait_for
+from conftest import LONG_S, ROOT, check_stage, get_config, is_complete, run_stage, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
@@ -44,9 +44,9 @@ def run(workdir, **values):
     config.annotate.cache_dir = str(workdir / "answers")
     config.annotate.server.update(patience_s=LONG_S, start_s=LONG_S, in_flight=8)
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
-    annotate.check(annotate.STAGE.view(config.to_dict()))
-    if not annotate.is_complete(annotate.STAGE.view(config.to_dict()), workdir):
-        annotate.run(annotate.STAGE.view(config.to_dict()), workdir)
+    check_stage(annotate, config)
+    if not is_complete(annotate, config, workdir):
+        run_stage(annotate, config, workdir)
     return annotate.label_name(config.annotate)
 
 
@@ -294,10 +294,10 @@ def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, m
         config.annotate.update(order="disagreement", rounds=3, max_pairs=200)
         for answers in stops:
             with pytest.raises(Interrupted):
-                annotate.run(
+                annotate.STAGE.run(
                     annotate.STAGE.view(config.to_dict()), workdir, lambda backend, n=answers: Stops(backend.open(), n)
                 )
-        annotate.run(annotate.STAGE.view(config.to_dict()), workdir)
+        run_stage(annotate, config, workdir)
         folder = workdir / "annotations" / annotate.label_name(config.annotate)
         ends[name] = (folder / "order.json").read_text(), (folder / "prob.npy").read_bytes()
     assert ends["whole"] == ends["parts"]
@@ -307,12 +307,12 @@ def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, m
     assert len(order) == len(set(order)) == (asked >= 0).sum()  # as many as as_now asks
     np.testing.assert_array_equal(~np.isnan(prob), np.isin(questions.of_pair, [-1, *order]))
     config.annotate.max_pairs = 0
-    annotate.run(annotate.STAGE.view(config.to_dict()), workdir)
+    run_stage(annotate, config, workdir)
     again = read_json(folder / "order.json")["numbers"]
     assert again[: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
     config.annotate.ignore_existing = True
-    annotate.run(annotate.STAGE.view(config.to_dict()), workdir)
+    run_stage(annotate, config, workdir)
     assert labels(workdir, folder.name) == expected(workdir)
 
 

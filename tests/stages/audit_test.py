@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config, is_complete
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import experiment
@@ -95,9 +95,9 @@ def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(work
     assert "--config.policy.threshold_quantile" in page
     experiment.run(settings().to_dict(), workdir, ["audit"])
     assert "audit: complete in" in capsys.readouterr().out
-    assert not audit.is_complete(audit.STAGE.view(settings(wholes=3).to_dict()), workdir)
+    assert not is_complete(audit, settings(wholes=3), workdir)
     write_json(workdir / "evaluate/random/summary.json", PLAYER | {"seconds": 1})
-    assert not audit.is_complete(audit.STAGE.view(settings().to_dict()), workdir)
+    assert not is_complete(audit, settings(), workdir)
 
 
 class Breaking:
@@ -127,7 +127,7 @@ def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     config = settings()
     with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
         job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, 7))
-    assert not audit.is_complete(audit.STAGE.view(config.to_dict()), workdir)
+    assert not is_complete(audit, config, workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
     job.run(
         audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7)
@@ -158,7 +158,7 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
         write_json(workdir / "evaluate/policy-100/summary.json", PLAYER | {"path": ".", "repeatable": False})
     if change == "oracle":
         config.annotate.backend = "score"
-    audit.check(audit.STAGE.view(config.to_dict()))
+    check_stage(audit, config)
     job.run(audit.STAGE.view(config.to_dict()), workdir)
     record = read_json(workdir / "audit/audit.json")
     told = {one["check"]: one["why"] for one in record["not_looked_at"]}
@@ -210,10 +210,10 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
         job.run(audit.STAGE.view((config := settings(second_reward_dir=second)).to_dict()), workdir)
         checks = read_json(workdir / "audit/audit.json")
         abouts[second] = [one["about"] for one in checks["nothing_found"] if one["check"] == "inversions"]
-        assert audit.is_complete(audit.STAGE.view(config.to_dict()), workdir)
+        assert is_complete(audit, config, workdir)
     assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
     write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
-    assert not audit.is_complete(audit.STAGE.view(config.to_dict()), workdir)
+    assert not is_complete(audit, config, workdir)
 
 
 @pytest.mark.quick

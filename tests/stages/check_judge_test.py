@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 from small_dataset import MANY, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import QuestionAnswer
@@ -71,7 +71,7 @@ def test_a_judge_that_agrees_with_the_rules_may_go_on_and_has_a_page(tmp_path, c
     page = (tmp_path / "check_judge/index.html").read_text()
     assert "Nothing speaks against this judge" in page
     assert "are decided as by the rules" in page
-    report.STAGE.run(report.STAGE.view(defaults().to_dict()), tmp_path)
+    run_stage(report, defaults(), tmp_path)
     shown = (tmp_path / "report/index.html").read_text()
     assert '<section><h2 id="the-judge">The judge</h2>' in shown
     assert "Nothing speaks against this judge" in shown

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
@@ -27,8 +27,7 @@ def run(workdir, task: str = TASK, **values):
     """Collects in this process; the dataset and what it says of itself."""
     config = get_config(argument=task)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
-    collect.check(collect.STAGE.view(config.to_dict()))
-    collect.run(collect.STAGE.view(config.to_dict()), workdir)
+    run_stage(collect, config, workdir)
     dataset = PairDataset(workdir / "dataset")
     return dataset, json.loads((workdir / "dataset/dataset.json").read_text())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, wait_for, worker_processes
+from conftest import ROOT, run_stage, wait_for, worker_processes
 
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
@@ -129,7 +129,7 @@ def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
 
     monkeypatch.setattr(collect, "EpisodeQueue", Watched)
     with tempfile.TemporaryDirectory() as folder:
-        collect.run(collect.STAGE.view(config.to_dict()), Path(folder))
+        run_stage(collect, config, Path(folder))
         assert len(PairDataset(Path(folder) / "dataset")) == 3000
     # Of each of 2 * 4 games, an episode of 50 steps may end in one of 2 slots of 16 steps that are on their way, at 368
     # bytes a step. Unbounded, it would be the 2.5 seconds of everybody else that the slow episode takes: some 40 MB.

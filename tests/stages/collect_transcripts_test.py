@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config
 
 from motif_jax import experiment
 from motif_jax.actors.recorded import play_branches, play_episodes
@@ -78,6 +78,6 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(changes, said):
     with pytest.raises(UserError) as caught:
-        collect.check(collect.STAGE.view(config_for(**changes).to_dict()))
+        check_stage(collect, config_for(**changes))
     assert said in str(caught.value)
     assert "--config." in str(caught.value)

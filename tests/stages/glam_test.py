@@ -5,7 +5,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import check_stage, get_config, is_complete, run_stage, viewed
 from flax import nnx
 from gguf_models import write_gguf
 
@@ -55,9 +55,8 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("glam")
     config = config_of(workdir)
     for stage in (train_policy, evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config.to_dict()))
-        stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
-        assert stage.STAGE.is_complete(stage.STAGE.view(config.to_dict()), workdir) or stage is report
+        run_stage(stage, config, workdir)
+        assert is_complete(stage, config, workdir) or stage is report
     return workdir
 
 
@@ -134,9 +133,8 @@ def test_controls_compare_what_a_policy_does_with_other_missions_and_without_tra
         "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
         "replays": "",
     })  # fmt: skip
-    evaluate.check(evaluate.STAGE.view(config.to_dict()))
-    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path)
-    assert evaluate.is_complete(evaluate.STAGE.view(config.to_dict()), tmp_path)
+    run_stage(evaluate, config, tmp_path)
+    assert is_complete(evaluate, config, tmp_path)
     name = trained.name
     rows = read_json(tmp_path / "evaluate/controls.json")["rows"]
     assert [(row["protocol"], row["player"]) for row in rows] == [
@@ -158,10 +156,10 @@ def test_controls_play_a_language_model_that_another_program_trained(directory, 
             "policy": str(player), "controls": "grounding", "variations": "", "beside": "", "episodes": 1,
             "replays": "",
         })  # fmt: skip
-        evaluate.check(evaluate.STAGE.view(config.to_dict()))
+        check_stage(evaluate, config)
         config.evaluate.controls = "grounding" if number else ""  # all games once
-        evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path)
-        assert evaluate.is_complete(evaluate.STAGE.view(config.to_dict()), tmp_path)
+        run_stage(evaluate, config, tmp_path)
+        assert is_complete(evaluate, config, tmp_path)
         assert read_json(tmp_path / f"evaluate/{player.stem}/summary.json")["parameters"]
     assert {row["player"] for row in read_json(tmp_path / "evaluate/controls.json")["rows"]} == {directory.stem}
 
@@ -188,15 +186,15 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     config = config_of(tmp_path)
     config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
-    train_policy.STAGE.run(viewed(config), tmp_path)
+    run_stage(train_policy, config, tmp_path)
     one, before = (learner_of(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0")))
     assert sum_of_arrays(one["params"]) != sum_of_arrays(before["params"])
     config.policy.train_for_env_steps = 64
-    train_policy.STAGE.run(viewed(config), tmp_path)
+    run_stage(train_policy, config, tmp_path)
     again = tmp_path / "again"
     for steps in (32, 64):
         config.policy.train_for_env_steps = steps
-        train_policy.STAGE.run(viewed(config), again)
+        run_stage(train_policy, config, again)
     assert sum_of_arrays(learner_of(tmp_path)[1]) == sum_of_arrays(learner_of(again)[1])
     assert [row["updates"] for row in read_lines(again / "policy/probes.jsonl")] == [0, 1, 2]
 
@@ -270,7 +268,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
     config = config_of(tmp_path)
     config.policy.num_minibatches = 5
     with pytest.raises(UserError, match="the 32 steps of a batch cannot be cut into 5 minibatches"):
-        train_policy.check(viewed(config))
+        check_stage(train_policy, config)
     for text, said in {
         "words=synonyms": "a variation must be as rewording=synonyms",
         "rewording=synonym": "did you me",
@@ -278,7 +276,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
         config = config_of(tmp_path)
         config.evaluate.variations = text
         with pytest.raises(UserError, match=said):
-            evaluate.check(evaluate.STAGE.view(config.to_dict()))
+            check_stage(evaluate, config)
 
 
 @pytest.mark.slow
@@ -287,8 +285,7 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     config.collect.update({
         "policies": f"{trained}@64", "transcripts": 5, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8,
     })  # fmt: skip
-    collect.check(collect.STAGE.view(config.to_dict()))
-    collect.run(collect.STAGE.view(config.to_dict()), tmp_path)
+    run_stage(collect, config, tmp_path)
     found = Transcripts(tmp_path / "transcripts")
     assert [policy["step"] for policy in found.record["provenance"]["checkpoints"]] == [64]
     moments = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
@@ -297,12 +294,12 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
         assert prompt.text.startswith("Possible action of the agent: ")
         assert action.text in CANONICAL
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
-    collect.run(collect.STAGE.view(config.to_dict()), tmp_path)
-    assert collect.is_complete(collect.STAGE.view(config.to_dict()), tmp_path)
+    run_stage(collect, config, tmp_path)
+    assert is_complete(collect, config, tmp_path)
 
 
 def test_a_prompt_that_is_too_long_binds_nobody(tmp_path):
     config = config_of(tmp_path, max_tokens=20)
     with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 .* \(--config.policy.*max_tokens"):
-        train_policy.STAGE.run(viewed(config), tmp_path)
+        run_stage(train_policy, config, tmp_path)
     assert not train_policy.artefacts(tmp_path)

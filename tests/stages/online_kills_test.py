@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, get_config, viewed
+from conftest import ROOT, get_config, run_stage
 from online_test import arrays
 from train_policy_test import assert_equal_to_the_bit
 
@@ -41,8 +41,7 @@ def train(workdir, steps):
     config = get_config("oni_quickstart.py", "reward_free,retrieval")
     own = {"annotate.cache_dir": f"{workdir}.answers", "policy.train_for_env_steps": steps}
     config.update_from_flattened_dict(VALUES | own)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), workdir)
+    run_stage(train_policy, config, workdir)
 
 
 def judges_of(trainer: int) -> list[int]:

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, get_config, interrupt, viewed, wait_for
+from conftest import LONG_S, check_stage, get_config, interrupt, is_complete, run_stage, wait_for
 from nethack_texts import NETHACK
 from train_policy_test import TINY, assert_equal_to_the_bit, train
 
@@ -112,7 +112,7 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     assert worth.tolist() == [labels.get(text, 0.0) for text in texts]
 
     config = settings(evaluate__replays="liked")
-    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
+    run_stage(evaluate, config, workdir)
     rows = list(read_lines(workdir / "evaluate/policy-640/episodes.jsonl"))
     summary = read_json(workdir / "evaluate/policy-640/summary.json")
     assert summary["sources"]["online"]["goal"] == "defaultgoal"
@@ -186,8 +186,8 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
     with pytest.raises(UserError, match=r"'online': .* of .* answers lack .*'Hard to say\.'.*the policy is saved"):
         run(tmp_path, online__attempts=100)
     assert "train_policy: the reward source 'online'" in capsys.readouterr().out
-    assert train_policy.is_complete(viewed(settings(online__attempts=100)), tmp_path)
-    report.STAGE.run(report.STAGE.view(settings().to_dict()), tmp_path)
+    assert is_complete(train_policy, settings(online__attempts=100), tmp_path)
+    run_stage(report, settings(), tmp_path)
     page = (tmp_path / "report/index.html").read_text()
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
     assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
@@ -213,7 +213,7 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused_before_anything_starts(values, said):
     with pytest.raises(UserError, match=said) as refused:
-        train_policy.check(viewed(settings(**values)))
+        check_stage(train_policy, settings(**values))
     assert "\n" not in str(refused.value)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.game_settings import GameSettings
@@ -36,7 +36,7 @@ def settings(task: str, **values):
 def dungeon(tmp_path_factory):
     """A few games of NetHack, played at random."""
     workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
-    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
+    run_stage(evaluate, config, workdir)
     return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
 
 
@@ -151,7 +151,7 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
     config = settings("toy" if "Dice" in game else game, replays=words)
     config.env.world = game if "Dice" in game else "nethack"
     config.evaluate.num_workers = int("Dice" in game)
-    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path / "run")
+    run_stage(evaluate, config, tmp_path / "run")
     folder = tmp_path / "run/evaluate/random"
     rows, summary = evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
     assert "cannot be repeated exactly" in capsys.readouterr().out
@@ -173,7 +173,7 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
             assert rolled == pytest.approx(replay.reward)
     # Episodes that were played before are kept with their replays.
     config.evaluate.episodes = 13
-    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), tmp_path / "run")
+    run_stage(evaluate, config, tmp_path / "run")
     assert evaluate_summary.read_rows(folder / "episodes.jsonl")[:12] == rows
     assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
     assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps

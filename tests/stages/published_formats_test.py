@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 from published_loader import load_published
 from small_dataset import random_pairs, write_dataset, write_published
 
@@ -22,15 +22,14 @@ def settings(**annotating):
 
 
 def label(workdir, **annotating):
-    annotate.run(annotate.STAGE.view(settings(**annotating).to_dict()), workdir)
+    run_stage(annotate, settings(**annotating), workdir)
 
 
 def adopt(source, workdir):
     config = get_config()
     config.collect.dataset = str(source)
     workdir.mkdir(exist_ok=True)
-    collect.check(collect.STAGE.view(config.to_dict()))
-    collect.run(collect.STAGE.view(config.to_dict()), workdir)
+    run_stage(collect, config, workdir)
 
 
 def contents(directory):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from browser import browser, find_chromium
-from conftest import get_config
+from conftest import get_config, run_stage
 from report_test import HOSTILE
 from report_workdir import STEPS, tell, write_workdir
 
@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
         config = get_config("quickstart.py")
         config.report.runs = str(home / other)
-        report.STAGE.run(report.STAGE.view(config.to_dict()), home / name)
+        run_stage(report, config, home / name)
     return home
 
 
@@ -142,7 +142,7 @@ def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, 
     replay.chars[...], replay.colors[...], replay.chars[:, 5, 30] = ord(" "), 0, ord("@")
     save_replay(small, replay)
     tell(tmp_path / "gold")
-    report.STAGE.run(report.STAGE.view(get_config("quickstart.py").to_dict()), tmp_path / "gold")
+    run_stage(report, get_config("quickstart.py"), tmp_path / "gold")
     tab.errors.clear(), tab.requests.clear()
     tab.open(tmp_path / "gold/report/index.html")
     tab.wait(READY)

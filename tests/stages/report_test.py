@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, is_complete, run_stage
 from report_workdir import EVENTS, make_replay, tell, write_workdir
 
 from motif_jax.files import read_json, write_json
@@ -63,8 +63,7 @@ def make(workdir, runs: str = "", told: bool = False, **values) -> str:
     if told:
         tell(workdir)
     config = settings(runs, **values)
-    report.check(report.STAGE.view(config.to_dict()))
-    report.STAGE.run(report.STAGE.view(config.to_dict()), workdir)
+    run_stage(report, config, workdir)
     return (workdir / "report/index.html").read_text()
 
 
@@ -90,17 +89,17 @@ def test_all_parts_tell_what_the_stages_have_left(whole):
 
 @pytest.mark.quick
 def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
-    assert not report.is_complete(report.STAGE.view(settings().to_dict()), copy)
+    assert not is_complete(report, settings(), copy)
     first = make(copy)
-    assert report.is_complete(report.STAGE.view(settings().to_dict()), copy)
+    assert is_complete(report, settings(), copy)
     assert make(copy) == first
-    assert not report.is_complete(report.STAGE.view(settings(replays=1).to_dict()), copy)
+    assert not is_complete(report, settings(replays=1), copy)
     write_json(copy / "policy/summary.json", read_json(copy / "policy/summary.json") | {"env_steps": 30001})
     report_training(copy)
-    assert not report.is_complete(report.STAGE.view(settings().to_dict()), copy)
+    assert not is_complete(report, settings(), copy)
     assert make(copy) != first
     (copy / "report/index.html").unlink()
-    assert not report.is_complete(report.STAGE.view(settings().to_dict()), copy)
+    assert not is_complete(report, settings(), copy)
 
 
 @pytest.mark.quick

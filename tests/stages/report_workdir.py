@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from conftest import get_config
+from conftest import get_config, run_stage
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -39,7 +39,7 @@ def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVEN
     config = get_config("quickstart.py")
     config.annotate.goal = goal
     config.reward.annotators = f"lexicon_msg_{goal}"
-    annotate.run(annotate.STAGE.view(config.to_dict()), path)
+    run_stage(annotate, config, path)
     write_reward(path, f"lexicon_msg_{goal}")
     write_policy(path, config)
     for name, step, score in (("policy-2000", 2000, 30.0), ("random", 0, 10.0)):

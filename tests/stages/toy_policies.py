@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from conftest import get_config, made_once, viewed
+from conftest import get_config, made_once, run_stage
 
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
@@ -47,8 +47,7 @@ def make_policies(home: Path) -> None:
     (home / "worth").write_text(repr(worth))
     config = get_config(argument=TASK)
     config.policy.update(TRAINING)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), home / "good")
+    run_stage(train_policy, config, home / "good")
     options = {"network": "small", "num_actions": 23, "dtype": "float32"}
     checkpoints = Checkpoints(home / "weak/policy/checkpoints")
     for seed, step in enumerate((64, 128)):

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from conftest import viewed
+from conftest import check_stage, viewed
 from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 
 from motif_jax import load_policy
@@ -119,4 +119,4 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
 ])  # fmt: skip
 def test_groups_that_cannot_be_played_are_refused(values, said):
     with pytest.raises(UserError, match=said):
-        train_policy.check(viewed(config_of(**values)))
+        check_stage(train_policy, config_of(**values))

@@ -5,7 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config
 from gguf_models import write_gguf
 
 from motif_jax import experiment
@@ -114,7 +114,7 @@ def refusal(tmp_path, **changes):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, flags):
     with pytest.raises(UserError) as caught:
-        train_language.check(train_language.STAGE.view(config_for(tmp_path, **changes).to_dict()))
+        check_stage(train_language, config_for(tmp_path, **changes))
     for flag in flags:
         assert flag in str(caught.value)
 

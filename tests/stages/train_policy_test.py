@@ -9,7 +9,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, children, get_config, viewed, wait_for, worker_processes
+from conftest import ROOT, check_stage, children, get_config, is_complete, run_stage, wait_for, worker_processes
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -38,8 +38,7 @@ def settings(**values):
 
 def train(config, workdir):
     """Trains in this process; the rows of figures."""
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), workdir)
+    run_stage(train_policy, config, workdir)
     return rows_of(workdir)
 
 
@@ -127,9 +126,9 @@ def test_rows_and_summary_say_what_happened(whole):
         assert row[name] is not None, name
     summary = read_json(whole / "policy/summary.json")
     assert summary["env_steps"] == 640
-    assert train_policy.is_complete(viewed(settings()), whole)
-    assert not train_policy.is_complete(viewed(settings(train_for_env_steps=1280)), whole)
-    assert train_policy.is_complete(viewed(settings(train_for_env_steps=1280, train_for_seconds=1e-3)), whole)
+    assert is_complete(train_policy, settings(), whole)
+    assert not is_complete(train_policy, settings(train_for_env_steps=1280), whole)
+    assert is_complete(train_policy, settings(train_for_env_steps=1280, train_for_seconds=1e-3), whole)
 
 
 @pytest.mark.journey
@@ -158,8 +157,8 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(300))
     config = get_config("quickstart.py")
     config.reward.update(batch_size=64, learning_rate=1e-3, num_epochs=1, message="lt_cnn_small")
-    annotate.run(annotate.STAGE.view(config.to_dict()), tmp_path)
-    train_reward.STAGE.run(train_reward.STAGE.view(config.to_dict()), tmp_path)
+    run_stage(annotate, config, tmp_path)
+    run_stage(train_reward, config, tmp_path)
     rows = run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0)
     assert rows[-1]["episode/intrinsic_return"] != 0
     assert rows[-1]["train/intrinsic_reward"] != 0
@@ -174,7 +173,7 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=704)
     shutil.rmtree(tmp_path / "reward")
     config.reward.learning_rate = 2e-3
-    train_reward.STAGE.run(train_reward.STAGE.view(config.to_dict()), tmp_path)
+    run_stage(train_reward, config, tmp_path)
     with pytest.raises(UserError, match="the learnt reward has changed since this policy's training began"):
         run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=768)
 
@@ -291,7 +290,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
 )
 def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
     with pytest.raises(UserError, match=sentence):
-        train_policy.check(viewed(settings(**values)))
+        check_stage(train_policy, settings(**values))
 
 
 def test_what_only_the_machine_can_tell_is_refused_before_games_start(tmp_path, launch, whole):
@@ -316,4 +315,4 @@ def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_f
     )
     pattern += r"1 MiB are free \(--config.policy.batch_size, .num_minibatches, .network\)$"
     with pytest.raises(UserError, match=pattern):
-        train_policy.STAGE.run(viewed(config), tmp_path)
+        run_stage(train_policy, config, tmp_path)

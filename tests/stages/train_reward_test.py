@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -34,7 +34,7 @@ def view(**values):
 
 def make_workdir(path, count: int = 1500, **dataset):
     write_dataset(path / "dataset", random_pairs(count, events=MANY, **dataset))
-    annotate.run(annotate.STAGE.view(settings().to_dict()), path)
+    run_stage(annotate, settings(), path)
     return path
 
 
@@ -150,8 +150,8 @@ def test_segments_mixtures_and_soft_labels(tmp_path):
     rng = np.random.default_rng(0)
     moments = rng.integers(len(EVENTS), size=(800, 2, 3))
     write_dataset(tmp_path / "dataset", [[[EVENTS[n] for n in moment] for moment in pair] for pair in moments])
-    annotate.run(annotate.STAGE.view(settings().to_dict()), tmp_path)
-    annotate.run(annotate.STAGE.view(settings(**{"annotate.backend": "random"}).to_dict()), tmp_path)
+    run_stage(annotate, settings(), tmp_path)
+    run_stage(annotate, settings(**{"annotate.backend": "random"}), tmp_path)
     mixed = {"annotators": "lexicon_msg_defaultgoal:3,random:1", "labels": "soft", "learning_rate": 3e-3}
     facts = run(tmp_path, num_epochs=5, **mixed)
     last = facts["history"][-1]
@@ -200,7 +200,7 @@ def test_the_published_annotations_can_be_learnt_from(tmp_path):
 
 def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_0(tmp_path, capsys):
     write_dataset(tmp_path / "dataset", random_pairs(600, events=(*EVENTS, "You hear a bugle playing reveille.")))
-    annotate.run(annotate.STAGE.view(settings().to_dict()), tmp_path)
+    run_stage(annotate, settings(), tmp_path)
     facts = run(tmp_path, num_epochs=4, learning_rate=3e-3)
     record = read_json(tmp_path / "reward/config.json")["reward"]
     assert (record["labels"], record["anchor"]) == ("auto", "auto")
@@ -218,7 +218,7 @@ def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_
 def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     silent = [event for event in EVENTS if event]
     write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
-    annotate.run(annotate.STAGE.view(settings().to_dict()), tmp_path)
+    run_stage(annotate, settings(), tmp_path)
     data, plain = (load_data(view(**{"reward.anchor": anchor}), tmp_path) for anchor in ("neutral", "none"))
     # 1 % of 600 pairs are 6 questions, each of which makes a pair.
     assert (len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (606, 606, 606, 600)
@@ -239,7 +239,7 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="no dataset in .* yet"):
         run(tmp_path)
     write_dataset(tmp_path / "dataset", random_pairs(300))
-    annotate.run(annotate.STAGE.view(settings().to_dict()), tmp_path)
+    run_stage(annotate, settings(), tmp_path)
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
@@ -254,7 +254,7 @@ def test_other_bad_input_is_one_sentence(tmp_path):
 def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
     workdir = make_workdir(tmp_path, 300)
     run(workdir, num_epochs=1)
-    annotate.run(annotate.STAGE.view(settings(**{"annotate.goal": "gold"}).to_dict()), workdir)
+    run_stage(annotate, settings(**{"annotate.goal": "gold"}), workdir)
     config = view(**{"annotate.goal": "gold", "reward.num_epochs": 2})
     with pytest.raises(UserError, match="was learnt from lexicon_msg_defaultgoal, not from lexicon_msg_gold"):
         train_reward.is_complete(config, workdir)
@@ -266,7 +266,7 @@ def test_a_reward_of_labels_that_have_changed_is_not_taken_for_done(tmp_path):
     other = {
         "annotate.custom_name": "lexicon_msg_defaultgoal", "annotate.goal": "gold", "annotate.ignore_existing": True,
     }  # fmt: skip
-    annotate.run(annotate.STAGE.view(settings(**other).to_dict()), workdir)
+    run_stage(annotate, settings(**other), workdir)
     with pytest.raises(UserError, match="the labels have changed since the reward in"):
         run(workdir, num_epochs=1)
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from byte_tokeniser import write_byte_tokeniser
-from conftest import get_config
+from conftest import check_stage, get_config, is_complete, run_stage
 from gguf_models import write_gguf
 from offline_test import rows
 
@@ -126,10 +126,10 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
     assert changed(values.policy, values.target["trunk"]) == {"attention.q", "attention.v"}
     config = config_for(trained, language__lora_rank=2)
     with pytest.raises(UserError, match=r"an untrained model learn little.*--config.language.lora_rank, .model"):
-        train_language.STAGE.check(train_language.STAGE.view(config.to_dict()))
+        check_stage(train_language, config)
     config.train_values.recipe = "ilql+joint"
     with pytest.raises(UserError, match=r"a given policy, and not 'ilql\+joint' with start 'policy'.*lora_rank"):
-        train_values.STAGE.check(train_values.STAGE.view(config.to_dict()))
+        check_stage(train_values, config)
 
 
 def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):
@@ -146,9 +146,9 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
 
     monkeypatch.setattr(learning, "rank_texts", killed)
     with pytest.raises(KeyboardInterrupt):
-        train_values.STAGE.run(train_values.STAGE.view(config.to_dict()), tmp_path / "run")
+        run_stage(train_values, config, tmp_path / "run")
     monkeypatch.undo()
-    assert not train_values.STAGE.is_complete(train_values.STAGE.view(config.to_dict()), tmp_path / "run")
+    assert not is_complete(train_values, config, tmp_path / "run")
     experiment.run(config.to_dict(), tmp_path / "run", ["train_values"])
     assert {name: read_json(folder / name) for name in wanted} == wanted
 

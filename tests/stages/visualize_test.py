@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, check_stage, get_config, run_stage
 from real_replay import play
 
 from motif_jax.replays.replay import save_replay
@@ -38,14 +38,13 @@ def replay(tmp_path):
 ])  # fmt: skip
 def test_bad_values_are_refused_in_one_sentence(values, words):
     with pytest.raises(UserError, match=words):
-        visualize.check(visualize.STAGE.view(settings(**values).to_dict()))
+        check_stage(visualize, settings(**values))
 
 
 @pytest.mark.quick
 def test_where_there_is_no_terminal_the_episode_is_told(replay, tmp_path, capsys):
     config = settings(replay=str(replay))
-    visualize.check(visualize.STAGE.view(config.to_dict()))
-    visualize.run(visualize.STAGE.view(config.to_dict()), tmp_path / "run")
+    run_stage(visualize, config, tmp_path / "run")
     told = capsys.readouterr().out
     assert "policy-7680, episode 17: killed by a jackal after 60 steps" in told
     assert "--config.visualize.export=episode.gif" in told
@@ -56,9 +55,7 @@ def test_where_there_is_no_terminal_the_episode_is_told(replay, tmp_path, capsys
 @pytest.mark.parametrize("end", [".cast", ".GIF"])
 def test_an_export_is_written_and_said(replay, tmp_path, capsys, end):
     file = tmp_path / "new" / f"film{end}"
-    visualize.run(
-        visualize.STAGE.view(settings(replay=str(replay), export=str(file), speed=50.0).to_dict()), tmp_path / "run"
-    )
+    run_stage(visualize, settings(replay=str(replay), export=str(file), speed=50.0), tmp_path / "run")
     assert file.is_file()
     assert f"written to {str(file)!r}" in capsys.readouterr().out
     assert [other.name for other in file.parent.iterdir()] == [file.name]
@@ -70,9 +67,7 @@ def test_a_damaged_file_is_told_from_a_replay(tmp_path, replay):
     for number, damaged in enumerate((b"", b"no replay", data[: len(data) // 2])):
         (tmp_path / "bad.npz").write_bytes(damaged)
         with pytest.raises(UserError, match=r"bad\.npz.*--config\.visualize\.replay"):
-            visualize.run(
-                visualize.STAGE.view(settings(replay=str(tmp_path / "bad.npz")).to_dict()), tmp_path / str(number)
-            )
+            run_stage(visualize, settings(replay=str(tmp_path / "bad.npz")), tmp_path / str(number))
 
 
 @pytest.mark.journey

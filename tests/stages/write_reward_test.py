@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import check_stage, get_config, viewed
 
 from motif_jax import experiment
 from motif_jax.envs.worlds import make_world
@@ -95,7 +95,7 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
     assert max(row["agreement"] for rows in found["rounds"] for row in rows) == found["best"]["agreement"]
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
-    train_policy.check(viewed(config))
+    check_stage(train_policy, config)
     setting = Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs)
     assert make_sources(setting).facts()["code_written"]["facts"]["program"] == (folder / "best.reward").read_text()
     with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
