@@ -25,11 +25,8 @@ from motif_jax.structs import UserError
 
 EPISODES = 30
 PLAYER = {"path": "", "step": 0, "greedy": False, "episodes": EPISODES, "task": "toy", "figures": {}}
-REWARDS = {
-    b"": -0.3,
-    b"It's a wall.": 2.0,
-    b"You descend the stairs.": 1.0,
-}  # walls are worse than nothing to the rules
+# Walls are worse than nothing to the rules.
+REWARDS = {b"": -0.3, b"It's a wall.": 2.0, b"You descend the stairs.": 1.0}
 WEST = 4
 
 
@@ -76,7 +73,7 @@ def workdir(played, tmp_path):
     return shutil.copytree(played, tmp_path / "run")
 
 
-def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(workdir, capsys):
+def test_findings_are_printed_and_reported(workdir, capsys):
     experiment.run(settings().to_dict(), workdir, ["audit"])
     said = capsys.readouterr().out
     assert "audit: 1. " in said
@@ -106,11 +103,8 @@ class Breaking:
     model = "rules"
 
     def __init__(self, config, after: int, silent: bool = False):
-        self.rules, self.left, self.silent = (
-            Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal),
-            after,
-            silent,
-        )
+        self.rules = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
+        self.left, self.silent = after, silent
 
     def answers(self, questions):
         for question in questions:
@@ -123,7 +117,7 @@ class Breaking:
         pass
 
 
-def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
+def test_an_interrupted_audit_resumes_with_its_answers(workdir):
     config = settings()
     with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
         job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, 7))
@@ -146,7 +140,7 @@ def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     ("oracle", "both orders", "the annotator 'score' compares numbers of the game, so there is no judge of captions to "
      "ask"),
 ])  # fmt: skip
-def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, change, check, why):
+def test_missing_evidence_is_reported_and_the_rest_is_audited(workdir, change, check, why):
     config = settings()
     if change == "labels":
         write_dataset(workdir / "dataset", random_pairs(50, events=EVENTS))

@@ -215,7 +215,7 @@ def test_a_job_that_lost_a_task_is_requeued_but_not_for_ever(tmp_path):
 # ---- what cannot be
 
 
-def test_a_host_that_does_not_come_is_told_of():
+def test_a_host_that_does_not_come_is_reported():
     """Nobody else comes to host 0, and host 1 finds nobody at its address."""
     for status, _, errors in ended([start("meet", address(), me, 2) for me in range(2)]):
         assert status == 1
@@ -228,7 +228,7 @@ def test_a_host_that_does_not_come_is_told_of():
     ("localhost:{taken}", r"process 0 cannot listen on port {taken}: Address already in use"),
     ("no-such-host.invalid:80", r"the host 'no-such-host.invalid' is not known here: "),
 ])  # fmt: skip
-def test_a_port_that_is_taken_and_a_host_that_nobody_knows_are_refused_at_once(where, message):
+def test_a_port_in_use_and_an_unknown_host_are_refused_at_once(where, message):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         ((status, _, errors),) = ended([start("meet", where.format(taken=taken), 0, LONG_S)])

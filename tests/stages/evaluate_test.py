@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import check_stage, get_config, is_complete, run_stage
+from conftest import get_config, is_complete, run_stage
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.figures import FIGURES
@@ -40,7 +40,6 @@ def settings(policy: str = "", **values):
 def run(workdir, policy: str = "", name: str = "", **values):
     """Evaluates in this process, if it is not complete; lines and summary."""
     config = settings(policy, **values)
-    check_stage(evaluate, config)
     if not is_complete(evaluate, config, workdir):
         run_stage(evaluate, config, workdir)
     contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, FLAG)

@@ -85,7 +85,7 @@ def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
 
 
 @pytest.mark.slow
-def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
+def test_probes_record_probabilities_before_and_after_each_update(trained):
     rows = list(read_lines(trained / "policy/probes.jsonl"))
     assert [(row["updates"], row["env_steps"]) for row in rows] == [(0, 0), (1, 32), (2, 64)]
     prompts = read_json(trained / "policy/probes.json")
@@ -107,7 +107,7 @@ def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
 
 @pytest.mark.journey
 @pytest.mark.slow
-def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_was_before(trained):
+def test_it_is_evaluated_in_variations_and_before_training(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
     assert names == {
         "bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}",
@@ -125,9 +125,7 @@ def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_wa
 
 
 @pytest.mark.slow
-def test_controls_compare_what_a_policy_does_with_other_missions_and_without_training_in_one_table(
-    trained, tmp_path, capsys
-):
+def test_controls_are_in_one_table(trained, tmp_path, capsys):
     config = config_of(tmp_path)
     config.evaluate.update({
         "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
@@ -202,7 +200,7 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
 # ---- where it begins
 
 
-def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddings_or_with_its_form_alone(directory):
+def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neither(directory):
     def made(**language):
         config = config_of(directory, model=str(directory), max_tokens=200, **language)
         world = make_world(config.env)
@@ -217,7 +215,7 @@ def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddin
     assert not np.array_equal(random["embedding"][...], pretrained["embedding"][...])
 
 
-def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monkeypatch):
+def test_memory_is_printed_before_a_model_is_read(directory, tmp_path, capsys, monkeypatch):
     config = config_of(tmp_path, model=str(directory), max_tokens=200, hidden=64)
     world = make_world(config.env)
 
@@ -298,7 +296,7 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     assert is_complete(collect, config, tmp_path)
 
 
-def test_a_prompt_that_is_too_long_binds_nobody(tmp_path):
+def test_a_prompt_that_is_too_long_leaves_no_result(tmp_path):
     config = config_of(tmp_path, max_tokens=20)
     with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 .* \(--config.policy.*max_tokens"):
         run_stage(train_policy, config, tmp_path)

@@ -160,7 +160,7 @@ def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, batches):
     there="a failing server ends retrieval and classification, and freezes ranking without a message",
     here="training continues without the server, and one line a minute says so",
 )
-def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys, batches):
+def test_training_continues_while_the_judge_is_down(tmp_path, monkeypatch, capsys, batches):
     monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.2)
     monkeypatch.setattr(http, "MAX_PAUSE_S", 0.1)
     with ChatServer() as chat:
@@ -181,7 +181,7 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys,
     assert late
 
 
-def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path, monkeypatch, capsys):
+def test_a_judge_with_unreadable_answers_ends_a_saved_run_with_an_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Lexicon, "answer", lambda self, question: QuestionAnswer(None, "Hard to say."))
     with pytest.raises(UserError, match=r"'online': .* of .* answers lack .*'Hard to say\.'.*the policy is saved"):
         run(tmp_path, online__attempts=100)
@@ -200,16 +200,13 @@ def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path,
 @pytest.mark.quick
 @pytest.mark.parametrize(("values", "said"), [
     ({"online__goals": "gold"}, r"must be a schedule such as .* not 'gold' \(--config.policy.online.goals\)"),
-    ({"online__goals": "gold@5"}, "must begin with 0 and rise, not 'gold@5'"),
     ({"online__goals": "gold@0,stairs@7,combat@7"}, "must begin with 0 and rise"),
     ({"online__goals": "gold@0,stars@7"}, r"the goals .*stairs.* and not 'stars' \(--config.policy.online.goals\)"),
     ({"annotate__backend": "server", "online__goals": "gold@0,glod@5"}, "unknown goal 'glod' .*did you mean 'gold'"),
     ({"online__kind": "words"}, r"needs a file of word vectors \(--config.policy.online.vectors\)"),
-    ({"online__kind": "words", "online__vectors": "/none.vec"}, "there is no file '/none.vec'"),
     ({"online__order": "uncertain"}, "the order uncertain needs a network, which 'retrieval' lacks"),
     ({"online__init_from": "/none"}, r"there is no directory '/none' \(--config.policy.online.init_from\)"),
     ({"annotate__backend": "score"}, r"the backend 'score' labels the pairs of a dataset.*--config.annotate.backend"),
-    ({"annotate__backend": "server", "annotate__server__url": "nowhere"}, "'nowhere' is not an address"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused_before_anything_starts(values, said):
     with pytest.raises(UserError, match=said) as refused:
@@ -217,7 +214,7 @@ def test_values_that_cannot_work_are_refused_before_anything_starts(values, said
     assert "\n" not in str(refused.value)
 
 
-def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):
+def test_another_kind_judge_or_schedule_is_refused(trained, tmp_path):
     file = trained / "policy/config.json"
     with pytest.raises(UserError, match="policy.online.kind = 'retrieval', not 'ranking'"):
         experiment.check_same_experiment(settings(online__kind="ranking").to_dict(), trained, file, train_policy.STAGE)

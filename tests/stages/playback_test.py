@@ -67,7 +67,7 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
         assert top_messages(replay, 1)[0].times == max(message.times for message in top_messages(replay))
 
 
-def test_what_happened_is_counted_as_the_messages_say(dungeon):
+def test_events_are_counted_by_the_messages(dungeon):
     _, workdir, rows = dungeon
     summary = read_json(workdir / "evaluate/random/summary.json")
     assert sum(summary["ends"].values()) == len(rows)
@@ -145,7 +145,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
 
 
 @pytest.mark.parametrize("game", ["restless_game:Restless", "own_gym:Dice"])
-def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, capsys, game):
+def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path, capsys, game):
     """Every figure is of all episodes, every end has one name, and the replays show what was played."""
     words = "best,worst,longest,3"
     config = settings("toy" if "Dice" in game else game, replays=words)

@@ -120,16 +120,6 @@ def test_hostile_words_do_no_harm(tab, made):
 
 
 @pytest.mark.journey
-def test_it_fits_on_a_phone(page):
-    page.look_like(390, 844, scale=3)
-    page.wait("document.querySelector('.player .screen').width > 3 * 300")  # as many pixels as the phone has
-    assert page.run("document.documentElement.scrollWidth") <= 390
-    wide = page.run("[...document.querySelectorAll('body *')].filter(part => !part.closest('.scroll, .pages, svg') && "
-                    "part.getBoundingClientRect().right > 391).map(part => part.className)")  # fmt: skip
-    assert wide == []
-
-
-@pytest.mark.journey
 def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, tmp_path):
     write_workdir(tmp_path / "gold")
     colours = {0: (200, 40, 40), STEPS // 2: (40, 40, 200)}  # from this step on

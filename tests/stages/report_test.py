@@ -68,7 +68,7 @@ def make(workdir, runs: str = "", told: bool = False, **values) -> str:
 
 
 @pytest.mark.quick
-def test_all_parts_tell_what_the_stages_have_left(whole):
+def test_the_page_has_the_sections_of_all_stages(whole):
     seen = Seen(make(whole))
     assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == [
         "watch-it-play", "evaluation", "training-the-agent", "the-reward", "preferences", "the-dataset",
@@ -103,7 +103,7 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
 
 
 @pytest.mark.quick
-def test_nothing_that_is_said_becomes_part_of_the_page(tmp_path):
+def test_hostile_text_is_escaped(tmp_path):
     write_workdir(tmp_path / "run", events=HOSTILE, cause=HOSTILE[1])
     write_json(tmp_path / "run/dataset/run.json", {"machine": HOSTILE[2]})
     report_pairs(tmp_path / "run")
@@ -146,7 +146,7 @@ def test_a_packed_replay_holds_every_frame():
 
 
 @pytest.mark.quick
-def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_path):
+def test_several_runs_are_compared_under_unique_names(whole, tmp_path):
     other = write_workdir(tmp_path / "gold", goal="combat")
     make(other)
     text = make(whole, f"{other},{whole}")  # itself is not compared with itself

@@ -116,7 +116,7 @@ def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
 
 
 @pytest.mark.journey
-def test_rows_and_summary_say_what_happened(whole):
+def test_rows_and_summary_have_the_metrics(whole):
     row = rows_of(whole)[-1]
     assert row["env_steps"] == 640
     assert row["updates"] == 10
@@ -132,7 +132,7 @@ def test_rows_and_summary_say_what_happened(whole):
 
 
 @pytest.mark.journey
-def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
+def test_a_longer_run_resumes_where_the_shorter_one_ended(whole, tmp_path):
     run(tmp_path)
     rows = run(tmp_path, train_for_env_steps=1280)
     step, learner, facts = arrays(tmp_path)
@@ -231,7 +231,7 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
     assert (checkpoints / f"unreadable-{torn}").exists()
 
 
-def test_nothing_is_begun_anew_because_checkpoints_are_damaged(whole, tmp_path):
+def test_damaged_checkpoints_do_not_restart_training(whole, tmp_path):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     for file in (tmp_path / "policy/checkpoints/640").rglob("*"):
         if file.is_file() and file.parent.name != "facts":
@@ -244,7 +244,7 @@ def test_nothing_is_begun_anew_because_checkpoints_are_damaged(whole, tmp_path):
     assert rows_of(tmp_path)[-1]["env_steps"] == 640
 
 
-def test_checkpoints_are_kept_as_told(tmp_path):
+def test_checkpoints_and_milestones_are_kept(tmp_path):
     run(tmp_path, save_every_steps=64, keep_checkpoints=2, milestone_every_steps=256)
     names = sorted(int(path.name) for path in (tmp_path / "policy/checkpoints").glob("*") if path.name.isdigit())
     assert names == [256, 512, 576, 640]
@@ -253,7 +253,7 @@ def test_checkpoints_are_kept_as_told(tmp_path):
 # ---- what goes wrong
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(tmp_path):
     with pytest.raises(UserError, match=r"not finite at update \d+ .* --config.policy.init_from") as caught:
         run(tmp_path, learning_rate=1e36, max_gradient_norm=1e30, train_for_env_steps=6400)
     file = next((tmp_path / "policy").glob("broken-batch-*.npz"))
@@ -271,20 +271,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"num_minibatches": 3}, "must be a multiple of 24 = 8 steps of a rollout x 1 devices x 3 minibatches"),
         ({"bootstrap": "inferred", "discount": 0.0}, "divides by the discount"),
         ({"init_from": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.init_from\)"),
-        ({"reward_dir": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.reward_dir\)"),
-        ({"games_per_worker": 5}, "games_per_worker must be a multiple of 2 groups, not 5 .*--config.policy"),
-        (
-            {
-                "env__world": "motif_jax.envs.toy:ToyWorld",
-                "env__options": '{"max_episode_steps": 9}',
-                "max_episode_steps": 5,
-            },
-            r"options have a time limit too.*\(--config.policy.max_episode_steps\)",
-        ),
         ({"num_workers": 2}, "synchronous run has at most one worker"),
-        ({"num_workers": 5000, "synchronous": False}, "5000 workers are too many"),
         ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),
-        ({"distributed__coordinator": "here"}, "give host:port, not 'here'"),
         ({"distributed__coordinator": "here:1", "distributed__process_id": 4}, "process_id 4 must be below"),
     ],
 )
@@ -293,7 +281,7 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
         check_stage(train_policy, settings(**values))
 
 
-def test_what_only_the_machine_can_tell_is_refused_before_games_start(tmp_path, launch, whole):
+def test_missing_devices_and_rewards_are_refused_before_games_start(tmp_path, launch, whole):
     with pytest.raises(UserError, match=r"1000 devices were asked for, but there are \d+ .*--config.policy.num_dev"):
         run(tmp_path, num_devices=1000)
     with pytest.raises(UserError, match="no reward in"):
@@ -302,9 +290,6 @@ def test_what_only_the_machine_can_tell_is_refused_before_games_start(tmp_path, 
     done = subprocess.run(command(whole, network="reference"), cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "policy.network = 'small', not 'reference'" in done.stderr
-
-
-# ---- a trace
 
 
 def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_from(tmp_path, monkeypatch):

@@ -87,7 +87,7 @@ def test_the_checkpoint_is_chosen_by_return(trained):
     here="heads begin at the mean return-to-go of the transcripts",
     where="motif_jax/stages/train_values/learning.py",
 )
-def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
+def test_values_begin_at_the_mean_reward_to_go(trained):
     from motif_jax.stages.train_values.learning import mean_to_go
     from motif_jax.transcripts.store import Transcripts
 
@@ -132,7 +132,7 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
         check_stage(train_values, config)
 
 
-def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):
+def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, monkeypatch):
     from motif_jax.stages.train_values import learning
 
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate", "report"))
@@ -177,7 +177,7 @@ def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, 
     assert sweep["best"] == max(betas, key=lambda name: betas[name])
 
 
-def test_replays_say_what_was_thought_of_each_letter(evaluated):
+def test_replays_have_probabilities_of_each_letter(evaluated):
     (folder,) = (evaluated / "run/evaluate").glob("values-*-beta4")
     episodes = read_json(folder / "letters.json")["episodes"]
     summary = read_json(folder / "summary.json")
@@ -199,7 +199,7 @@ def test_replays_say_what_was_thought_of_each_letter(evaluated):
     here="a sweep over betas compiles one program",
     where="motif_jax/policies/writing.py",
 )
-def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
+def test_a_sweep_compiles_one_program(trained, tmp_path, monkeypatch):
     from motif_jax.policies import writing
 
     made = []
@@ -235,7 +235,6 @@ def refusal(check, config, *arguments):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"train_values__recipe": "iql"}, "did you mean 'ilql'?"),
     ({"train_values__start": "new"}, "choose ilql+joint"),
     ({"train_values__num_parts": 3}, "cannot be cut into 3 parts"),
     ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "must be below"),
@@ -246,7 +245,6 @@ def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("tokeniser", "template", "said"), [
-    ("words", "lines", "ends with 0: choose another template: words where tokens are words"),
     ("letters", "words", "has marks for the template 'marks' only"),
     ("bytes", "marks", "ends with 4"),
     ("file", "words", "is for tokenisers whose tokens are words"),

