@@ -25,7 +25,7 @@ from motif_jax.stages.collect.page import report_pairs
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
 from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_reward.page import write_page
+from motif_jax.stages.train_reward.fitting import write_page
 
 STEPS = 120
 PAID = 30  # the action that is paid most

@@ -18,7 +18,7 @@ from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
-from motif_jax.stages.write_reward.findings import compare_with_learnt, describe_results, examine
+from motif_jax.stages.write_reward.job import compare_with_learnt, describe_results, examine
 from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 

@@ -1,8 +1,7 @@
 """Audits the online reward during training: which captions it rewarded in recent episodes (`audit/in_flight`).
 
-Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. Training does not
-depend on it: an error in it is printed, and training continues without audits. A resumed run begins with new games, so
-it begins with new episodes here, too.
+Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. A resumed run
+begins with new games, so it begins with new episodes here, too.
 """
 
 from __future__ import annotations
@@ -117,13 +116,9 @@ class FlightAudit:
         """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
         if self._source is None:
             return
-        try:
-            self._add(batch, self._source)
-            if env_steps // self._every > self._steps // self._every:
-                self._audit(env_steps, self._source)
-        except Exception as error:  # training must not depend on the audit
-            self._source = None
-            print_line(f"train_policy: the audit failed, and training continues without it: {clean(repr(error))}")
+        self._add(batch, self._source)
+        if env_steps // self._every > self._steps // self._every:
+            self._audit(env_steps, self._source)
         self._steps = env_steps
 
     def _add(self, batch: RolloutBatch, source: OnlineSource) -> None:

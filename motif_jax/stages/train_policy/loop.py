@@ -121,11 +121,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 batch = rollout_loop.get(PATIENCE_S)
             if batch is None and not stop.asked:
                 if log and takes_turns(section) and done["updates"] == before["updates"]:
-                    games = (
-                        num_hosts
-                        * pool.num_games
-                        // (pool.layout.groups if isinstance(rollout_loop, Overlapping) else 1)
-                    )
+                    groups = pool.layout.groups if isinstance(rollout_loop, Overlapping) else 1
+                    games = num_hosts * pool.num_games // groups
                     log.playing(done, games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
             vote = Vote.END if finished(section, done["env_steps"], done["seconds"]) else Vote.GO_ON

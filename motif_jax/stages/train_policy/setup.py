@@ -150,23 +150,13 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
     pool = ActorPool(
-        parts.env,
-        tuple(sorted(observations)),
-        num_workers=section.num_workers,
-        games_per_worker=section.games_per_worker,
-        rollout_length=section.rollout_length,
-        groups=section.groups,
-        outputs=player.outputs,
-        starts=player.starts,
-        warmup_steps=section.warmup_steps,
-        slots_per_group=slots,
-        seed=config.seed,
-        stream=SeedStream.TRAIN,
-        first_episode=first_episode,
+        parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
+        games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
+        outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
+        seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
         alike=section.grpo.group_size if find_algorithm(section.algorithm).in_groups else 1,
-        hang_timeout_s=section.hang_timeout_s,
-        flag="--config.policy",
-    )
+        hang_timeout_s=section.hang_timeout_s, flag="--config.policy",
+    )  # fmt: skip
     player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
     return pool
 
