@@ -587,8 +587,9 @@ def _size(episode: FinishedEpisode) -> int:
 
 
 # ---- a dataset in the published layout
-# The workdir gets links to its arrays, copies of its annotations, and an index. It is not trusted. Only files with known names are opened, links that lead out of its directory are followed only if
-# the user allows it, and only checked arrays and small records are copied.
+# The workdir gets links to its arrays, copies of its annotations, and an index. The dataset is not trusted: only files
+# with known names are opened, links that lead out of its directory are followed only if the user allows it, and only
+# checked arrays and small records are copied.
 
 
 def adopt(source: Path, follow_links: bool, target: Path) -> None:
