@@ -131,16 +131,16 @@ def few_tries(monkeypatch, short_pauses):
 @pytest.fixture
 def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
     """`at_batch(3, call)` calls once the policy has learnt from its third batch from now on, before that is counted."""
-    from motif_jax.stages.train_policy.record import Record
+    from motif_jax.stages.train_policy.record import MetricsCollector
 
     coming: collections.deque[Callable[[], None]] = collections.deque()
 
-    def batch(self, batch, real=Record.batch):
+    def batch(self, batch, real=MetricsCollector.batch):
         if coming:
             coming.popleft()()
         real(self, batch)
 
-    monkeypatch.setattr(Record, "batch", batch)
+    monkeypatch.setattr(MetricsCollector, "batch", batch)
     return lambda number, call: coming.extend([lambda: None] * (number - 1) + [call])
 
 

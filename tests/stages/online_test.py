@@ -23,7 +23,7 @@ from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.train_policy.record import Record
+from motif_jax.stages.train_policy.record import MetricsCollector
 from motif_jax.structs import UserError
 from motif_jax.system import http
 
@@ -133,12 +133,12 @@ def batches(monkeypatch):
         streams.append(self)
         real(self, *arguments, **options)
 
-    def batch(self, batch, real=Record.batch):
+    def batch(self, batch, real=MetricsCollector.batch):
         calls.pop(next(seen), lambda stream: None)(streams[-1])
         real(self, batch)
 
     monkeypatch.setattr(stream.Stream, "__init__", begin)
-    monkeypatch.setattr(Record, "batch", batch)
+    monkeypatch.setattr(MetricsCollector, "batch", batch)
     return calls
 
 

@@ -272,7 +272,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"bootstrap": "inferred", "discount": 0.0}, "divides by the discount"),
         ({"init_from": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.init_from\)"),
         ({"num_workers": 2}, "synchronous run has at most one worker"),
-        ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),
+        ({"extrinsic_coefficient": 0.0}, "needs at least one reward"),
         ({"distributed__coordinator": "here:1", "distributed__process_id": 4}, "process_id 4 must be below"),
     ],
 )

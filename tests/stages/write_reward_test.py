@@ -17,7 +17,7 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record
+from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record_episodes
 from motif_jax.stages.write_reward.job import compare_with_learnt, describe_results, examine
 from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
@@ -179,7 +179,7 @@ def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
     config = config_of(steps=8_000)
     readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record(config, readable)
+    recorded = record_episodes(config, readable)
     pairs = choose_pairs(recorded, 40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T

@@ -95,12 +95,17 @@ def _head(
     section: AnnotateSection, logs: list[dict[str, Any]], name: str, merged: Merged, task: str, pairs: int
 ) -> Head:
     """The annotation's words on the first screen."""
-    models = sorted({str(log["model"]) for log in logs if log.get("model")})
+    models = _models(logs)
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=pairs - merged.counts["not asked"],
                 aim=aim_of(section.goal, task))  # fmt: skip
     return dataclasses.replace(head, asked=sentence([head], pairs))
+
+
+def _models(logs: list[dict[str, Any]]) -> list[str]:
+    """The full names of the models that answered, sorted."""
+    return sorted({str(log["model"]) for log in logs if log.get("model")})
 
 
 def sentence(judges: Sequence[Head], pairs: int) -> str:
@@ -121,7 +126,7 @@ def aim_of(goal: str, task: str) -> str | None:
 
 def _origin(section: AnnotateSection, logs: list[dict[str, Any]], questions: int, path: Path, home: Path) -> str:
     """The judge, its models, the goal, the number of questions and the time of an annotation, as HTML."""
-    words = [esc(section.backend), *sorted({esc(str(log["model"])) for log in logs if log.get("model")})]
+    words = [esc(section.backend), *map(esc, _models(logs))]
     if questions:  # otherwise it compares numbers of the game
         words += [f"goal: {esc(section.goal)}", f"{questions:,} different questions"]
     if seconds := sum(log.get("seconds", 0.0) for log in logs):
@@ -333,9 +338,7 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
 
 
 def _subtitle(section: AnnotateSection, backend: Backend, logs: list[dict[str, Any]]) -> str:
-    words = [section.backend]
-    models = sorted({str(log["model"]) for log in logs if log.get("model")})
-    words += models or ([section.model] if section.model else [])
+    words = [section.backend, *(_models(logs) or filter(None, [section.model]))]
     if isinstance(backend, Prompted):
         words += [f"mode {section.mode}"]
     words += [f"goal: {section.goal}", f"captions: {section.captions}"]

@@ -167,12 +167,9 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
             columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
         never = dict.fromkeys(("mean", "low", "high"), 0.0) if summary["did"] else None
         columns[other] += [show(summary["did"].get(happening, never)) for happening in often]
-    width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
-    names = ("", *figures, *(f"{source} return" for source in rewarded), *often)
-    left = max(map(len, names)) + 2
-    print_line(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
-    for number, row in enumerate(names):
-        print_line(f"{row:{left}}" + "".join(f"  {cells[number]:>{width[other]}}" for other, cells in columns.items()))
+    names = (*figures, *(f"{source} return" for source in rewarded), *often)
+    cells = zip(*columns.values(), strict=True)
+    _print_rows([["", *columns], *([name, *row] for name, row in zip(("", *names), cells, strict=True))])
     if len(others) > BESIDE:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
 

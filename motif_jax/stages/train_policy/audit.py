@@ -22,7 +22,7 @@ from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.online.online_section import OnlineValues
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.placing import Placed
+from motif_jax.stages.train_policy.placing import PlacedBatch
 
 FILE = "audit.jsonl"  # in the policy's directory
 RECENT = 100  # episodes that are looked at
@@ -47,7 +47,7 @@ class Episodes:
 
     def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
         """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
-        placed: Placed = batch.arrays
+        placed: PlacedBatch = batch.arrays
         size = len(placed.first) // len(batch.fulls)
         for number, full in enumerate(batch.fulls):
             columns = slice(number * size, (number + 1) * size)

@@ -30,7 +30,7 @@ from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.placing import make_grouped, make_place
-from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
+from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.setup import (
     PolicyCheckpoints,
@@ -103,12 +103,12 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
         rollout_loop = make_rollout_loop(section, parts, pool, player, placed)
         stack.callback(rollout_loop.close)
-        record, trace = Record(pool, rollout_loop, parts.plan), Trace(config.profile, folder / "profile")
+        collector, trace = MetricsCollector(pool, rollout_loop, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
         row_file = stack.enter_context(
             stage.metrics("env_steps", done["env_steps"], section.tensorboard, section.wandb, config, "policy")
         )
-        log = stack.enter_context(Log(section, folder, done, record, parts.sources, row_file)) if row_file else None
+        log = stack.enter_context(Log(section, folder, done, collector, parts.sources, row_file)) if row_file else None
 
         # ---- learn
         before, timed_from, broken = dict(done), done["env_steps"], ""
@@ -127,7 +127,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 continue
             vote = Vote.END if finished(section, done["env_steps"], done["seconds"]) else Vote.GO_ON
             own_games = pool.next_episode - host * EPISODES_PER_HOST
-            own = own_games, record.episodes, batch.steps if batch else 0
+            own = own_games, collector.episodes, batch.steps if batch else 0
             vote, others = hosts.agree(Vote.STOP if stop.asked else vote, own)
             if vote != Vote.GO_ON or batch is None:
                 break
@@ -159,8 +159,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             probes.ask(params, done)
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - host * EPISODES_PER_HOST, *others[:, 0]]))
-            record.batch(batch)
-            done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
+            collector.batch(batch)
+            done["episodes"] = before["episodes"] + collector.episodes + int(others[:, 1].sum())
 
             # the reward sources learn
             with saved_on_error(checkpoints, state, done):
@@ -168,7 +168,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
             # log one update late, so as not to wait for the device; save
             if pending:
-                broken = check_metrics(pending, record, folder, rollout_loop)
+                broken = check_metrics(pending, collector, folder, rollout_loop)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.after_update(done, batch)
@@ -181,7 +181,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                     report_training(workdir)
                     reported = time.monotonic()
         if pending and not broken:
-            broken = check_metrics(pending, record, folder, rollout_loop)
+            broken = check_metrics(pending, collector, folder, rollout_loop)
         if log:
             log.last(done)
 
@@ -194,7 +194,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     if checkpoints:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
         rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a single update is not timed
-        write_summary(stage, done, rate, record, pool.restarts)
+        write_summary(stage, done, rate, collector, pool.restarts)
     failures = parts.sources.failures()
     if checkpoints:
         for failure in failures:
@@ -208,12 +208,14 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")
 
 
-def write_summary(stage: StageRun, done: dict[str, Any], rate: float | None, record: Record, restarts: int) -> None:
+def write_summary(
+    stage: StageRun, done: dict[str, Any], rate: float | None, collector: MetricsCollector, restarts: int
+) -> None:
     """Writes and prints the summary, and the report's part before it; `rate`: steps per second."""
     summary = done | {
         "checkpoint": done["env_steps"],
         "steps_per_s": rate,
-        "recent_episodes": summarise_recent(list(record.recent), record.figures),
+        "recent_episodes": summarise_recent(list(collector.recent), collector.figures),
         "worker_restarts": restarts,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
@@ -237,11 +239,11 @@ def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: dict
         raise
 
 
-def check_metrics(pending: Pending, record: Record, folder: Path, rollout_loop: Source) -> str:
+def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, rollout_loop: Source) -> str:
     """Reads an update's metrics from the device; returns "" or, if the loss is not finite, an error message."""
     with rollout_loop.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
-    record.update(metrics)
+    collector.update(metrics)
     if metrics["finite"]:
         return ""
     of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""

@@ -29,7 +29,7 @@ NO_EPISODE = -1  # for a column in which no episode ended
 AT_LEAST = 64  # steps of a batch without padding, so that few sizes are compiled
 
 
-class Placed(NamedTuple):
+class PlacedBatch(NamedTuple):
     """A batch on the device, and figures about it on the host."""
 
     rollouts: Rollouts
@@ -49,7 +49,7 @@ def make_place(
     plan: OptionPlan | None = None,
     grouped: Grouped | None = None,
     learner: Settings | None = None,
-) -> Callable[[Arrays], Placed]:
+) -> Callable[[Arrays], PlacedBatch]:
     """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
 
     `audited`: the online reward, if its pay is audited. `learner`: whose minibatches are packed.
@@ -58,7 +58,7 @@ def make_place(
     if not packs or jax.process_count() > 1 or batch_parts(mesh) > mesh.shape[DATA]:  # hosts need equal shapes
         learner = None
 
-    def place(arrays: Arrays) -> Placed:
+    def place(arrays: Arrays) -> PlacedBatch:
         moments = sources.moments(arrays)
         rewards = sources.shape(moments)
         sources.check(rewards, arrays["reward"].shape)
@@ -80,7 +80,7 @@ def make_place(
             rows["control"] = {key: arrays[key] for key in CHOICES}
         if grouped:
             rows = in_groups(rows, arrays[ENDED], seen, grouped)
-        return Placed(
+        return PlacedBatch(
             rollouts=shard(Rollouts(**rows), mesh, axis=1),
             rewards=rewards,
             ended=arrays["terminated"] | arrays["truncated"],

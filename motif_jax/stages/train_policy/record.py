@@ -30,7 +30,7 @@ from motif_jax.rewards.options import OptionPlan
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
-from motif_jax.stages.train_policy.placing import Placed, TurnFigures, add_up
+from motif_jax.stages.train_policy.placing import PlacedBatch, TurnFigures, add_up
 from motif_jax.stages.train_policy.section import Policy, Profile
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
@@ -52,7 +52,7 @@ class Returns:
 
     def take(self, batch: RolloutBatch) -> list[Ended]:
         """The episodes that ended in a batch, except those that began with random actions (`warmup_steps`)."""
-        placed: Placed = batch.arrays
+        placed: PlacedBatch = batch.arrays
         size = len(placed.first) // len(batch.fulls)
         ended_episodes = []
         for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
@@ -71,17 +71,17 @@ class Returns:
         return ended_episodes
 
 
-class Record:
+class MetricsCollector:
     """Collects the figures for the next row of `metrics.jsonl`."""
 
-    def __init__(self, pool: ActorPool, source: Source, plan: OptionPlan | None):
-        """Rows include counters and timers of the pool and the source; `plan`: of a policy with options."""
+    def __init__(self, pool: ActorPool, rollout_loop: Source, plan: OptionPlan | None):
+        """Rows include counters and timers of the pool and the loop; `plan`: of a policy with options."""
         self._options = plan.names if plan else ()
-        self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or there is none
+        self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or no controller
         self.figures = tuple(pool.world.figures)  # names of the world's figures
         self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
-        self._pool, self._source, self._returns = pool, source, Returns()
+        self._pool, self._rollout_loop, self._returns = pool, rollout_loop, Returns()
         self._timers_before: dict[str, float] = {}
         self._clear()
 
@@ -97,7 +97,7 @@ class Record:
         self._ended += ended
         self.recent.extend(ended)
         self.episodes += len(ended)
-        self._depths.append(self._source.depth)
+        self._depths.append(self._rollout_loop.depth)
         if batch.arrays.turns:
             self._turns.append(batch.arrays.turns)
             if self.unpaid is not None:
@@ -133,7 +133,7 @@ class Record:
 
     def _time(self, seconds: float) -> dict[str, float]:
         """Each activity's share of the last `seconds`; for the workers, the average."""
-        now = self._pool.timers.seconds | self._source.timers.seconds
+        now = self._pool.timers.seconds | self._rollout_loop.timers.seconds
         now["workers_wait"] = self._pool.worker_wait_s / self._pool.layout.num_workers
         shares = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
         self._timers_before = dict(now)
@@ -148,12 +148,12 @@ class Log:
         section: Policy,
         folder: Path,
         done: dict[str, Any],
-        record: Record,
+        collector: MetricsCollector,
         sources: RewardSources,
         metrics: Metrics,
     ):
         """Goes on after `done`. `folder`: for the rows of audits."""
-        self._record, self._sources, self._every_s = record, sources, section.log_every_s
+        self._collector, self._sources, self._every_s = collector, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
         self._metrics = metrics
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
@@ -194,16 +194,16 @@ class Log:
     def after_update(self, done: dict[str, Any], batch: RolloutBatch) -> None:
         """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
         self._audit.after_update(done["env_steps"], batch)
-        if self._record.unpaid is not None and self._record.unpaid >= UNPAID:
-            self._record.unpaid = None  # said once
+        if self._collector.unpaid is not None and self._collector.unpaid >= UNPAID:
+            self._collector.unpaid = None  # said once
             print_line(
                 f"train_policy: the controller received no reward in {UNPAID:,} steps (--config.policy.controller)"
             )
-        if time.monotonic() - self._written > self._every_s and self._record.updates:
+        if time.monotonic() - self._written > self._every_s and self._collector.updates:
             self._write(done)
         notes = {}
-        if self._record.recent:
-            recent = summarise_recent(list(self._record.recent), self._record.figures)
+        if self._collector.recent:
+            recent = summarise_recent(list(self._collector.recent), self._collector.figures)
             notes = {"return": f"{recent['return']:.2f}"}
             notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
@@ -214,7 +214,7 @@ class Log:
 
     def last(self, done: dict[str, Any]) -> None:
         """Writes the last row of training, if there were updates since the row before."""
-        if self._record.updates and done["env_steps"] > self._steps:
+        if self._collector.updates and done["env_steps"] > self._steps:
             self._write(done)
 
     def _write(self, done: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ class Log:
         row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
         row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
         row |= self._sources.figures() | self._audit.figures()
-        self._metrics.write(done["env_steps"], row | self._record.row(seconds))
+        self._metrics.write(done["env_steps"], row | self._collector.row(seconds))
         self._written, self._steps = now, done["env_steps"]
 
 

@@ -1,4 +1,4 @@
-"""Recorded episodes on which programs are tried, and pairs of them for the judge."""
+"""RecordedEpisodes episodes on which programs are tried, and pairs of them for the judge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAMES, ROLLOUT = 8, 100
 COUNT = "event_message_count"
 
 
-class Recorded(NamedTuple):
+class RecordedEpisodes(NamedTuple):
     """Episodes that were played to their end."""
 
     rollouts: list[Arrays]  # in the order in which they were played. [T + 1, B, ...]
@@ -55,7 +55,7 @@ class Recorded(NamedTuple):
         return self.of_episodes([count > times + 1 for count in counts])
 
 
-def record(config: WriteConfig, readable: Readable) -> Recorded:
+def record_episodes(config: WriteConfig, readable: Readable) -> RecordedEpisodes:
     """Plays episodes by scripted players, and keeps what programs may read of them."""
     section = config.write_reward
     needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
@@ -75,7 +75,7 @@ def record(config: WriteConfig, readable: Readable) -> Recorded:
     return by_episode(rollouts)
 
 
-def by_episode(rollouts: list[Arrays]) -> Recorded:
+def by_episode(rollouts: list[Arrays]) -> RecordedEpisodes:
     """Numbers the episodes that have ended; those without an end have too few steps to be compared."""
     episodes = [np.full(rollout["action"].shape[:2], -1) for rollout in rollouts]
     running: dict[int, list[tuple[int, int, int]]] = {}  # of each game, the steps so far
@@ -94,7 +94,7 @@ def by_episode(rollouts: list[Arrays]) -> Recorded:
                     captions.append([decode(rollouts[at][CAPTION][row, at_column]) for at, row, at_column in places])
                     for at, row, at_column in places:
                         episodes[at][row, at_column] = len(captions) - 1
-    return Recorded(rollouts, episodes, captions, len(captions))
+    return RecordedEpisodes(rollouts, episodes, captions, len(captions))
 
 
 class Pairs(NamedTuple):
@@ -113,7 +113,7 @@ class Pairs(NamedTuple):
         return float(np.where(first == second, 0.5, same)[clear].mean())
 
 
-def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
+def choose_pairs(recorded: RecordedEpisodes, count: int, seed: int) -> np.ndarray:
     """Random pairs of different episodes, none twice. [P, 2]"""
     if recorded.num_episodes < 4:
         raise UserError(
@@ -132,7 +132,7 @@ def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
     return np.array(list(pairs))
 
 
-def texts_of_episodes(recorded: Recorded, all_lines: bool) -> list[str]:
+def texts_of_episodes(recorded: RecordedEpisodes, all_lines: bool) -> list[str]:
     """Each episode in lines, for the judge; `all_lines`: all of them, as rules read texts of any length."""
     frequency: dict[str, int] = {}
     for captions in recorded.captions:
@@ -142,7 +142,7 @@ def texts_of_episodes(recorded: Recorded, all_lines: bool) -> list[str]:
     return [episode_text(captions, frequency, lines) for captions in recorded.captions]
 
 
-def shown_moments(recorded: Recorded, limit: int) -> Mapping[str, int]:
+def shown_moments(recorded: RecordedEpisodes, limit: int) -> Mapping[str, int]:
     """The captions of the episodes with how often they are shown: `limit` of them, the frequent first."""
     count: dict[str, int] = {}
     for captions in recorded.captions:

@@ -30,9 +30,9 @@ from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward import RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
-    Recorded,
+    RecordedEpisodes,
     choose_pairs,
-    record,
+    record_episodes,
     shown_moments,
     texts_of_episodes,
 )
@@ -62,7 +62,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         stage.bind(config)
         section, world = config.write_reward, make_world(config.env)
         readable = find_readable(world)
-        recorded = record(config, readable)
+        recorded = record_episodes(config, readable)
         texts = texts_of_episodes(recorded, all_lines=is_by_rules(config.annotate))
         choosing, telling = judge(config, recorded, texts, stage.path / "answers.json", open_backend)
         print_line(
@@ -167,7 +167,7 @@ def open_writer(config: WriteConfig) -> Writer:
 
 
 def judge(
-    config: WriteConfig, recorded: Recorded, texts: Sequence[str], file: Path, open_backend: OpenBackend
+    config: WriteConfig, recorded: RecordedEpisodes, texts: Sequence[str], file: Path, open_backend: OpenBackend
 ) -> tuple[Pairs, Pairs]:
     """Asks about pairs of episodes in both orders; the first half selects programs, the second evaluates the best."""
     pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
@@ -178,7 +178,7 @@ def judge(
     return Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
 
 
-def liked_captions(recorded: Recorded, pairs: Pairs) -> list[str]:
+def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
     """Captions that a program can look for, by how much more often preferred episodes show them."""
     surplus: dict[str, int] = {}
     for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
@@ -194,7 +194,7 @@ def liked_captions(recorded: Recorded, pairs: Pairs) -> list[str]:
 
 
 def run_rounds(
-    config: WriteConfig, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
+    config: WriteConfig, folder: Path, writer: Writer, brief: Brief, recorded: RecordedEpisodes, pairs: Pairs,
     texts: Sequence[str], learnt: np.ndarray | None,
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
     """Runs all rounds; returns the best program, and the programs of each round with their results."""
@@ -326,7 +326,7 @@ class Tried(NamedTuple):
 
 
 def examine(
-    program: Program, recorded: Recorded, pairs: Pairs, readable: Readable, learnt: np.ndarray | None = None
+    program: Program, recorded: RecordedEpisodes, pairs: Pairs, readable: Readable, learnt: np.ndarray | None = None
 ) -> Tried:
     """Runs a program on all recorded episodes; `learnt` has their returns by a learnt reward. [num_episodes]"""
     pay = recorded.pay(program)
@@ -372,7 +372,9 @@ def examine(
     return Tried(program, agreement, findings, figures)
 
 
-def describe_results(tried: Tried, recorded: Recorded, pairs: Pairs, texts: list[str], examples: int = 2) -> str:
+def describe_results(
+    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], examples: int = 2
+) -> str:
     """The results as a list, with pairs of episodes about which the program and the judge disagree."""
     lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
     lines += tried.findings
@@ -400,7 +402,7 @@ def _first_lines(text: str, lines: int = 12) -> str:
 # ---- beside the learnt reward
 
 
-def learnt_returns(config: WriteConfig, workdir: Path, recorded: Recorded, world: Any) -> np.ndarray | None:
+def learnt_returns(config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, world: Any) -> np.ndarray | None:
     """The return of each episode by the learnt reward, as training would pay it. [num_episodes]
 
     It is that of the stage train_reward in the workdir, or of --config.policy.reward_dir. None if it does not exist,
