@@ -460,12 +460,8 @@ def test_a_job_array_shares_the_questions(workdir):
     for number in range(3):
         environment = os.environ | {"VENV": sys.prefix, "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_ARRAY_TASK_COUNT": "3"}
         environment |= {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_MIN": "0"}
-        command = [
-            "bash",
-            str(ROOT / "launch/slurm/annotate.sbatch"),
-            "--config=configs/motif.py",
-            f"--workdir={workdir}",
-        ]
+        script = str(ROOT / "launch/slurm/annotate.sbatch")
+        command = ["bash", script, "--config=configs/motif.py", f"--workdir={workdir}"]
         done = subprocess.run(command, cwd=workdir, env=environment, capture_output=True, text=True, check=True)
         assert ("are not finished yet" in done.stdout) == (number < 2)
     assert labels(workdir, "lexicon_msg_defaultgoal") == expected(workdir)

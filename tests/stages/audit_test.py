@@ -168,11 +168,8 @@ def write_reward(workdir, seed: int, goal: str = "gold", captions=("", "You find
     whole = {"train": {"params": make_reward_model(options, seed)[1]}, "captions": shown}
     facts = {"epoch": 1, "model": options, "statistics": {"mean": 0.0, "variance": 1.0, "quantiles": {}}}
     checkpoints = Checkpoints(workdir / "reward/checkpoints")
-    checkpoints.save(
-        1,
-        whole | {"counts": np.ones(len(shown), np.int32)},
-        facts | {"config": {"annotate": {"goal": goal}, "seed": seed // 2}},
-    )
+    facts["config"] = {"annotate": {"goal": goal}, "seed": seed // 2}
+    checkpoints.save(1, whole | {"counts": np.ones(len(shown), np.int32)}, facts)
     checkpoints.close()
     return str(workdir)
 

@@ -19,11 +19,9 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
 
 SMALL = (
-    "--config=configs/quickstart.py",
-    "--stage=collect",
-    "--config.collect.num_pairs=2000",
+    "--config=configs/quickstart.py", "--stage=collect", "--config.collect.num_pairs=2000",
     "--config.env.max_episode_steps=250",
-)
+)  # fmt: skip
 
 
 def facts(workdir) -> dict:
@@ -94,23 +92,6 @@ def test_a_signal_ends_it_cleanly(tmp_path):
     assert "run the same command again" in process.stderr.read()
     assert not worker_processes(process.pid)
     assert not list(tmp_path.glob("dataset/*"))
-
-
-@pytest.mark.journey
-def test_complete_stages_are_skipped(launch, undisturbed):
-    before = (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns
-    done = launch(*SMALL, f"--workdir={undisturbed}")
-    assert done.returncode == 0
-    assert "collect: complete in" in done.stdout
-    assert (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns == before
-
-
-@pytest.mark.journey
-def test_another_experiment_is_kept_out_of_a_workdir(launch, undisturbed):
-    done = launch(*SMALL, f"--workdir={undisturbed}", "--config.seed=3")
-    assert done.returncode == 2
-    assert "belongs to an experiment with seed = 777, not 3" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 def test_one_slow_game_does_not_fill_the_memory(monkeypatch):

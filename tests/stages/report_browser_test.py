@@ -81,7 +81,7 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
 
 
 @pytest.mark.journey
-def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
+def test_keys_step_play_seek_and_jump_to_rewards(page):
     page.run(FOCUS)
     for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", STEPS), ("Home", 0)):
         page.press(key)

@@ -281,15 +281,11 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
         check_stage(train_policy, settings(**values))
 
 
-def test_missing_devices_and_rewards_are_refused_before_games_start(tmp_path, launch, whole):
+def test_missing_devices_and_rewards_are_refused_before_games_start(tmp_path):
     with pytest.raises(UserError, match=r"1000 devices were asked for, but there are \d+ .*--config.policy.num_dev"):
         run(tmp_path, num_devices=1000)
     with pytest.raises(UserError, match="no reward in"):
         run(tmp_path, intrinsic_coefficient=0.1)
-    # A workdir of another network is refused with the key that differs.
-    done = subprocess.run(command(whole, network="reference"), cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "policy.network = 'small', not 'reference'" in done.stderr
 
 
 def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_from(tmp_path, monkeypatch):

@@ -1,11 +1,11 @@
 """The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
 
-import http.server
+import contextlib
 import json
-import threading
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
 from conftest import check_stage, get_config, viewed
 
 from motif_jax import experiment
@@ -38,44 +38,24 @@ def run(config, workdir):
     return workdir / "write_reward", read_json(workdir / "write_reward/record.json")
 
 
-class Model(http.server.BaseHTTPRequestHandler):
-    """Answers with `replies` in turn, and then with the last one again and again."""
-
-    def do_POST(self):
-        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        replies = self.server.replies
-        text = replies[min(len(self.server.asked), len(replies)) - 1]
-        body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def model():
-    """Starts a server with these replies; `asked` has the requests."""
-    servers = []
+    """Starts a server that gives these replies in turn, and then the last one again and again."""
+    with contextlib.ExitStack() as stack:
 
-    def start(*replies):
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-        server.replies, server.asked = replies, []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return server
+        def start(*replies):
+            server = stack.enter_context(ChatServer())
+            server.complete = lambda body: {
+                "choices": [{"message": {"content": replies[min(len(server.asked), len(replies)) - 1]}}]
+            }
+            return server
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield start
 
 
 def with_model(server, **values):
     config = config_of(writer="server", **values)
-    config.annotate.server.url = f"http://127.0.0.1:{server.server_port}/v1"
+    config.annotate.server.url = server.url
     config.annotate.model = "mine"
     return config
 
