@@ -189,9 +189,9 @@ def test_a_judge_that_names_a_position_is_asked_in_both_orders_and_reported_as_c
 
         chat.complete = complete
         run(workdir, backend="server", server__url=chat.url)
-        said = capsys.readouterr().out
-        assert ("100% of 128 pairs get the other caption in the reverse order" in said) == bool(place)
-        assert ("100% of the answers are ties" in said) == bool(place)
+        printed = capsys.readouterr().out
+        assert ("100% of 128 pairs get the other caption in the reverse order" in printed) == bool(place)
+        assert ("100% of the answers are ties" in printed) == bool(place)
         count = len(QUESTIONS)
         assert len(chat.asked) == 2 * count if place else count + 128 <= len(chat.asked) < 1.5 * count
 
@@ -239,8 +239,8 @@ def test_a_job_with_hardly_any_answers_fails(tmp_path, fault, questions):
     values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "" if answered in str(body["messages"]) else fault) as chat:
         for _ in range(2):  # the same when it is repeated
-            said = {"mumble": "Hard to say", "silence": r"asked again"}.get(fault, f"it answers {fault}")
-            with pytest.raises(UserError, match=rf"{said}.*\(--config\.annotate\."):
+            message = {"mumble": "Hard to say", "silence": r"asked again"}.get(fault, f"it answers {fault}")
+            with pytest.raises(UserError, match=rf"{message}.*\(--config\.annotate\."):
                 run(tmp_path, server__url=chat.url, server__patience_s=0.5, **values)
             assert not list(tmp_path.rglob("merged.json"))
         chat.fault = lambda number, body: ""

@@ -75,9 +75,9 @@ def workdir(played, tmp_path):
 
 def test_findings_are_printed_and_reported(workdir, capsys):
     experiment.run(settings().to_dict(), workdir, ["audit"])
-    said = capsys.readouterr().out
-    assert "audit: 1. " in said
-    assert "judged by lexicon_msg_defaultgoal" in said
+    printed = capsys.readouterr().out
+    assert "audit: 1. " in printed
+    assert "judged by lexicon_msg_defaultgoal" in printed
     record = read_json(workdir / "audit/audit.json")
     checks = {one["check"]: one["sentence"] for one in record["findings"]}
     assert checks.keys() >= {"pay for neutral captions", "loops"}
@@ -155,9 +155,9 @@ def test_missing_evidence_is_reported_and_the_rest_is_audited(workdir, change, c
     check_stage(audit, config)
     job.run(audit.STAGE.view(config.to_dict()), workdir)
     record = read_json(workdir / "audit/audit.json")
-    told = {one["check"]: one["why"] for one in record["not_looked_at"]}
-    told |= {one["check"]: one["about"] for one in record["nothing_found"]}
-    assert why in told[check], told
+    reasons = {one["check"]: one["why"] for one in record["not_looked_at"]}
+    reasons |= {one["check"]: one["about"] for one in record["nothing_found"]}
+    assert why in reasons[check], reasons
     assert len(record["not_looked_at"]) < 12  # checks
 
 
@@ -166,10 +166,10 @@ def write_reward(workdir, seed: int, goal: str = "gold", captions=("", "You find
     options = {"message": "lt_cnn_small", "blstats": blstats, "crop": False, "glyphs": False}
     shown = np.array([encode(text) for text in captions])
     whole = {"train": {"params": make_reward_model(options, seed)[1]}, "captions": shown}
-    facts = {"epoch": 1, "model": options, "statistics": {"mean": 0.0, "variance": 1.0, "quantiles": {}}}
+    metadata = {"epoch": 1, "model": options, "statistics": {"mean": 0.0, "variance": 1.0, "quantiles": {}}}
     checkpoints = Checkpoints(workdir / "reward/checkpoints")
-    facts["config"] = {"annotate": {"goal": goal}, "seed": seed // 2}
-    checkpoints.save(1, whole | {"counts": np.ones(len(shown), np.int32)}, facts)
+    metadata["config"] = {"annotate": {"goal": goal}, "seed": seed // 2}
+    checkpoints.save(1, whole | {"counts": np.ones(len(shown), np.int32)}, metadata)
     checkpoints.close()
     return str(workdir)
 

@@ -26,9 +26,9 @@ CODES = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, " ":
 
 def find_chromium() -> str | None:
     """The program, if this machine has one that starts; some systems have a stand-in that only says how to get it."""
-    found = [path for name in NAMES if (path := shutil.which(name))]
+    programs = [path for name in NAMES if (path := shutil.which(name))]
     return next(
-        (path for path in found if not subprocess.run([path, "--version"], capture_output=True).returncode), None
+        (path for path in programs if not subprocess.run([path, "--version"], capture_output=True).returncode), None
     )
 
 
@@ -82,9 +82,9 @@ class Page:
 
     def run(self, script: str) -> Any:
         """What an expression comes to; promises are waited for."""
-        found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
         """Until an expression is true."""

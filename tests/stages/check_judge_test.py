@@ -37,8 +37,8 @@ class Told(CaptionBackend):
         rules = Lexicon(self.texts, "defaultgoal")
         for question in filter(None, questions):
             right = rules.answer(question).yes
-            found = {"right": right, "wrong": 1 - right, "second": 1.0, "tie": 0.5, "mute": None}[self.section.model]
-            yield question, QuestionAnswer(found)
+            yes = {"right": right, "wrong": 1 - right, "second": 1.0, "tie": 0.5, "mute": None}[self.section.model]
+            yield question, QuestionAnswer(yes)
 
     def close(self):
         pass
@@ -58,15 +58,15 @@ def run(tmp_path, judge, **values):
         stage.run(view, tmp_path)
     finally:
         file = tmp_path / "check_judge/trial.json"
-        found = json.loads(file.read_text()) if file.exists() else None
-    return found, stage.is_complete(view, tmp_path)
+        trial = json.loads(file.read_text()) if file.exists() else None
+    return trial, stage.is_complete(view, tmp_path)
 
 
 def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, capsys):
-    found, complete = run(tmp_path, "right")
+    trial, complete = run(tmp_path, "right")
     assert complete
-    assert found["problem"] == ""
-    assert (found["agreement"]["value"], found["reversals"]["value"]) == (1.0, 0.0)
+    assert trial["problem"] == ""
+    assert (trial["agreement"]["value"], trial["reversals"]["value"]) == (1.0, 0.0)
     assert "agrees with the rules in 100% [" in capsys.readouterr().out
     page = (tmp_path / "check_judge/index.html").read_text()
     assert "Nothing speaks against this judge" in page
@@ -85,9 +85,9 @@ def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, caps
 def test_a_judge_that_fails_is_refused_unless_anyway(tmp_path, judge, said):
     with pytest.raises(UserError, match=f"not good enough: {said}.*--config.check_judge.anyway=True"):
         run(tmp_path, judge)
-    found, complete = run(tmp_path, judge, check_judge__anyway=True)
+    trial, complete = run(tmp_path, judge, check_judge__anyway=True)
     assert complete
-    assert found["problem"]
+    assert trial["problem"]
 
 
 @pytest.mark.parametrize(("values", "complete"), [
@@ -108,11 +108,11 @@ def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin
     rng = np.random.default_rng(0)
     rules = rng.integers(0, 2, 400).astype(float)
     place = [Answer("a", "b", 0.9, 0.2, one) for one in rules]  # the second place, a little more often the second one
-    found = measure(place, 0.1, ordered=True)
+    figures = measure(place, 0.1, ordered=True)
     limits = CheckJudge(decided=0.0)
-    assert found["reversals"].value == 1.0
-    assert found["decided"].value == 0.0  # the mean is 0.55
-    assert "names a place" in problem_of(found, limits, 0.1)
+    assert figures["reversals"].value == 1.0
+    assert figures["decided"].value == 0.0  # the mean is 0.55
+    assert "names a place" in problem_of(figures, limits, 0.1)
     # Unsure answers are right by chance, sure ones always.
     sure = rng.random(400) < 0.5
     right = np.where(rng.random(400) < 0.5, rules, 1 - rules)
@@ -120,7 +120,7 @@ def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin
         Answer("a", "b", yes, yes, one)
         for yes, one in zip(np.where(sure, 0.05 + 0.9 * rules, 0.35 + 0.3 * right), rules, strict=True)
     ]
-    found = measure(answers, 0.1, ordered=False)
-    assert found["reversals"] is None
-    assert found["agreement"].value == pytest.approx(((right == rules) | sure).mean())
-    assert "--config.annotate.tie_margin=0.2, " in problem_of(found, CheckJudge(agreement=0.9), 0.1)
+    figures = measure(answers, 0.1, ordered=False)
+    assert figures["reversals"] is None
+    assert figures["agreement"].value == pytest.approx(((right == rules) | sure).mean())
+    assert "--config.annotate.tie_margin=0.2, " in problem_of(figures, CheckJudge(agreement=0.9), 0.1)

@@ -40,9 +40,9 @@ def share_of_stairs(dataset) -> float:
 
 def test_moments_come_from_the_policies_that_were_named(toys, tmp_path):
     mixture = f"{toys.good}:3,{toys.weak / 'policy'}@all"
-    dataset, facts = run(tmp_path / "mixture", policies=mixture, num_workers=1, num_pairs=1000)
-    assert facts["collector"] == "policies"
-    assert facts["policies"] == [
+    dataset, record = run(tmp_path / "mixture", policies=mixture, num_workers=1, num_pairs=1000)
+    assert record["collector"] == "policies"
+    assert record["policies"] == [
         {"path": str(toys.good / "policy/checkpoints"), "step": 7680, "share": 0.75},
         {"path": str(toys.weak / "policy/checkpoints"), "step": 64, "share": 0.125},
         {"path": str(toys.weak / "policy/checkpoints"), "step": 128, "share": 0.125},
@@ -86,8 +86,8 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(toys, tmp_path, monkeypa
     assert 0 < before["moments"] < 1000
     message, blstats = (np.load(tmp_path / f"dataset.partial/data/{key}.npy") for key in ("message", "blstats"))
     shutil.copytree(tmp_path / "policy/checkpoints/128", tmp_path / "policy/checkpoints/192")
-    dataset, facts = run(tmp_path, policies=str(tmp_path))
-    assert [policy["step"] for policy in facts["policies"]] == [128]
+    dataset, record = run(tmp_path, policies=str(tmp_path))
+    assert [policy["step"] for policy in record["policies"]] == [128]
     final = places(777, 500)[: before["moments"]]  # what was committed stays
     for key, array in (("message", message), ("blstats", blstats)):
         now = dataset.data[key].reshape(-1, array.shape[-1])

@@ -133,9 +133,9 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
 def test_medians_stand_beside_means_with_intervals_of_their_own():
     """Of few rich episodes and many poor ones the median says what is usual. Beside a slow twin."""
     scores = [*range(90), *[10_000.0] * 11]
-    found = evaluate_summary.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
-    assert found["gold"] == dict.fromkeys(("mean", "median", "low", "high", "median_low", "median_high"), 7.0)
-    score, rng = found["score"], np.random.default_rng(5)
+    intervals = evaluate_summary.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
+    assert intervals["gold"] == dict.fromkeys(("mean", "median", "low", "high", "median_low", "median_high"), 7.0)
+    score, rng = intervals["score"], np.random.default_rng(5)
     drawn = [sorted(scores[at] for at in rng.integers(101, size=101)) for _ in range(evaluate_summary.RESAMPLES)]
     assert score["median"] == 50
     ends = np.quantile([draw[50] for draw in drawn], (0.025, 0.975))

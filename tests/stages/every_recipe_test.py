@@ -104,13 +104,13 @@ def graded(*arguments):
 
 def files_of(workdir):
     """All that a run leaves behind beside the checkpoints, but for times."""
-    folder, found = workdir / "values", {}
+    folder, contents = workdir / "values", {}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found["rows"] = [
+    contents["rows"] = [
         {name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in rows
     ]
-    found |= {name: read_json(folder / name) for name in ("summary.json", "found.json") if (folder / name).exists()}
-    return found | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
+    contents |= {name: read_json(folder / name) for name in ("summary.json", "found.json") if (folder / name).exists()}
+    return contents | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
 
 
 def assert_same_bits(one, other):

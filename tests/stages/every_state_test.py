@@ -73,8 +73,8 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
         keeper.save(start._replace(**{name: whole[name] for name in start._fields}), START | done)
         keeper.close()
         with reading(tmp_path / "checkpoints") as checkpoints:
-            _, arrays, facts = checkpoints.readable("last")
-        assert facts["progress"] == START | done
+            _, arrays, metadata = checkpoints.readable("last")
+        assert metadata["progress"] == START | done
         return rebuild(whole, arrays_of(arrays), tmp_path)
 
     start = jax.device_get(parts.make_state(parts.model.params))

@@ -32,7 +32,7 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     ):
         run_stage(export, config, tmp_path)
 
-    model, facts, _ = read_policy(tmp_path)
+    model, metadata, _ = read_policy(tmp_path)
     prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]
     before = load_language(directory, num_devices=1).score(prompts, names)
     merged, adapted = (
@@ -41,8 +41,8 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     )
     assert abs(merged - before).max() > 1e-3
     np.testing.assert_allclose(adapted, merged, atol=1e-5)
-    whole = merge_low_rank(language_of(facts["model"], model.params, model.frozen))
-    theirs = Language(whole, tokeniser_from_text(facts["model"]["language"]["tokeniser"])).score(prompts, names)
+    whole = merge_low_rank(language_of(metadata["model"], model.params, model.frozen))
+    theirs = Language(whole, tokeniser_from_text(metadata["model"]["language"]["tokeniser"])).score(prompts, names)
     np.testing.assert_allclose(merged, theirs, atol=1e-5)
     assert str(directory) in (tmp_path / "language-adapter" / CONFIG).read_text()
 

@@ -63,11 +63,11 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A language model as of the Hugging Face Hub."""
-    found = tmp_path_factory.mktemp("model")
+    folder = tmp_path_factory.mktemp("model")
     config = make_config("llama", WORDS.size, 8, 1, 2, max_position_embeddings=300)
-    write_tokeniser(found, WORDS)
-    write_language_model(found, make_language_model(config, seed=5))
-    return found
+    write_tokeniser(folder, WORDS)
+    write_language_model(folder, make_language_model(config, seed=5))
+    return folder
 
 
 @pytest.mark.journey
@@ -79,9 +79,9 @@ def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
     assert row["train/kl_of_last_epoch"] > 0
     assert {f"time/{name}" for name in ("policy", "encode", "wait_for_device", "place", "update")} <= row.keys()
-    step, whole, facts = learner_of(trained)
+    step, whole, metadata = learner_of(trained)
     assert (step, int(whole["learner"]["version"])) == (64, 2)
-    assert facts["model"]["language"]["actions"][0] == "turn left"
+    assert metadata["model"]["language"]["actions"][0] == "turn left"
 
 
 @pytest.mark.slow
@@ -284,9 +284,9 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
         "policies": f"{trained}@64", "transcripts": 5, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8,
     })  # fmt: skip
     run_stage(collect, config, tmp_path)
-    found = Transcripts(tmp_path / "transcripts")
-    assert [policy["step"] for policy in found.record["provenance"]["checkpoints"]] == [64]
-    moments = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
+    transcripts = Transcripts(tmp_path / "transcripts")
+    assert [policy["step"] for policy in transcripts.record["provenance"]["checkpoints"]] == [64]
+    moments = [transcripts.episode(index) for index in np.flatnonzero(transcripts.info["step"] >= 0)]
     assert {moment.info["episode"] for moment in moments} == {0, 1, 2, 3, 4}
     for prompt, action in (moment.turns for moment in moments):
         assert prompt.text.startswith("Possible action of the agent: ")

@@ -133,8 +133,8 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     for row in read_lines(tmp_path / "policy/metrics.jsonl"):
         np.testing.assert_allclose(sum(row[f"option/{name}/share"] for name in ("stairs", "gold")), 1)
         assert row["option/gold/length"] < 5  # a turn may begin in the row before
-    model, facts, _ = read_policy(tmp_path)
-    assert facts["model"]["options"] == {
+    model, metadata, _ = read_policy(tmp_path)
+    assert metadata["model"]["options"] == {
         "names": ["stairs", "gold"], "lengths": [4], "coefficients": [0, 1], "sum_to_one": True,
     }  # fmt: skip
     assert model.options.sizes == (9, 2, 2)

@@ -59,8 +59,8 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
         assert np.isnan(replay.z).all()  # nobody has learnt a reward here
         # The terminal's first line is where NetHack shows its messages, and the last but one tells the score's depth.
         shown = [decode(line).strip() for line in replay.chars[:, 0]]
-        told = [decode(message).strip() for message in replay.message]
-        assert np.mean([bool(text) and line.startswith(text[:60]) for line, text in zip(shown, told, strict=True)
+        messages = [decode(message).strip() for message in replay.message]
+        assert np.mean([bool(text) and line.startswith(text[:60]) for line, text in zip(shown, messages, strict=True)
                         if text]) > 0.8  # fmt: skip
         assert "Dlvl:" in decode(replay.chars[0, 23])
         assert sum(message.times for message in top_messages(replay, 10_000)) == replay.steps
@@ -136,10 +136,12 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     other_games.seed = 5
     first = load_replay(obtained(other_games, workdir, "best"), "flag")
     assert (first.about["episode"], first.about["games"]["seed"]) == (0, 5)
-    said = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
-    assert said in capsys.readouterr().out
-    found = load_replay(obtained(other_games, workdir, "40"), "flag")
-    assert found.about["games"]["seed"] == 5
+    notice = (
+        "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
+    )
+    assert notice in capsys.readouterr().out
+    replay = load_replay(obtained(other_games, workdir, "40"), "flag")
+    assert replay.about["games"]["seed"] == 5
     first = load_replay(obtained(config, workdir, "longest"), "flag")
     assert first.about["figures"] == rows[0]
 

@@ -56,9 +56,9 @@ def test_all_roles_are_played_and_the_seed_decides_which():
         x, y = buffers["blstats"][:2]
         return nethack.permonst(nethack.glyph_to_mon(int(buffers["glyphs"][y, x]))).mname[:3]
 
-    found = [role(episode) for episode in range(120)]
-    assert {name.lower() for name in found} == set(CHARACTERS[0])
-    assert [role(episode) for episode in range(20)] == found[:20]
+    roles = [role(episode) for episode in range(120)]
+    assert {name.lower() for name in roles} == set(CHARACTERS[0])
+    assert [role(episode) for episode in range(20)] == roles[:20]
     game.close()
 
 

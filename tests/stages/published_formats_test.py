@@ -68,8 +68,8 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
     before = contents(source)
     workdir = tmp_path / "run"
     adopt(source, workdir)
-    said = [line for line in capsys.readouterr().out.splitlines() if "not read" in line]
-    assert said == [f"collect: not read in {source}: data/glance.backup.npy, info/level_num.npy, info/path.npy"]
+    notices = [line for line in capsys.readouterr().out.splitlines() if "not read" in line]
+    assert notices == [f"collect: not read in {source}: data/glance.backup.npy, info/level_num.npy, info/path.npy"]
     label(workdir, compare_with=LLAMA)
     assert contents(source) == before
     theirs = load_published(workdir / "dataset", info=["score"], preference=[LLAMA])

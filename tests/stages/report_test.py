@@ -127,8 +127,8 @@ def test_a_packed_replay_holds_every_frame():
     def take(dtype: str, count: int) -> np.ndarray:
         nonlocal data
         size = np.dtype(dtype).itemsize * count
-        found, data = np.frombuffer(data[:size], dtype), data[size:]
-        return found
+        array, data = np.frombuffer(data[:size], dtype), data[size:]
+        return array
 
     seen = (replay.chars != ord(" ")) | (replay.colors >= 16)  # the colour of a blank is not
     for kept in (SHOWN[replay.chars], np.where(seen, replay.colors, 0)):
@@ -159,8 +159,8 @@ def test_several_runs_are_compared_under_unique_names(whole, tmp_path):
     for link in links:
         assert (whole / "report" / link).is_file()
     assert any(link.endswith("/gold/report/index.html") for link in links)
-    told = [json.loads(attrs["data-chart"]) for _, attrs in seen.tags if "data-chart" in attrs]
-    assert sum([line["name"] for line in chart["lines"]] == names for chart in told) >= 3
+    drawn = [json.loads(attrs["data-chart"]) for _, attrs in seen.tags if "data-chart" in attrs]
+    assert sum([line["name"] for line in chart["lines"]] == names for chart in drawn) >= 3
 
 
 @pytest.mark.quick
@@ -168,11 +168,11 @@ def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
     file = copy / "evaluate/policy-2000/summary.json"
     interval = {"mean": -1.0, "low": -2.0, "high": 0.0}
     terms = {"-0.01 * still()": interval, "gained(gold) < 5": interval | {"mean": 3.0}}
-    facts = read_json(file) | {"sources": {"code_gold": {"program": "of gold"}}}
-    for summary in (facts, facts | {"terms": {}}, facts | {"terms": {"code_gold": {}}}):
+    record = read_json(file) | {"sources": {"code_gold": {"program": "of gold"}}}
+    for summary in (record, record | {"terms": {}}, record | {"terms": {"code_gold": {}}}):
         write_json(file, summary)
         assert "the program gold of gold 30k steps" in Seen(make(copy, told=True)).text  # and no table
-    write_json(file, facts | {"terms": {"code_gold": terms}})
+    write_json(file, record | {"terms": {"code_gold": terms}})
     page = make(copy, told=True)
     assert "<code>gained(gold) &lt; 5</code>" in page
     rows = "gained(gold) < 5 3.00 [-2.00, 0.00] 75.0% -0.01 * still() -1.00 [-2.00, 0.00] 25.0%"

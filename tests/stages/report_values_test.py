@@ -111,6 +111,6 @@ def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch)
     runs = [PlannedRun("", seed, ()) for seed in (0, 1)]
     page = write_page_over_seeds(runs, tmp_path).read_text()
     assert "<b>beta 4, sample</b> against beta 0, sample" in page
-    told = capsys.readouterr().out
-    assert "beta 4, sample: return -2.60 [-2.70, -2.50]" in told
-    assert "optimal: return -1.23" in told
+    printed = capsys.readouterr().out
+    assert "beta 4, sample: return -2.60 [-2.70, -2.50]" in printed
+    assert "optimal: return -1.23" in printed

@@ -62,9 +62,9 @@ def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
     """A dataset."""
     dataset = write_dataset(path / "dataset", random_pairs(200, events=events))
     np.save(dataset / "info/max_depth.npy", np.random.default_rng(0).integers(1, 4, (200, 2)))
-    facts = {"num_pairs": 200, "task": "score", "episodes": 9, "steps": 5000, "collector": "explorer", "seed": 777,
+    record = {"num_pairs": 200, "task": "score", "episodes": 9, "steps": 5000, "collector": "explorer", "seed": 777,
              "distinct_captions": len(events), "versions": {"nle": "1.3.0"}}  # fmt: skip
-    write_json(dataset / "dataset.json", facts)
+    write_json(dataset / "dataset.json", record)
     report_pairs(path)
 
 
@@ -76,13 +76,13 @@ def write_reward(path: Path, annotator: str) -> None:
     row = {"accuracy": 0.9, "sided": 40, "unseen_accuracy": 0.8, "unseen_sided": 5, "score_accuracy": 0.6}
     row["accuracy_low"], row["accuracy_high"] = share_interval(0.9, 40)
     history = [{"epoch": epoch, "loss": 0.69 - 0.1 * epoch, "train_loss": 0.6, **row} for epoch in range(3)]
-    facts = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
-    facts["statistics"] = statistics.record()
+    record = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
+    record["statistics"] = statistics.record()
     rewards, target = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0])
     stage = Run(path).stage("train_reward", "reward")
     dataset = PairDataset(path / "dataset")
-    write_page(stage, facts, values, table.messages, table.counts, rewards, target, dataset, "score")
-    write_json(path / "reward/statistics.json", facts)
+    write_page(stage, record, values, table.messages, table.counts, rewards, target, dataset, "score")
+    write_json(path / "reward/statistics.json", record)
 
 
 def write_policy(path: Path, config) -> None:

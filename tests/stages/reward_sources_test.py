@@ -52,9 +52,9 @@ def test_each_source_is_told_apart(trained):
 
 
 def test_a_checkpoint_has_all_that_is_needed(trained):
-    _, facts, sources = read_policy(trained)
+    _, metadata, sources = read_policy(trained)
     assert [one.name for one in sources] == ["count", "rnd"]  # nobody has said that own code may be imported
-    assert facts["sources"]["Stairs"] == {"class": OWN, "coefficient": 0.5, "facts": {}}
+    assert metadata["sources"]["Stairs"] == {"class": OWN, "coefficient": 0.5, "facts": {}}
     _, _, sources = read_policy(trained, trusted=[OWN])
     assert [(one.name, one.coefficient) for one in sources] == [("count", 0.05), ("rnd", 0.1), ("Stairs", 0.5)]
     assert sources.get("Stairs").batches == 5

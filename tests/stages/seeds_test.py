@@ -33,10 +33,10 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
         if run.folder != "policy.discount=0.99/seed-3":
             write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
     page = write_page_over_seeds(runs, tmp_path).read_text()
-    found = columns(gather(runs, tmp_path))
-    assert sorted(found["policy.discount=0.9"]["success"]) == pytest.approx([0.5, 0.6, 0.7, 0.8])
-    assert len(found["policy.discount=0.99"]["success"]) == 3
-    assert len(found["random play"]["success"]) == 7
+    scores = columns(gather(runs, tmp_path))
+    assert sorted(scores["policy.discount=0.9"]["success"]) == pytest.approx([0.5, 0.6, 0.7, 0.8])
+    assert len(scores["policy.discount=0.99"]["success"]) == 3
+    assert len(scores["random play"]["success"]) == 7
     assert "Not evaluated yet of policy.discount=0.99: seed 3. They are left out." in page
     assert "A claim about learning needs at least 5 seeds; these are 4." in page
     assert "<b>0.65</b>" in page  # mean of the first variant
@@ -80,9 +80,9 @@ def mean(value):
 def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
     for run in plan("5", [], 0):
         write_run(tmp_path / run.folder, 0.1 * run.seed)
-    found = find_over_seeds(tmp_path / "seed-1")
-    assert found["seeds"] == 5
-    success = found["over_seeds"]["success"]
+    results = find_over_seeds(tmp_path / "seed-1")
+    assert results["seeds"] == 5
+    success = results["over_seeds"]["success"]
     assert success["mean"] == pytest.approx(0.2)
     assert 0 < success["low"] < 0.2 < success["high"] < 0.4
     write_run(tmp_path / "alone" / "seed-0", 0.5)

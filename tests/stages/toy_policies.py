@@ -52,8 +52,8 @@ def make_policies(home: Path) -> None:
     checkpoints = Checkpoints(home / "weak/policy/checkpoints")
     for seed, step in enumerate((64, 128)):
         params = policy_setup.make_policy_model(options, seed).params
-        facts = {"model": options, "config": json.loads(config.to_json()), "sources": {}}
-        checkpoints.save(step, {"learner": {"params": params}}, facts)
+        metadata = {"model": options, "config": json.loads(config.to_json()), "sources": {}}
+        checkpoints.save(step, {"learner": {"params": params}}, metadata)
     checkpoints.close()
 
 
@@ -68,8 +68,8 @@ def write_reward(directory: Path) -> float:
         if raw.argmax() == 0:
             break
     statistics = summarise_values(raw, counts)
-    facts = {"epoch": 1, "model": options, "statistics": statistics._asdict()}
+    metadata = {"epoch": 1, "model": options, "statistics": statistics._asdict()}
     checkpoints = Checkpoints(directory)
-    checkpoints.save(1, {"train": {"params": params}, "captions": captions, "counts": counts}, facts, 0.0)
+    checkpoints.save(1, {"train": {"params": params}, "captions": captions, "counts": counts}, metadata, 0.0)
     checkpoints.close()
     return float(statistics.normalise(raw)[0])

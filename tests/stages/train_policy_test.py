@@ -52,8 +52,8 @@ def rows_of(workdir):
 
 def arrays(workdir, which="last"):
     with reading(workdir / "policy/checkpoints") as checkpoints:
-        step, state, facts = checkpoints.readable(which)
-    return step, state["learner"], facts
+        step, state, metadata = checkpoints.readable(which)
+    return step, state["learner"], metadata
 
 
 def assert_equal_to_the_bit(one, other):
@@ -135,13 +135,13 @@ def test_rows_and_summary_have_the_metrics(whole):
 def test_a_longer_run_resumes_where_the_shorter_one_ended(whole, tmp_path):
     run(tmp_path)
     rows = run(tmp_path, train_for_env_steps=1280)
-    step, learner, facts = arrays(tmp_path)
+    step, learner, metadata = arrays(tmp_path)
     assert (step, int(learner["version"])) == (1280, 20)
-    assert facts["progress"]["updates"] == 20
+    assert metadata["progress"]["updates"] == 20
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps))
     assert {640, 1280} <= set(steps)
-    assert facts["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
+    assert metadata["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
 
 
 def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
@@ -164,11 +164,11 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     assert rows[-1]["train/intrinsic_reward"] != 0
     assert rows[-1]["reward/learnt_share"] > 0.9
     assert rows[-1]["reward/messages"] >= 3  # nothing, the wall, the stairs
-    _, facts, sources = read_policy(tmp_path)
+    _, metadata, sources = read_policy(tmp_path)
     kept, reward = sources.learnt.reward, load_reward(tmp_path)
     assert np.array_equal(kept(EVENTS).raw, reward(EVENTS).raw)
     assert np.allclose(kept(EVENTS).normalised, reward(EVENTS).normalised)
-    assert facts["sources"]["learnt"]["facts"]["mix"]["intrinsic"] == 0.1
+    assert metadata["sources"]["learnt"]["facts"]["mix"]["intrinsic"] == 0.1
 
     run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=704)
     shutil.rmtree(tmp_path / "reward")
@@ -203,10 +203,10 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
     workers = worker_processes(process.pid)
     assert workers
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate()
-    assert process.returncode == 0, told
-    assert "stopped by SIGTERM after" in told
-    assert "run the same command again to resume" in told
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "stopped by SIGTERM after" in errors
+    assert "run the same command again to resume" in errors
     wait_for(lambda: not worker_processes(process.pid))
     last = saved()[-1]
     assert read_json(tmp_path / "policy/summary.json")["env_steps"] == last

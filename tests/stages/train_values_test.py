@@ -57,10 +57,10 @@ def evaluated(trained):
 
 @pytest.mark.journey
 def test_the_losses_of_values_are_logged(trained):
-    told = rows(trained / "run/values")
-    assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= told[0].keys()
-    assert {"q", "v", "conservative", "advantage_mean", "gradient_norm"} <= told[1].keys()
-    assert told[-1]["valid_loss"] < told[0]["valid_loss"]
+    logged = rows(trained / "run/values")
+    assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= logged[0].keys()
+    assert {"q", "v", "conservative", "advantage_mean", "gradient_norm"} <= logged[1].keys()
+    assert logged[-1]["valid_loss"] < logged[0]["valid_loss"]
     summary = read_json(trained / "run/values/summary.json")
     assert (summary["recipe"], summary["epoch"]) == ("ilql", 2)
 
@@ -72,10 +72,10 @@ def test_the_losses_of_values_are_logged(trained):
     where="motif_jax/stages/train_values/learning.py",
 )
 def test_the_checkpoint_is_chosen_by_return(trained):
-    told = [row for row in rows(trained / "run/values") if "valid_return" in row]
-    assert len(told) >= 3
-    assert all(-6 <= row["valid_return"] <= 0 for row in told)
-    best = max(told, key=lambda row: row["valid_return"])
+    logged = [row for row in rows(trained / "run/values") if "valid_return" in row]
+    assert len(logged) >= 3
+    assert all(-6 <= row["valid_return"] <= 0 for row in logged)
+    best = max(logged, key=lambda row: row["valid_return"])
     summary = read_json(trained / "run/values/summary.json")
     assert summary["checkpoint"] == best["steps"]
     assert (trained / f"run/values/checkpoints/{best['steps']}").is_dir()
@@ -108,9 +108,9 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
         train_values__learning_rate=1e-1,
     )  # fmt: skip
     experiment.run(config.to_dict(), tmp_path / "run", ["train_language", "train_values"])
-    said = capsys.readouterr().out
-    assert "train_language learns 128 parameters: weights" in said
-    assert "train_values learns 3,443 parameters: weights" in said  # with the heads of the values
+    printed = capsys.readouterr().out
+    assert "train_language learns 128 parameters: weights" in printed
+    assert "train_values learns 3,443 parameters: weights" in printed  # with the heads of the values
     figures = [row["valid_loss"] for row in rows(tmp_path / "run/language") if "valid_loss" in row]
     assert figures[-1] < figures[0]
 

@@ -43,10 +43,10 @@ def test_bad_values_are_refused_in_one_sentence(values, words):
 def test_without_a_terminal_a_summary_is_printed(replay, tmp_path, capsys):
     config = settings(replay=str(replay))
     run_stage(visualize, config, tmp_path / "run")
-    told = capsys.readouterr().out
-    assert "policy-7680, episode 17: killed by a jackal after 60 steps" in told
-    assert "--config.visualize.export=episode.gif" in told
-    assert 5 < len(told.splitlines()) <= 20 + 6
+    printed = capsys.readouterr().out
+    assert "policy-7680, episode 17: killed by a jackal after 60 steps" in printed
+    assert "--config.visualize.export=episode.gif" in printed
+    assert 5 < len(printed.splitlines()) <= 20 + 6
 
 
 @pytest.mark.journey

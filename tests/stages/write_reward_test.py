@@ -62,15 +62,15 @@ def with_model(server, **values):
 
 @pytest.mark.journey
 def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(tmp_path):
-    folder, found = run(config_of(steps=8_000, pairs=80), tmp_path)
-    assert found["agreement_on_others"] > 0.75
-    assert found["pairs"] == [40, 40]
-    assert len(found["rounds"]) == 2
-    assert "gold" in found["best"]["program"]
-    for number, rows in enumerate(found["rounds"]):
+    folder, record = run(config_of(steps=8_000, pairs=80), tmp_path)
+    assert record["agreement_on_others"] > 0.75
+    assert record["pairs"] == [40, 40]
+    assert len(record["rounds"]) == 2
+    assert "gold" in record["best"]["program"]
+    for number, rows in enumerate(record["rounds"]):
         for proposal, row in enumerate(rows):
             assert (folder / f"round-{number}/program-{proposal}.reward").read_text() == row["program"]
-    assert max(row["agreement"] for rows in found["rounds"] for row in rows) == found["best"]["agreement"]
+    assert max(row["agreement"] for rows in record["rounds"] for row in rows) == record["best"]["agreement"]
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
     check_stage(train_policy, config)
@@ -93,9 +93,9 @@ def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):
         run(config, tmp_path)
     assert len(server.asked) == 2
     monkeypatch.undo()
-    _, found = run(config, tmp_path)
+    _, record = run(config, tmp_path)
     assert len(server.asked) == 4
-    assert [[row["program"] for row in rows] for rows in found["rounds"]] == [
+    assert [[row["program"] for row in rows] for rows in record["rounds"]] == [
         ["gained(gold)", "record(gold)"], ["2 * gained(gold)", "2 * gained(gold)"]
     ]  # fmt: skip
 
@@ -103,11 +103,11 @@ def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):
 @pytest.mark.parametrize("bad", BAD, ids=lambda text: repr(text[:20]))
 def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model, bad):
     server = model(bad, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
-    _, found = run(with_model(server, proposals=1, revisions=0), tmp_path)
-    assert found["best"]["program"] == "gained(gold)"
+    _, record = run(with_model(server, proposals=1, revisions=0), tmp_path)
+    assert record["best"]["program"] == "gained(gold)"
     assert len(server.asked) == 2
-    told = server.asked[1]["messages"][-1]["content"]
-    assert "it cannot be read: line " in told
+    prompt = server.asked[1]["messages"][-1]["content"]
+    assert "it cannot be read: line " in prompt
     assert len(json.dumps(server.asked[1])) < 20_000
 
 
@@ -139,13 +139,13 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     trained = tmp_path / "write_reward/round-0/training"
     before = {file: file.stat().st_mtime_ns for file in (trained / "policy").rglob("*") if "checkpoint" in str(file)}
     assert before
-    folder, found = run(config, tmp_path)
+    folder, record = run(config, tmp_path)
     assert before == {file: file.stat().st_mtime_ns for file in before}  # it was not trained again
     assert len(server.asked) == 3
-    told = [request["messages"][-1]["content"] for request in server.asked]
-    assert "an agent that learnt from it for 128 steps, per episode (random play):\n    " in told[1]
-    assert "\n    return: " in told[1]
-    rows = [rows[0] for rows in found["rounds"]]
+    prompts = [request["messages"][-1]["content"] for request in server.asked]
+    assert "an agent that learnt from it for 128 steps, per episode (random play):\n    " in prompts[1]
+    assert "\n    return: " in prompts[1]
+    rows = [rows[0] for rows in record["rounds"]]
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training").exists()  # no round reads it
@@ -167,8 +167,8 @@ def tried():
     texts = ["\n".join(captions) for captions in recorded.captions]
 
     def run(program):
-        found = examine(check(program, readable), recorded, judged, readable)
-        return found, describe_results(found, recorded, judged, texts)
+        results = examine(check(program, readable), recorded, judged, readable)
+        return results, describe_results(results, recorded, judged, texts)
 
     return run
 
@@ -186,13 +186,13 @@ def tried():
     ("stairs * 0 + once(says(\"stairs\"))", None, None),
 ], ids=str)  # fmt: skip
 def test_defects_of_a_program_are_found(tried, program, agreement, said):
-    found, told = tried(program)
+    results, words = tried(program)
     if agreement is not None:
-        assert found.agreement == agreement
+        assert results.agreement == agreement
     if said is not None:
-        assert said in told
+        assert said in words
     elif agreement == 1.0:
-        assert found.findings == []
+        assert results.findings == []
 
 
 def test_programs_without_pay_rank_last(tried):
