@@ -21,6 +21,7 @@ from motif_jax.stages import annotate, collect, train_policy, train_reward
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.section import Profile
 from motif_jax.structs import UserError
+from motif_jax.system.sizing import sizes_of
 
 UPDATES = 5  # of the trace
 STARTING = 0.2  # share of the training that does not count: programs are compiled, the first episodes begin
@@ -50,6 +51,7 @@ def describe_run(config: ConfigDict) -> dict[str, Any]:
     """What `benchmark.json` has about the device and this run; each is printed."""
     device, asked = describe_device(), set(config.benchmark.parts)
     print_line("benchmark: " + ", ".join(f"{name} {value}" for name, value in device.items()))
+    print_line(f"benchmark: {sizes_of(config.policy).describe()}")
     if rehearsal := not is_accelerated():
         print_line(
             "benchmark: JAX has no accelerator here: this is a rehearsal, and its figures are not those of a GPU"

@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 from benchmarks.device import find_cpu, mesh_of
 from benchmarks.rows import Row, Rows
 from benchmarks.sources import untrained_sources
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.mesh import map_update
@@ -156,7 +156,7 @@ def play(config: ConfigDict) -> Rollouts:
     typed = train_policy.STAGE.view(config.to_dict())
     player = make_player(typed.policy, parts.model, seed=0)
     with open_pool(typed, parts, player, first_episode=0) as pool:
-        source = Rounds(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
+        source = SyncLoop(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
         batch = None
         while batch is None:
             batch = source.get(1.0)

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from benchmarks.device import count_flops, find_cpu, gpu_busy, is_accelerated, matrix_product
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from benchmarks.sources import TERMS, run_program, untrained_sources
-from motif_jax.actors.acting import Source
+from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import describe_memory, needed_bytes, place
@@ -256,7 +256,7 @@ class Training:
         return observations, np.asarray(rollouts.first)[0, chosen]
 
 
-def time_spent(pool: ActorPool, source: Source) -> dict[str, float]:
+def time_spent(pool: ActorPool, source: RolloutLoop) -> dict[str, float]:
     """Seconds of each activity so far; `workers_wait` is the mean of all workers."""
     return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
 

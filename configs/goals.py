@@ -1,6 +1,6 @@
 """An agent with a rare goal: it is to find gold, to go down, or to see much of the dungeon.
 
-    python -m motif_jax.launch --config=configs/goals.py:gold --workdir=runs/gold
+    python -m motif_jax.launch --config=configs/goals.py:gold --workdir=runs/gold    # :gold,gpu on a GPU
 
 `:progress` goes on from the agent for stairs, in whole games and with the goal of quickstart.py:
 
@@ -28,9 +28,11 @@ GOALS = "gold", "stairs", "explore", "progress"
 
 def get_config(argument: str = "gold") -> ConfigDict:
     """The whole experiment; docs/results/motif.md has the results."""
-    if argument not in GOALS:
-        raise UserError(f"unknown goal {argument!r}: choose from {', '.join(GOALS)} (--config)")
-    config = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))["get_config"]()
+    argument, _, switch = argument.partition(",")
+    if argument not in GOALS or switch not in ("", "gpu"):
+        raise UserError(f"unknown goal {argument!r}: choose from {', '.join(GOALS)}, and optionally gpu (--config)")
+    small = runpy.run_path(str(Path(__file__).with_name("quickstart.py")))
+    config = small["get_config"]("score,gpu" if switch else "score")
     config.policy.sources = "explore:0.02,event_idle:-0.01"
     config.policy.max_episode_steps = 250
     config.policy.exploration_coefficient = 0.01
@@ -51,8 +53,9 @@ def get_config(argument: str = "gold") -> ConfigDict:
         config.policy.exploration_coefficient = 0.02
     if argument == "progress":
         config.policy.max_episode_steps = 0  # hunger matters only in long games
-    config.policy.train_for_env_steps = 2_500_000
-    config.policy.train_for_seconds = 0.0
+    if not switch:
+        config.policy.train_for_env_steps = 2_500_000
+        config.policy.train_for_seconds = 0.0
     config.evaluate.beside = "random"
     config.evaluate.episodes = 200
     return config

@@ -20,6 +20,8 @@
 #                                                  or GGUF file of yours. First a page says what this judge is worth; one
 #                                                  that is not good enough ends it there (--anyway goes on). --goal can
 #                                                  then be a sentence: --goal="befriend all animals". oni as well
+#   bash launch/quickstart.sh --cpu                the small network also where there is a GPU. Without it, agents for
+#                                                  progress and with --goal train the published network on a GPU
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -35,16 +37,28 @@ mapfile -t known < <(sed -n 's/^\([A-Za-z0-9_-]*\) = .*/\1/p' motif_jax/envs/net
 goals=
 judge=
 staged=
+cpu=
 arguments=()
 example=quickstart # a config, and the flag that says the goal to it
 home=runs/quickstart
 goal_flag() { echo "--config.annotate.goal=$1"; }
 config_of() { # the config for the goal $1
   case $example-$1 in
-    quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1" ;;
+    quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1${on_gpu:+,gpu}" ;;
     code_quickstart-*) echo "configs/$example.py:$level" ;;
+    quickstart-*) echo "configs/$example.py${on_gpu:+:score,gpu}" ;;
     *) echo "configs/$example.py" ;;
   esac
+}
+platforms=${JAX_PLATFORMS:-}
+choose_device() { # for the workdir $1: a GPU where there is one, unless the workdir began without
+  on_gpu=
+  export JAX_PLATFORMS=$platforms
+  if [ "$cpu" ]; then
+    JAX_PLATFORMS=cpu
+  elif [ "$example" = quickstart ] && nvidia-smi -L >/dev/null 2>&1; then
+    if [ "$(python -m motif_jax.system.sizing "$1")" = gpu ]; then on_gpu=yes; else JAX_PLATFORMS=cpu; fi
+  fi
 }
 plays= # what an example without goals plays
 case ${1:-} in
@@ -94,6 +108,7 @@ for argument in "$@"; do
         fail "there is no directory and no file '$judge' (--judge); smollm2 is installed where it is missing"
       fi
       ;;
+    --cpu) cpu=yes ;;
     --anyway) arguments+=("--config.check_judge.anyway=True") ;;
     --workdir | --workdir=* | -workdir | -workdir=*)
       fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
@@ -198,6 +213,7 @@ for goal in "${wanted[@]}"; do
   done
   compare=()
   if [ ${#others[@]} -gt 0 ]; then compare=("--config.report.runs=$(IFS=,; echo "${others[*]}")"); fi
+  choose_device "$workdir"
   say "motif_jax: $(config_of "$goal") in $workdir"
   steer=("$(goal_flag "$goal")")
   if [ "$judge" ] && [ "$example" = oni_quickstart ]; then steer+=("--config.annotate.goal=$goal"); fi # of check_judge
@@ -217,6 +233,7 @@ if [ "$staged" ]; then exit; fi
 config="--config=$(config_of "$goal") --workdir=$(printf %q "$workdir")"
 again="bash launch/quickstart.sh"
 if [ "$example" != quickstart ]; then again="$again ${example%_quickstart}"; fi
+if [ "$cpu" ]; then again="$again --cpu"; fi
 if [ "$judge" ]; then again="$again --judge=$(printf %q "$judge")"; fi
 if [ "${WORKDIR:-}" ]; then again="WORKDIR=$(printf %q "$WORKDIR") $again"; fi
 if [ "$example" = ilql_quickstart ]; then
@@ -261,7 +278,7 @@ if [ "$example" != quickstart ]; then other=" ${example%_quickstart}"; fi
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
 longer=--config.policy.train_for_seconds=3600
-if [[ $(config_of "$goal") = configs/goals.py:* ]]; then longer=--config.policy.train_for_env_steps=25000000; fi
+if [[ $(config_of "$goal") = configs/goals.py:* && ! $on_gpu ]]; then longer=--config.policy.train_for_env_steps=25000000; fi
 conclude "$workdir" <<EOF
 Watch it play:
   python -m motif_jax.launch $config --stage=visualize

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from motif_jax.api import export_reward, load_language, load_policy, load_reward
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward"]
 
 

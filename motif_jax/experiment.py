@@ -20,6 +20,7 @@ from motif_jax.stages import EXPERIMENT, NAMES, Experiment, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.jax_start import divide_cpu
+from motif_jax.system.sizing import sizes_of
 
 Values = Mapping[str, Any]  # of the whole config, nested
 
@@ -80,6 +81,8 @@ def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:
     names = names or [*config["stages"]]
     stages = check(config, names)
     check_start(config, workdir, stages)
+    if config["sized"]:
+        print_line(f"for this machine: {sizes_of(config['policy']).describe()}")
     for name, stage in zip(names, stages, strict=True):
         check_artefacts(config, workdir, stage)
         view = stage.view(config)
@@ -121,10 +124,10 @@ def check_name(workdir: Path) -> None:
 
 def tables() -> Tables:
     """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
-    tables = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
+    every = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
     for name in NAMES:
-        tables |= find_stage(name).tables
-    return tables
+        every |= find_stage(name).tables
+    return every
 
 
 def defaults() -> ConfigDict:

@@ -39,7 +39,7 @@ from types import FrameType
 from typing import Any
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, nearest
@@ -48,6 +48,7 @@ from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.names import import_named
+from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
@@ -126,19 +127,27 @@ def parse(argv: list[str]) -> None:
         for name, meaning in (("print_config", PRINT_CONFIG), ("dry_run", DRY_RUN), ("nolocks", NOLOCKS)):
             print(f"--{name}: {meaning}")
         sys.exit(0)
-    found, argv = split_config(argv)
+    file_and_argument, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
     if section is not None:
-        given = flatten(load(*found, tables()).to_dict()) if found else {}
+        given = flatten(load(*file_and_argument, tables()).to_dict()) if file_and_argument else {}
         print_lines(describe(section, tables(), given))
         sys.exit(0)
-    if found is None:
+    if file_and_argument is None:
         raise UserError("--config is required, for example --config=motif:score (or --help)")
-    read_flags(*found, argv, FLAGS)
+    read_flags(*file_and_argument, argv, FLAGS)
     if FLAGS.print_config and FLAGS.sweep:
         raise UserError("--print_config prints the config of one run: give it without --sweep")
     if not FLAGS.workdir and not FLAGS.print_config:
         raise UserError("--workdir is required, for example --workdir=runs/NAME (or --help)")
+    if FLAGS.workdir and FLAGS.config.sized:
+        keep_batch_size(FLAGS.config, argv, Path(FLAGS.workdir) / CONFIG)
+
+
+def keep_batch_size(config: ConfigDict, argv: list[str], record: Path) -> None:
+    """Gives the config the batch of the workdir's `record`, which another machine may have chosen; flags come first."""
+    if record.exists() and not any(re.match(r"--?config\.policy\.batch_size\b", word) for word in argv):
+        config.policy.batch_size = read_record(record)["policy.batch_size"]
 
 
 def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:
@@ -179,23 +188,23 @@ def config_of(run: PlannedRun, argv: list[str], workdir: Path) -> dict[str, Any]
     """The values of the config of one of the runs of a command line."""
     values = flags.FlagValues()
     define_flags(values)
-    found, rest = split_config(["motif_jax", *arguments_of(run, argv, workdir)])
-    assert found is not None  # `parse` has read it
-    read_flags(*found, rest, values)
+    file_and_argument, rest = split_config(["motif_jax", *arguments_of(run, argv, workdir)])
+    assert file_and_argument is not None  # `parse` has read it
+    read_flags(*file_and_argument, rest, values)
     return values.config.to_dict()
 
 
 def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:
     """Returns the file of --config and its argument, None without --config; and the rest. The last --config counts."""
-    found, rest, words = None, argv[:1], iter(argv[1:])
+    file_and_argument, rest, words = None, argv[:1], iter(argv[1:])
     for word in words:
         match = re.fullmatch(r"--?config(?:=(.*))?", word, re.DOTALL)
         if match:
             file, colon, argument = (next(words, "") if match[1] is None else match[1]).partition(":")
-            found = find_config(file), argument if colon else None
+            file_and_argument = find_config(file), argument if colon else None
         else:
             rest.append(word)
-    return found, rest
+    return file_and_argument, rest
 
 
 def check_overrides(argv: list[str], known: set[str]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"glam": "glam.md", "ilql": "differences/ilql.md", "oni": "differences/oni.md"}  # below docs/
+PAGES = {"glam": "differences/glam.md", "ilql": "differences/ilql.md", "oni": "differences/oni.md"}  # below docs/
 MARK = "pytest.mark.differs"
 COMMAND = "python tests/differences.py"
 BEGIN, END = f"<!-- begin: made by `{COMMAND}` from the tests -->\n", "<!-- end -->\n"

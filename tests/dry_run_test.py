@@ -30,10 +30,11 @@ QUICKSTART = "--config=configs/quickstart.py:toy"
 
 
 def said(config, workdir, stages=None) -> dict[str, str]:
-    """What a dry run prints about each stage."""
+    """What a dry run prints about each stage; not the sizes that a config has chosen."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
         dry_run(config.to_dict(), workdir, stages)
-    return dict(line.split(": ", 1) for line in output.getvalue().splitlines())
+    lines = [line for line in output.getvalue().splitlines() if not line.startswith("for this machine")]
+    return dict(line.split(": ", 1) for line in lines)
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -68,6 +69,16 @@ def test_a_dry_run_tells_what_is_complete(tmp_path):
     write_json(tmp_path / "values/summary.json", {"epoch": 10**6})
     words = f"complete in {str(tmp_path)!r}, would be skipped"
     assert said(get_config("ilql.py", "wordle"), tmp_path, ["train_values"]) == {"train_values": words}
+
+
+def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch, tmp_path):
+    config = get_config("quickstart.py", "toy,gpu")
+    config.policy.batch_size = 4096
+    write_config(tmp_path, config.to_dict())
+    command = ("--config=configs/quickstart.py:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
+    assert "batches of 4,096 steps" in launch(*command).stdout
+    assert "batches of 64 steps" in launch(*command, "--config.policy.batch_size=64").stdout
+    assert "batches" not in launch(QUICKSTART, *command[1:3], f"--workdir={tmp_path}/new").stdout
 
 
 def test_the_flags_that_only_tell(launch, tmp_path):

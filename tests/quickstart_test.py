@@ -13,7 +13,8 @@ if [ "$2" = pip ]; then
   {pip}
   exit
 fi
-echo "$*" >> {log}
+if [ "$2" = motif_jax.system.sizing ]; then echo {device}; exit; fi
+echo "$*${{JAX_PLATFORMS:+ on $JAX_PLATFORMS}}" >> {log}
 for argument in "$@"; do
   case $argument in --workdir=*) mkdir -p "${{argument#*=}}/report"; {deed} ;; esac
 done
@@ -22,20 +23,24 @@ REPORTS = 'touch "${argument#*=}/report/index.html"'
 STAMP = 'printf "dev $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"'  # as environment.sh has it
 
 
-def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b", root=ROOT, pip=None, **streams):
-    """Runs it in `tmp_path`; gives what has run, and how `python` was called. `pip`: how an installation ends."""
+def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b", root=ROOT, pip=None, device="", **streams):
+    """Runs it in `tmp_path`; gives what has run, and how `python` was called.
+
+    `pip`: how an installation ends. `device`: there is a GPU, of which JAX says this, `gpu` or `cpu`.
+    """
     venv, log = tmp_path / "venv", tmp_path / "log"
     (venv / "bin").mkdir(parents=True)
     python = venv / "bin/python"
     driver = venv / "bin/nvidia-smi"
-    python.write_text(PYTHON.format(log=shlex.quote(str(log)), deed=deed, pip=pip))
-    driver.write_text("#!/usr/bin/env bash\nexit 9\n")  # there is no GPU
+    python.write_text(PYTHON.format(log=shlex.quote(str(log)), deed=deed, pip=pip, device=device))
+    driver.write_text(f"#!/usr/bin/env bash\n[ '{device}' ]\n")
     for program in (python, driver):
         program.chmod(0o755)
     if pip is None:  # all is installed
         stamp = subprocess.run(["bash", "-c", STAMP], cwd=root, stdout=-1, check=True).stdout
         (venv / ".motif_jax").write_bytes(stamp)
     env = {name: value for name, value in os.environ.items() if name not in ("VENV", "PYTHON", "UNPINNED")}
+    env.pop("JAX_PLATFORMS", None)
     env |= {"VIRTUAL_ENV": str(venv), "WORKDIR": workdir, "TERM": "xterm", "PATH": f"{venv / 'bin'}:{env['PATH']}"}
     command = ["env", "--default-signal=INT", "bash"]  # a shell cannot trap what was ignored when it began
     command += [str(root / "launch/quickstart.sh"), *arguments]
@@ -54,6 +59,19 @@ def test_it_runs_one_goal_after_the_other(tmp_path):
     assert f"--workdir={tmp_path}/a\\ b-combat " in done.stdout  # fit for a shell
     assert f"WORKDIR={tmp_path}/a\\ b bash launch/quickstart.sh" in done.stdout
     assert f"The report: file://{tmp_path}/a%20b-combat/report/index.html" in done.stdout
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("device", "more", "config", "platforms"), [
+    ("gpu", (), "quickstart.py:score,gpu", ""), ("gpu", ("--goal=gold",), "goals.py:gold,gpu", ""),
+    ("gpu", ("--cpu",), "quickstart.py", "cpu"), ("cpu", (), "quickstart.py", "cpu"),
+    ("gpu", ("oni",), "oni_quickstart.py", ""),
+])  # fmt: skip
+def test_where_jax_has_a_gpu_the_published_network_is_trained_on_it(tmp_path, device, more, config, platforms):
+    done, (call,) = quickstart(tmp_path, *more, device=device)
+    assert done.returncode == 0, done.stderr
+    assert f"--config=configs/{config} " in call
+    assert call.partition(" on ")[2] == platforms
 
 
 @pytest.mark.quick

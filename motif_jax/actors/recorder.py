@@ -23,8 +23,8 @@ from motif_jax.envs.world import SCREEN_SHAPE, Screen
 from motif_jax.structs import UserError
 
 MOST_BYTES = 8 * 2**20  # of an episode's packed frames; larger episodes have captions, but no replay
-MOST_PICTURES = 2**27  # bytes of an episode's pictures; if there are more, all are dropped
-MOST_CAPTIONS = 2**16  # distinct captions counted per episode; if there are more, the events are unknown
+MOST_PICTURES = 2**27  # bytes of an episode's pictures; all are dropped beyond this
+MOST_CAPTIONS = 2**16  # distinct captions counted per episode; the events are unknown beyond this
 ScreenOf = Callable[[Any], Screen] | None
 
 
@@ -93,14 +93,14 @@ class RecordedFrames:
         if self._left < 0:
             return None
         messages = b"".join(message.ljust(WIDTH, b"\0") for message in self._message)
-        found: dict[str, np.ndarray] = {
+        arrays: dict[str, np.ndarray] = {
             **_joined("screen", self._packed), "cursor": np.array(self._cursor, np.uint8),
             "message": np.frombuffer(messages, np.uint8).reshape(-1, WIDTH), "count": np.array(self._count, np.int32),
             "reward": np.array(self._reward, np.float32),
         }  # fmt: skip
         if any(self._pictures):
-            found |= _joined("picture", self._pictures)
-        return found
+            arrays |= _joined("picture", self._pictures)
+        return arrays
 
 
 def _joined(name: str, parts: Sequence[bytes]) -> dict[str, np.ndarray]:
@@ -111,11 +111,11 @@ def _joined(name: str, parts: Sequence[bytes]) -> dict[str, np.ndarray]:
 
 def unpacked(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays of a replay (`replays/replay.py`) that come from the game."""
-    found = dict(packed)
-    data, ends = found.pop("screens").tobytes(), found.pop("screen_ends").tolist()
+    arrays = dict(packed)
+    data, ends = arrays.pop("screens").tobytes(), arrays.pop("screen_ends").tolist()
     frames = b"".join(zlib.decompress(data[start:end]) for start, end in itertools.pairwise([0, *ends]))
     screens = np.frombuffer(frames, np.uint8).reshape(-1, 2, *SCREEN_SHAPE)
-    return found | {"chars": screens[:, 0], "colors": screens[:, 1]}
+    return arrays | {"chars": screens[:, 0], "colors": screens[:, 1]}
 
 
 class RecordedGame:

@@ -52,7 +52,7 @@ def read_texts(about: str, folder: Path | None, lexicon: str = "") -> Texts:
 
 
 def texts_of(env: Mapping[str, Any], lexicon: str) -> Texts:
-    """Reads the texts about the game of the config's section `env`; `lexicon` is that of `annotate`."""
+    """Reads the texts about the game of the config's section `env`; `lexicon`: `config.annotate.lexicon`."""
     world = make_world(env)
     return read_texts(world.about, world.texts, lexicon)
 

@@ -122,11 +122,11 @@ class GroupSettings:
     )
 
 
-CHOICES = {name: one.kind.choices for name, one in table_of(LearnerSection).items() if isinstance(one.kind, Text)}
+CHOICES = {name: row.kind.choices for name, row in table_of(LearnerSection).items() if isinstance(row.kind, Text)}
 
 
 class Learning(NamedTuple):
-    """What an algorithm makes its learner from."""
+    """The inputs of `Algorithm.make_learner`."""
 
     model: Any  # policies.model.Model
     mesh: Any
@@ -180,5 +180,5 @@ def find_algorithm(name: str) -> Algorithm:
     """The algorithm of a name; raises ValueError if it does not exist."""
     if name not in ALGORITHMS:
         raise ValueError(f"algorithm={name!r}: give one of {', '.join(ALGORITHMS)}")
-    found: Algorithm = find(ALGORITHMS, name)()
-    return found
+    algorithm: Algorithm = find(ALGORITHMS, name)()
+    return algorithm

@@ -63,8 +63,8 @@ class PromptNetwork:
 
 def find_prompt_network(name: str) -> PromptNetwork | None:
     """The network that reads prompts; None if the name is of another network."""
-    made = find(PROMPT_NETWORKS, name)
-    return made() if made else None
+    network = find(PROMPT_NETWORKS, name)
+    return network() if network else None
 
 
 def kind_of(name: str, spec: ArraySpec) -> str:
@@ -86,9 +86,9 @@ def kind_of(name: str, spec: ArraySpec) -> str:
         return "image"
     elif dtype.kind in ANY and rank <= 1 and all(spec.shape):
         return "vector"
-    said = f", as {spec.kind}" * bool(spec.kind) + f" of {spec.categories:,} values" * bool(spec.categories)
+    kind = f", as {spec.kind}" * bool(spec.kind) + f" of {spec.categories:,} values" * bool(spec.categories)
     raise UserError(
-        f"no encoder reads the observation {name!r}, which has the shape {spec.shape} and the type {spec.dtype}{said}: "
+        f"no encoder reads the observation {name!r}, which has the shape {spec.shape} and the type {spec.dtype}{kind}: "
         f"set its kind ({', '.join(RANKS)}; networks/kinds.py), or remove it from `reads` of the world "
         f"({FLAG}, --config.env.world)"
     )

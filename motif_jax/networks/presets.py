@@ -151,9 +151,10 @@ def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     text = message[:, : most + 2].astype(jnp.uint32)
     pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, most]
     hashed = pieces * jnp.uint32(0x9E3779B1)  # the upper bits of a product depend on all bits of its factors
-    place, sign = hashed >> (33 - size.bit_length()), 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
+    at = hashed >> (33 - size.bit_length())
+    sign = 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
     counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)
-    return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], place].add(counted)
+    return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], at].add(counted)
 
 
 # The encoder of each network (a class with READS, FEATURES, `prepare` and `__call__`), and the size of its memory.

@@ -32,7 +32,7 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
     """
     section = config.policy.language
     directory = find_model(section, workdir)
-    architecture, tokeniser = _read_form(directory) if directory else _new_form(section, world)
+    architecture, tokeniser = _read_architecture(directory) if directory else _new_architecture(section, world)
     options: dict[str, Any] = {
         "network": LANGUAGE,
         "num_actions": len(world.action_names),
@@ -48,7 +48,7 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
         },
     }  # fmt: skip
     if directory and learns:
-        _tell(config, options, tokeniser, world)
+        _print_memory(config, options, tokeniser, world)
     language = None
     if directory and section.weights != RANDOM:
         language, architecture = _read(directory, options, section, config.seed)
@@ -57,25 +57,25 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
     return options, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
 
 
-def _tell(config: Any, options: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
-    section, own = config.policy, options[LANGUAGE]
+def _print_memory(config: Any, options: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
+    section, values = config.policy, options[LANGUAGE]
     fields = language_policy_fields(options, None)
     probes = getattr(world, "probes", {}).values()
-    longest = max((len(tokeniser.encode(prompt)) for prompt in probes), default=own["max_tokens"])
-    cut = section.fsdp * section.tensor  # parts of the parameters that the learner has
+    longest = max((len(tokeniser.encode(prompt)) for prompt in probes), default=values["max_tokens"])
+    parts = section.fsdp * section.tensor  # parts of the parameters that the learner has
     devices = section.num_devices or jax.device_count()
     rows = -(-section.batch_size // section.num_minibatches // max(devices // section.tensor, 1))
-    rows = min(rows, own["chunk"] or rows)
-    architecture, types = from_record(own["config"]), types_of(options)
+    rows = min(rows, values["chunk"] or rows)
+    architecture, types = from_record(values["config"]), types_of(options)
     length = -(-longest // BUCKET) * BUCKET
     learnt, frozen = fields["params"], bytes_of(fields["frozen"])
-    names = [tokeniser.encode(name) for name in own["actions"]] if own["head"] == SCORE else []
+    names = [tokeniser.encode(name) for name in values["actions"]] if values["head"] == SCORE else []
     logits = rows * (1 + sum(map(len, names))) * architecture.vocabulary * 8  # float32, and their gradients
     tell_memory(
         "train_policy", learnt,
-        bytes_of(learnt) + (bytes_of(learnt) + frozen) // cut + (frozen if devices > 1 else 0),  # a copy acts
-        3 * bytes_of(learnt) // cut,  # with Adam's two moments
-        activation_bytes(architecture, rows, length, types.compute.itemsize, own["remat"]) + logits,
+        bytes_of(learnt) + (bytes_of(learnt) + frozen) // parts + (frozen if devices > 1 else 0),  # a copy acts
+        3 * bytes_of(learnt) // parts,  # with Adam's two moments
+        activation_bytes(architecture, rows, length, types.compute.itemsize, values["remat"]) + logits,
         3 * bytes_of(learnt) + frozen,  # a checkpoint
         f"--config.policy.num_minibatches, {FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip
@@ -90,7 +90,7 @@ def find_model(section: LanguageSection, workdir: Path) -> Path | None:
     return find_trained(workdir, f"{FLAG}.model")
 
 
-def _read_form(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
+def _read_architecture(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
     try:
         architecture = read_config(directory)
         return architecture, read_model_tokeniser(directory, architecture)
@@ -98,7 +98,7 @@ def _read_form(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
         raise UserError(f"{error} ({FLAG}.model)") from error
 
 
-def _new_form(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
+def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
     words = getattr(world, "words", ())
     if not words:
         raise UserError(
@@ -106,9 +106,9 @@ def _new_form(section: LanguageSection, world: World) -> tuple[LanguageConfig, T
             f"the directory of a model ({FLAG}.model)"
         )
     tokeniser = WordTokeniser.from_texts(words)
-    more = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
+    limits = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
     sizes = section.width, section.layers, section.heads
-    return make_config(section.family, tokeniser.size, *sizes, **more), tokeniser
+    return make_config(section.family, tokeniser.size, *sizes, **limits), tokeniser
 
 
 def _read(directory: Path, options: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:

@@ -16,8 +16,6 @@ from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release, usable
 from motif_jax.envs.action_space import ActionSpace, space_from
-from motif_jax.envs.own_code import owner
-from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
 from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
@@ -80,8 +78,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         return PolicyNetwork(options["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
 
     shapes_only = seed is None and not is_own(options["network"])  # a user's code may compute with arrays to make sizes
-    made = nnx.eval_shape(make) if shapes_only else make()
-    graph, params, *rest = nnx.split(made, nnx.Param, ...)
+    module = nnx.eval_shape(make) if shapes_only else make()
+    graph, params, *rest = nnx.split(module, nnx.Param, ...)
     (frozen,) = rest
 
     def step(params: Any, frozen: Any, *inputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -93,7 +91,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     def prepare(params: Any, frozen: Any) -> Any:
         return nnx.merge(graph, params, frozen).prepare()
 
-    reads, core_size = made.reads, made.core_size
+    reads, core_size = module.reads, module.core_size
     space = space_from(options)
     return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
 
@@ -116,7 +114,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def read_policy(
     path: str | Path, which: str = "last", trusted: Iterable[str] = (), actions: tuple[str, ...] = ()
 ) -> tuple[Model, dict[str, Any], RewardSources]:
-    """Reads a policy, its facts, and its reward sources, from a checkpoint alone.
+    """Reads a policy, its metadata, and its reward sources, from a checkpoint alone.
 
     Args:
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
@@ -125,41 +123,27 @@ def read_policy(
       actions: names of actions, replacing those of training in a network that reads names.
     """
     directory = find_saved(Path(path), "policy")
-    _, whole, facts = read_saved(directory, "policy", which)
-    if "learner" not in whole:
+    _, saved, metadata = read_saved(directory, "policy", which)
+    if "learner" not in saved:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
     trusted = tuple(trusted)
     with usable(directory):
-        options = facts["model"]
+        options = metadata["model"]
         if is_own(name := options["network"]) and name not in trusted:
             raise UserError(
                 f"the policy in {str(path)!r} has the network {name!r}, which is imported only if you name it "
                 f"(--config.policy.network={name}; load_policy(..., trusted=[{name!r}]))"
             )
-        if is_release(directory) and "reads" in options:
-            options = {**options, "reads": _in_order(options, facts, directory)}
+        if is_release(directory) and "reads" in options:  # its JSON is sorted, and features are joined in order
+            options = {**options, "reads": {name: options["reads"][name] for name in options["order"]}}
         if actions and scores_names(options):
             options = with_actions(options, actions)
         model = make_policy_model(options, None)
-        params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
-        frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
-        own = {name: one.arrays for name, one in saved_sources(facts, whole).items() if one.path in PATHS}
-        check_parameters({"sources": own}, directory)  # arrays of users' sources may have any value
-        return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)
-
-
-def _in_order(options: Mapping[str, Any], facts: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """The specs of a release's observations, in the order in which the network joins their features."""
-    reads = options["reads"]
-    order = options.get("order", ())
-    if not order and owner(env := facts["config"]["env"]) is None:  # an older release does not name it
-        order = make_world(env).reads
-    if sorted(order) != sorted(reads):
-        raise UserError(
-            f"the release in {str(directory)!r} does not tell the order of its policy's observations: export it again "
-            "(--stage=export)"
-        )
-    return {name: reads[name] for name in order}
+        params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
+        frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
+        arrays = {name: each.arrays for name, each in saved_sources(metadata, saved).items() if each.path in PATHS}
+        check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
+        return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
 
 
 def scores_names(options: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 
 Finish = Callable[[], tuple[np.ndarray, dict[str, Any]]]  # waits for a call, and returns actions and outputs
-EXACT = 8  # calls for up to eight groups are not padded; larger ones are padded to a power of two
+EXACT = 8  # calls for up to this many groups are not padded; larger ones are padded to a power of two
 
 
 class PlayerParameters(NamedTuple):
@@ -32,7 +32,7 @@ class PlayerParameters(NamedTuple):
 
 
 class PolicyPlayer:
-    """An `acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
+    """An `actors.acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ class PolicyPlayer:
             started.append(self._start(some, first[part], games[part]))
 
         def finish() -> tuple[np.ndarray, dict[str, Any]]:
-            found = [finish() for finish in started]
-            names = found[0][1]
-            outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in found]) for name in names}
-            return np.concatenate([actions for actions, _ in found]), outputs
+            results = [finish() for finish in started]
+            names = results[0][1]
+            outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in results]) for name in names}
+            return np.concatenate([actions for actions, _ in results]), outputs
 
         return finish
 
@@ -231,8 +231,8 @@ def play_turn(
     logits, values, after = step(params, frozen, seen, first, before, prepared)
     drawn = []
     for number, head in enumerate(heads.split(logits)):
-        one = jax.random.fold_in(jax.random.fold_in(key, call), number)
-        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(one, head)).astype(jnp.int32))
+        head_key = jax.random.fold_in(jax.random.fold_in(key, call), number)
+        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(head_key, head)).astype(jnp.int32))
     action, (option, length) = drawn[0], heads.joint(drawn[1:])
     decides = charge == heads.options
     left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)

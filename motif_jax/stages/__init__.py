@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from motif_jax.config.table import List, Tables, Text, Whole, check_values, tables_of, typed, value
+from motif_jax.config.table import Flag, List, Tables, Text, Whole, check_values, tables_of, typed, value
 from motif_jax.files import checkpoint_steps, read_json
 from motif_jax.run import Lock
 from motif_jax.system.meeting import find_meeting
@@ -93,6 +93,9 @@ class Experiment:
         "run several seeds, each in a directory of the workdir; 5: seeds 0 to 4; 3,7: these two; empty: one run",
     )
     seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores")
+    sized: bool = value(
+        False, Flag(), "the config chose policy.batch_size for this machine; a workdir that has begun keeps its own"
+    )
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
 

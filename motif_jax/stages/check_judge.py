@@ -136,7 +136,7 @@ def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: Pair
         "dataset": fingerprint(dataset),
         "of": config.check_judge.questions,
     }
-    return backend.facts() | backend.labelling() | settings
+    return backend.flat_metadata() | backend.labelling() | settings
 
 
 def share(right: np.ndarray) -> Share:

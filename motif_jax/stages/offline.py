@@ -36,7 +36,7 @@ from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
 from motif_jax.offline.offline_settings import OfflineSection, Running, settings_of
-from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
@@ -323,7 +323,6 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
 
 # (rows on the devices, the most texts of the agent in a row, seeds of the random numbers) -> `Replies`
 ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
-CLONING = "bc"  # the recipe by whose loss policies that learn from games are validated
 VALIDATION = 2**31 - 1  # stands for an epoch's number
 
 
@@ -377,7 +376,7 @@ def make_batches(
         batch = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
         if not replies:
             return batch
-        most = max(sum(int(renderer.num_said[episode]) for episode in row) for row in plan.rows[step])
+        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan.rows[step])
         return batch._replace(replies=replies(batch.rows, most, (seed, epoch, step)))
 
     return EpochBatches(
@@ -425,7 +424,7 @@ def warn_of_truncation(session: Session, lengths: np.ndarray) -> None:
 
 
 def make_job(
-    config: Experiment, session: Session, title: str, name: str, parts: LanguageParts, renderer: Renderer,
+    config: Experiment, session: Session, title: str, recipe: Recipe, parts: LanguageParts, renderer: Renderer,
     figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None, bias: float = 0.0,
     identity: Mapping[str, Any] = {}, metadata: Mapping[str, Any] = {}, replies: ReplySource | None = None,
 ) -> TrainingJob:  # fmt: skip
@@ -433,7 +432,8 @@ def make_job(
 
     Args:
       config, session: of the experiment.
-      title, name: of the report's part, and of the recipe.
+      title: of the report's part.
+      recipe: the algorithm.
       parts, renderer: the language model, and the transcripts as its tokens.
       figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
       trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
@@ -441,13 +441,12 @@ def make_job(
       replies: see `make_batches`.
     """
     section, mesh, hosts, transcripts = session.section, session.mesh, session.hosts, session.transcripts
-    recipe = recipe_of(name)
     warn_of_truncation(session, renderer.lengths)
     learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
     settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
     start = parts.params if parts.additions is None else parts.additions
-    given = replicate({} if recipe.policy and start is parts.params else {"policy": parts.params}, mesh)
+    given = replicate({} if recipe.learns_policy and start is parts.params else {"policy": parts.params}, mesh)
 
     def with_whole_models(weights: Weights) -> Weights:
         params = weights.given.get("policy")
@@ -455,19 +454,18 @@ def make_job(
 
     update = make_offline_update(parts.language, recipe, settings, with_whole_models)
     update = map_update(update, mesh, batch_axis=0, num_constants=1)
-    measured = recipe_of(CLONING) if recipe.plays else recipe
-    measure = make_offline_measure(parts.language, measured, settings, with_whole_models)
+    measure = make_offline_measure(parts.language, recipe.validation, settings, with_whole_models)
     measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
     state = init_state(
         jax.random.key(config.seed), parts.language, recipe, settings, start, start if trunk is None else trunk, bias,
     )  # fmt: skip
 
     def evaluate(state: Any) -> dict[str, float]:
-        sums = replicate(zero_sums(measured, settings), mesh)
+        sums = replicate(zero_sums(recipe.validation, settings), mesh)
         for number in range(batches.num_valid):
             sums = measure(sums, state, given, batches.valid(number))
         means = {name: float(value) for name, value in jax.device_get(sums).items()}
-        return figures(state, means_of(means, measured, settings))
+        return figures(state, means_of(means, recipe.validation, settings))
 
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return TrainingJob(
@@ -480,7 +478,7 @@ def make_job(
         evaluate=evaluate,
         identity=same,
         metadata=same | {
-            "model": to_record(parts.config), "recipe": name, "config": to_plain(config),
+            "model": to_record(parts.config), "recipe": recipe.name, "config": to_plain(config),
             "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
             **metadata,
         },

@@ -139,12 +139,12 @@ def arguments_of(run: PlannedRun, argv: Sequence[str], workdir: Path) -> list[st
 
 def _joined(argv: Sequence[str]) -> list[str]:
     """The command line with `--sweep X` and the like written as `--sweep=X`."""
-    words, found = iter(argv), []
+    words, joined = iter(argv), []
     for word in words:
         if re.fullmatch(r"--?(?:sweep|workdir|config\.seeds)", word):
             word = f"{word}={next(words, '')}"
-        found.append(word)
-    return found
+        joined.append(word)
+    return joined
 
 
 def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_once: int) -> None:
@@ -164,7 +164,7 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
                 if place not in playing and waiting:
                     number, run = waiting.pop(0)
                     print_line(f"run {number} of {len(runs)}: {run.folder}")
-                    playing[place] = run, _start(run, argv, workdir, parts[place], quiet=at_once > 1)
+                    playing[place] = run, _start(run, argv, workdir, parts[place], at_once)
             for place, (run, process) in list(playing.items()):
                 status = process.poll()
                 if status is not None:
@@ -182,11 +182,13 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
 
 
 def _start(
-    run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], quiet: bool
+    run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], at_once: int
 ) -> subprocess.Popen[bytes]:
     folder = workdir / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "motif_jax.launch", *arguments_of(run, argv, workdir)]
+    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.75 / at_once:.3f}"}  # of a GPU's memory; alone, JAX takes 75 %
+    environment = share | os.environ
 
     def prepare() -> None:
         os.sched_setaffinity(0, cores)
@@ -194,11 +196,11 @@ def _start(
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
 
     # In a new session, so that a signal from the terminal arrives once, through this process.
-    if not quiet:
-        return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)
+    if at_once == 1:
+        return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=prepare)
     with open(folder / LOG, "a") as log:
         return subprocess.Popen(
-            command, start_new_session=True, preexec_fn=prepare, stdout=log, stderr=subprocess.STDOUT
+            command, env=environment, start_new_session=True, preexec_fn=prepare, stdout=log, stderr=subprocess.STDOUT
         )
 
 

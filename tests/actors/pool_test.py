@@ -14,8 +14,7 @@ import pytest
 from conftest import LONG_S, ROOT, children, wait_for
 
 from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker_handle import WorkerSilence
+from motif_jax.actors.pool import ActorPool, WorkerSilence
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector

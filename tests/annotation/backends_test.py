@@ -63,7 +63,7 @@ def backend_of(one=False, **values):
 
 
 def folder_of(backend, tmp_path, model):
-    return AnswerCache(backend.about(model), tmp_path).folder.name
+    return AnswerCache(backend.cache_metadata(model), tmp_path).folder.name
 
 
 def model_of(backend) -> str:
@@ -136,7 +136,7 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
         }.get(section, False)  # fmt: skip
         if backend == "lexicon":
             without_effect = name not in OF_RULES
-        facts = [made.facts() | {"goal": made.section.goal} for made in (before, after)]
+        facts = [made.flat_metadata() | {"goal": made.section.goal} for made in (before, after)]
         assert (facts[0] != facts[1]) == (not without_effect), name
         if before.is_model and (backend, name) != ("judge", "model"):  # that has no effect on its answers
             folders = [folder_of(made, tmp_path / "cache", model_of(made)) for made in (before, after)]

@@ -18,9 +18,8 @@ from motif_jax.annotation.annotator import Question, Sampling
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.contrib.judge.chat import LONGEST_BODY, read_question
 from motif_jax.contrib.judge.process import Judge
-from motif_jax.contrib.judge.server import before_captions
+from motif_jax.contrib.judge.server import LONGEST_BODY, before_captions, read_question
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
 SINGLE = [Question(event) for event in EVENTS]

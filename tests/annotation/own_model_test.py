@@ -8,8 +8,7 @@ from conftest import get_config
 from own_models import write_own
 
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
-from motif_jax.annotation.own_model import OwnModel
-from motif_jax.annotation.own_reasons import OwnReasons
+from motif_jax.annotation.own_model import OwnModel, OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import texts_of
 from motif_jax.language.chat import CHATML, ChatFormat

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.parsing import KEYS, read_verdict, shares, to_answer, verdict_of_token
+from motif_jax.annotation.parsing import KEYS, read_verdict, to_answer, verdict_of_token, verdict_probabilities
 from motif_jax.annotation.prompts import CHATS, make_prompt
 
 pytestmark = pytest.mark.quick
@@ -82,8 +82,8 @@ def test_spellings_of_a_verdict():
 
 
 def test_spellings_are_added_up():
-    found = shares([("1", math.log(0.4)), (" 1", math.log(0.1)), ("2", math.log(0.2)), ("I", math.log(0.3))])
-    assert found == pytest.approx({"1": 0.5, "2": 0.2, "0": 0.0})
+    tokens = [("1", math.log(0.4)), (" 1", math.log(0.1)), ("2", math.log(0.2)), ("I", math.log(0.3))]
+    assert verdict_probabilities(tokens) == pytest.approx({"1": 0.5, "2": 0.2, "0": 0.0})
 
 
 def test_neither_counts_half_and_the_mass_is_kept():

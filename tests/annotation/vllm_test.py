@@ -22,9 +22,8 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax.annotation.annotator import Question
 from motif_jax.language.config import SMOLLM2, locate_model
 from motif_jax.language.loaded import load_language
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError

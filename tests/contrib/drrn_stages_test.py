@@ -133,10 +133,10 @@ def test_it_is_evaluated_beside_others_in_other_words_too_and_plays_from_its_che
 
 @pytest.mark.quick
 def test_what_cannot_work_is_refused_in_one_sentence():
-    def refused(said, call=train_policy.check, **policy):
+    def refused(message, call=train_policy.check, **policy):
         config = config_of()
         config.policy.update(policy)
-        with pytest.raises(UserError, match=said) as refusal:
+        with pytest.raises(UserError, match=message) as refusal:
             call(config)
         assert len(str(refusal.value).splitlines()) == 1
 

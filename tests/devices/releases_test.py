@@ -249,7 +249,7 @@ def test_a_training_begins_with_the_programs_own_release_and_is_paid_by_it(tmp_p
 @pytest.mark.quick
 def test_the_programs_own_releases_are_small_and_whole():
     for directory in releases.ZOO.iterdir():
-        facts = releases.read_facts(directory)
+        facts = releases.read_metadata(directory)
         assert {file.name for file in directory.iterdir()} == {*facts["files"], "config.json"}
         for name in facts["files"]:
             releases.read_checked(directory, name, facts)

@@ -13,7 +13,7 @@ from minigrid.minigrid_env import MiniGridEnv
 
 from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
-from motif_jax.envs.babyai.levels import LEVELS
+from motif_jax.envs.babyai.game import LEVELS
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError

@@ -46,23 +46,6 @@ def test_observations_are_the_callers_to_keep():
     env.close()
 
 
-@pytest.mark.quick
-def test_render_shows_the_terminal(capsys):
-    env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="ansi")
-    env.reset(seed=3)
-    text = env.render()
-    assert text.count("\n") == 23
-    assert "@" in text
-    assert "Dlvl:1" in text
-    env.close()
-    env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="human")
-    env.reset(seed=3)
-    assert "\033[0;1;37" in capsys.readouterr().out  # the hero, in bright white, before anything is done
-    env.step(19)
-    assert "\033[0;1;37" in capsys.readouterr().out
-    env.close()
-
-
 def test_stable_baselines_trains_on_them():
     stable_baselines3 = pytest.importorskip("stable_baselines3", reason="bash launch/test.sh installs it")
     import torch

@@ -6,8 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from motif_jax.captions import decode
-from motif_jax.envs.gym_games import GymWorldGame
-from motif_jax.envs.gym_world import GymWorld
+from motif_jax.envs.gym_world import GymWorld, GymWorldGame
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, step_specs
 from motif_jax.structs import ArraySpec, EndStatus

@@ -70,8 +70,8 @@ def leaving(request, monkeypatch):
 
 
 def named(caught):
-    said = str(caught.value)
-    return said.startswith("the world 'own_code_test:Leaving' failed with ") and "(--config.env.world)" in said
+    message = str(caught.value)
+    return message.startswith("the world 'own_code_test:Leaving' failed with ") and "(--config.env.world)" in message
 
 
 def test_wherever_a_game_raises_it_the_check_of_the_world_names_the_game(leaving):

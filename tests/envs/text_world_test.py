@@ -57,20 +57,20 @@ def from_steps(info: EpisodeInfo, steps: dict[str, np.ndarray]) -> Episode:
 
 def pooled(name: str, player: str, workers: int, episodes: int = 12) -> dict[int, object]:
     """Episodes that a pool plays, as turns."""
-    found, pieces = {}, Pieces()
+    played, pieces = {}, Pieces()
     keys = ("heard", "event_heard", "action", "reward")
     with ActorPool(
         {"world": name}, ("heard", "event_heard"), num_workers=workers, games_per_worker=3, rollout_length=7,
         player=player, seed=3, stream=SeedStream.COLLECT,
     ) as pool:  # fmt: skip
-        while len(found) < episodes:
+        while len(played) < episodes:
             for full in pool.poll(1.0)[1]:
                 rows = {key: pool.rollouts[key][full.slot] for key in keys}
                 rows["heard"] = rows["heard"][:-1]
                 for info, steps in pieces.take(full, rows, pool.rollouts["first"][full.slot][0], pool.ended(full)):
-                    found[info.episode] = from_steps(info, steps)
+                    played[info.episode] = from_steps(info, steps)
                 pool.release(full)
-    return found
+    return played
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -112,7 +112,7 @@ def test_what_a_policy_writes_cannot_command_a_terminal():
     row = figures_of(game.info(), ("guesses", "malformed", "words_left")) | {"cause": ""}
     env = {"world": "wordle", "max_episode_steps": 1}
     replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
-    assert replay.about["action_names"] == [" [2J a"]
+    assert replay.metadata["action_names"] == [" [2J a"]
     assert (replay.chars[1] >= 32).all()
 
 
@@ -177,5 +177,5 @@ def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     assert files
     for file in files:
         replay = load_replay(file, "flag")
-        assert replay.steps == rows[replay.about["episode"]]["steps"]
-        assert evaluate_replays.file_of(folder, replay.about["episode"]) == file
+        assert replay.steps == rows[replay.metadata["episode"]]["steps"]
+        assert evaluate_replays.file_of(folder, replay.metadata["episode"]) == file

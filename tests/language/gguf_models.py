@@ -16,7 +16,7 @@ from flax import nnx
 
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.language.names import blocks_of, places
+from motif_jax.language.names import blocks_of, hub_tensors
 
 TEXTS = [
     "Goal of the agent: go to the red ball. You see a grey key 2 steps left and 13 steps forward, a wall",
@@ -75,7 +75,7 @@ def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:
     found = {}
     for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items():
         name, array = ".".join(path), np.asarray(leaf)
-        place = places(model.config)[name]
+        place = hub_tensors(model.config)[name]
         blocks = name.startswith("stack.blocks.")
         for number, part in enumerate(array if blocks else array[None]):
             part = part.T if place.transposed else part
@@ -86,7 +86,7 @@ def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:
                 part = halves.swapaxes(1, 2).reshape(part.shape)
             found[f"blk.{number}.{theirs}" if blocks else theirs] = np.ascontiguousarray(part)
     assert len(found) == sum(1 for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items()
-                             for _ in blocks_of(leaf.shape, places(model.config)[".".join(path)]))  # fmt: skip
+                             for _ in blocks_of(leaf.shape, hub_tensors(model.config)[".".join(path)]))  # fmt: skip
     return found
 
 

@@ -10,7 +10,7 @@ from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.language.hub import read_language_model, write_language_model
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import relative_buckets
-from motif_jax.language.names import places
+from motif_jax.language.names import hub_tensors
 
 TOKENS, ANSWERS = some_tokens(), some_tokens(length=6, seed=1)
 LENGTHS = np.array([11, 7, 9])
@@ -58,7 +58,7 @@ def test_gradients_are_the_same(name):
     (torch.gather(odds, -1, torch.tensor(targets)[..., None])[..., 0] * torch.tensor(weight)).sum().backward()
     theirs = {name: parameter.grad.numpy() for name, parameter in small.theirs.named_parameters()}
     for name, gradient in ours.items():
-        place = places(small.config)[name]
+        place = hub_tensors(small.config)[name]
         for block, part in enumerate(gradient if "{}" in place.name else gradient[None]):
             wanted = place.ours(theirs[place.name.format(block)])
             np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1, np.abs(wanted).max()), rtol=0, err_msg=name)

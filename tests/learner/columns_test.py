@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.learner.columns import InCharge, decision_rewards, vtrace_in_columns
+from motif_jax.learner.options import InCharge, decision_rewards, vtrace_in_columns
 
 K = 3  # options
 

@@ -1,4 +1,4 @@
-"""A slow, obvious twin of `learner/columns.py`: one game at a time, each column's steps as a list."""
+"""A slow, obvious twin of `learner/options.py`: one game at a time, each column's steps as a list."""
 
 from __future__ import annotations
 

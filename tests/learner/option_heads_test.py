@@ -62,7 +62,7 @@ def train(batch, control=CONTROL, devices=1, **changes):
     )
 
     def shape_rewards(rollouts):
-        rewards = jnp.stack([rollouts.reward, rollouts.moments["m"]])
+        rewards = jnp.stack([rollouts.reward, rollouts.reward_inputs["m"]])
         total, of_options = control.training_rewards(
             rewards, jnp.asarray(factors, jnp.float32), rollouts, settings.discount
         )

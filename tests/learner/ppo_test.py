@@ -109,7 +109,7 @@ def slow_loss(params, data, settings):
 )
 def test_an_update_is_a_step_of_adam_on_the_slow_loss():
     rollouts, params = make_rollouts(), make_params()
-    reward = rollouts.reward + 0.5 * rollouts.moments["m"]
+    reward = rollouts.reward + 0.5 * rollouts.reward_inputs["m"]
     values = np.asarray(unroll(params, (), rollouts.observations, rollouts.first, rollouts.core[0])[1])
     data = targeted(rollouts, reward, params, unroll)
     known = np.concatenate([rollouts.value, values[-1:]])  # of the policy that acted, but for what follows the batch
@@ -131,7 +131,9 @@ def test_a_first_batch_without_reward_hardly_moves_a_policy_whose_learning_rate_
     params["value"] *= 0  # a new head
     rollouts, nothing = make_rollouts(), np.zeros((T, B), np.float32)
     logits, _ = jax.jit(unroll)(params, (), rollouts.observations, rollouts.first, rollouts.core[0])
-    rollouts = rollouts._replace(logits=np.asarray(logits[:-1]), value=nothing, reward=nothing, moments={"m": nothing})
+    rollouts = rollouts._replace(
+        logits=np.asarray(logits[:-1]), value=nothing, reward=nothing, reward_inputs={"m": nothing}
+    )
     settings = replace(PPO, num_epochs=5, num_minibatches=2, exploration_coefficient=0.01)
     state, kl = {}, {}
     for warmup in (0, 40):  # an update has 10 steps

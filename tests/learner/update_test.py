@@ -57,7 +57,7 @@ def plain_loss(params, rollouts: Rollouts, settings: Settings):
     ratio = jnp.exp(((log_pi - log_mu) * chosen).sum(-1))
     if settings.algorithm == "appo":
         ratio = jnp.clip(ratio, 0.05, 20)
-    reward = rollouts.reward + 0.5 * rollouts.moments["m"]
+    reward = rollouts.reward + 0.5 * rollouts.reward_inputs["m"]
     v_t, discount_t, trace_t = next_values(
         values, reward, rollouts.terminated, rollouts.truncated, 0.9, settings.bootstrap
     )
@@ -100,7 +100,7 @@ def test_what_is_measured():
     assert metrics["valid_fraction"] == 0.75
     assert (metrics["lag_min"], metrics["lag_mean"], metrics["lag_max"]) == (1, 25.75, 100)
     assert metrics["extrinsic_reward"] == pytest.approx(rollouts.reward.mean(), abs=1e-6)
-    assert metrics["intrinsic_reward"] == pytest.approx(rollouts.moments["m"].mean() / 2, abs=1e-6)
+    assert metrics["intrinsic_reward"] == pytest.approx(rollouts.reward_inputs["m"].mean() / 2, abs=1e-6)
     assert metrics["learning_rate"] == pytest.approx(2e-2)
     assert metrics["finite"] == 1
     # the policy that acted, asked again

@@ -62,7 +62,7 @@ def start(recipe, settings=SETTINGS):
     learnt = louder(state.learnt)
     if recipe.conditioned:
         learnt["condition"] = {"kernel": jnp.linspace(-1, 1, WIDTH), "bias": jnp.ones(WIDTH)}
-    return state._replace(learnt=learnt, target=louder(other.target)), {} if recipe.policy else {
+    return state._replace(learnt=learnt, target=louder(other.target)), {} if recipe.learns_policy else {
         "policy": new_params(2)
     }
 
@@ -238,7 +238,7 @@ def test_every_name_of_the_table_is_a_recipe():
     for name in ("", "ilq", "bc+joint", "ilql+", "ilql+other", "chai+joint"):
         with pytest.raises(KeyError):
             recipe_of(name)
-    assert recipe_of("ilql+joint").policy == "clone"
+    assert recipe_of("ilql+joint").clones
 
 
 OTHER = {  # for each value of the losses another one than in SETTINGS

@@ -34,9 +34,9 @@ def slow_worth(recipe, target, online, context, said):
     hidden = hidden_states(target["trunk"], tokens)
     least = lambda state: np.min([head(one, state) for one in target["q"]], 0)  # noqa: E731
     bounded = lambda state: np.clip(least(state), LOW, HIGH)  # noqa: E731
-    if recipe.values == "reply":
+    if recipe.of_replies:
         return least(hidden.mean(0))[0]
-    if recipe.values == "utterance":
+    if recipe.per_utterance:
         return bounded(hidden[-1])[0]
     found, online_hidden = 0.0, hidden_states(online["trunk"], tokens)
     for place, token in enumerate(said, len(context) - 1):
@@ -59,7 +59,7 @@ def padded(rows):
 @pytest.mark.parametrize("name", ["ilql", "utterance_ilql", "chai"])
 def test_texts_are_worth_what_loops_find(name):
     recipe = recipe_of(name)
-    outputs = VOCABULARY if recipe.values == "token" else 1
+    outputs = VOCABULARY if recipe.per_token else 1
     target = {"trunk": new_params(1), "q": heads(2, outputs, 2)}
     online = {"trunk": new_params(3), "v": heads(4, 1, 1)[0]}
 

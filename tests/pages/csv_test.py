@@ -32,8 +32,8 @@ PAGES = {
 
 def sheets(page: str) -> list[list[list[str]]]:
     """All CSV files that a page has in itself."""
-    found = [unquote(html.unescape(text)) for text in LINK.findall(page)]
-    return [list(csv.reader(io.StringIO(text, newline=""))) for text in found]
+    files = [unquote(html.unescape(text)) for text in LINK.findall(page)]
+    return [list(csv.reader(io.StringIO(text, newline=""))) for text in files]
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,11 @@ def made(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_offers_its_figures(made, name):
-    found = sheets((made / name).read_text())
+    files = sheets((made / name).read_text())
     for head in PAGES[name]:
-        assert any(tuple(rows[0][: len(head)]) == head for rows in found), (head, [rows[0] for rows in found])
-    assert all(len(rows) > 1 for rows in found)
-    for rows in found:
+        assert any(tuple(rows[0][: len(head)]) == head for rows in files), (head, [rows[0] for rows in files])
+    assert all(len(rows) > 1 for rows in files)
+    for rows in files:
         assert {len(row) for row in rows} == {len(rows[0])}
         for cell in (cell for row in rows for cell in row if cell.lstrip().startswith((*"=+-@\t", "\uff1d"))):
             float(cell)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.actors.acting import RandomPolicy, Rounds
+from motif_jax.actors.acting import RandomPolicy, SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import WAIT
 from motif_jax.networks.options import OptionHeads
@@ -121,7 +121,7 @@ def played(world: str, share: float, steps: int) -> tuple[list[dict[str, list]],
     ) as pool:  # fmt: skip
         policy, ended = Waiting(len(pool.world.action_names), share), [[] for _ in range(GAMES)]
         found, count = [{name: [] for name in (*OBSERVED[world], "reward", "first")} for _ in range(GAMES)], 0
-        for batch in itertools.takewhile(lambda _: count < steps, Rounds(pool, policy, 2)):
+        for batch in itertools.takewhile(lambda _: count < steps, SyncLoop(pool, policy, 2)):
             arrays, count = batch.arrays, count + batch.steps
             waits = arrays["action"] == WAIT
             assert batch.steps == (~waits).sum()

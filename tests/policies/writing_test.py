@@ -64,7 +64,7 @@ def looks(recipe):
         del memory
         hidden = decoder.begin(row, segments, 0, added)[1]
         logits = decoder.logits(hidden)[0]
-        if model.recipe.values != "token":
+        if not model.recipe.per_token:
             return logits, jnp.zeros_like(logits)
         return logits, advantages(
             as_functions(model.graph, model.config), ShiftArguments(0.0, 0.0, model.target, model.online), row, segments

@@ -5,7 +5,7 @@ import pytest
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.preferences.neutral import ask_about, captions_to_ask, neutral_pairs
-from motif_jax.preferences.questions import KINDS, Asked, Questions, caption, status
+from motif_jax.preferences.questions import KINDS, AnswerTable, Questions, caption, status
 from motif_jax.preferences.store import PairDataset
 
 pytestmark = pytest.mark.quick
@@ -103,13 +103,13 @@ def test_questions_are_found_by_their_captions(tmp_path):
 # ---- answers
 
 
-def take(asked: Asked, *answers: tuple[int, bool, float]) -> int:
+def take(asked: AnswerTable, *answers: tuple[int, bool, float]) -> int:
     numbers, turned, prob = zip(*answers, strict=True)
     return asked.take(np.array(numbers), np.array(turned), np.array(prob))
 
 
 def test_both_orders_are_averaged_and_one_is_not_enough():
-    asked = Asked(10, np.array([True, True, False]))
+    asked = AnswerTable(10, np.array([True, True, False]))
     wanted = np.ones(3, bool)
     assert list(asked.missing(np.flatnonzero(wanted))) == [
         (10, False),

@@ -138,10 +138,10 @@ def pair() -> Iterator[tuple[int, int]]:
 
 
 def drain(master: int) -> bytes:
-    found = b""
+    data = b""
     while select.select([master], [], [], 0)[0]:
-        found += os.read(master, 65536)
-    return found
+        data += os.read(master, 65536)
+    return data
 
 
 @pytest.mark.quick

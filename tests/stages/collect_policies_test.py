@@ -10,8 +10,8 @@ from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
 from motif_jax.policies.choice import PlayerChoice, parse_mixture
-from motif_jax.preferences.pairs import places
 from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.writer import places
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
 

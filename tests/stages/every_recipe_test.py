@@ -14,7 +14,7 @@ from quick_programs import QuickProgram
 from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
 from motif_jax.files import read_json
-from motif_jax.offline.recipes import RECIPES
+from motif_jax.offline.recipes import RECIPES, recipe_of
 from motif_jax.policies.conversations import play_tokens
 from motif_jax.policies.values import list_values, read_values
 from motif_jax.stages import offline
@@ -49,7 +49,9 @@ def start(tmp_path_factory):
     config = get_config()
     config.update_from_flattened_dict(TINY | {"env.options": json.dumps({"words": str(folder / "words.txt")})})
     experiment.run(config.to_dict(), folder, ["collect"])
-    parts = make_parts(config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0)
+    parts = make_parts(
+        config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0, recipe=recipe_of("bc")
+    )
     write_model(folder / "model", parts, parts.params)
     config.transcripts.path, config.train_values.policy = str(folder / "transcripts"), str(folder / "model")
     return config

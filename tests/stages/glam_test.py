@@ -171,7 +171,7 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
     taken = replay.odds[np.arange(replay.steps), replay.action]
     np.testing.assert_allclose(taken, replay.probability, atol=1e-5)
     other = load_replay(file_of(trained / f"evaluate/policy-64-{VARIATION}", 0), "--flag")
-    assert other.about["action_names"][0] == "rotate left"
+    assert other.metadata["action_names"][0] == "rotate left"
 
 
 @pytest.mark.differs(

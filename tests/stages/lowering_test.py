@@ -122,7 +122,7 @@ def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
         reward=steps,
         terminated=steps.astype(bool),
         truncated=steps.astype(bool),
-        moments={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
+        reward_inputs={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
         control={name: steps.astype(np.int32) for name in CHOICES} if plan else {},
     )
     mesh = make_mesh(fsdp=fsdp, tensor=tensor)

@@ -91,7 +91,7 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     (replay,) = [load_replay(file, "") for file in (whole / "evaluate" / f"policy-{step}" / "replays").glob("*.npz")][
         :1
     ]
-    assert replay.about["options"] == ["stairs", "gold"]
+    assert replay.metadata["options"] == ["stairs", "gold"]
     assert len(replay.charge) == replay.steps
     shown = {action_name(replay, number) for number in range(replay.steps)}
     assert shown <= {f"{action} ({option})" for action in ACTIONS for option in ("stairs", "gold")}

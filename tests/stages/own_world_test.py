@@ -52,5 +52,5 @@ def test_its_figures_are_evaluated_and_shown(corridor):
     for word in ("NetHack", "dungeon", "gold</td>"):
         assert word not in page
     replay = load_replay(file_of(workdir / "evaluate/random", next(iter(summary["replays"].values()))), "--flag")
-    assert "turns_back" in replay.about["figures"]
+    assert "turns_back" in replay.metadata["figures"]
     assert "turns back" in told(describe(replay), 3)

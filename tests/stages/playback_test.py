@@ -54,8 +54,8 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
         replay, row = load_replay(evaluate_replays.file_of(folder, number), "flag"), rows[number]
         assert replay.steps == row["steps"]
         assert replay.reward.sum(dtype=np.float64) == pytest.approx(row["episode_return"], abs=1e-4)
-        assert replay.about["figures"] == row
-        assert number in {summary["replays"][word] for word in replay.about["chosen"]}
+        assert replay.metadata["figures"] == row
+        assert number in {summary["replays"][word] for word in replay.metadata["chosen"]}
         assert np.isnan(replay.z).all()  # nobody has learnt a reward here
         # The terminal's first line is where NetHack shows its messages, and the last but one tells the score's depth.
         shown = [decode(line).strip() for line in replay.chars[:, 0]]
@@ -123,11 +123,11 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     assert obtained(config, workdir, "best") == evaluate_replays.file_of(folder, kept["best"])
     other = next(number for number in range(12) if number not in kept.values())
     file = obtained(config, workdir, str(other))
-    assert load_replay(file, "flag").about["figures"] == rows[other]
+    assert load_replay(file, "flag").metadata["figures"] == rows[other]
     assert folder not in file.parents  # what evaluation keeps is its own
     # One that was never played: it is, and the second time it is there.
     file = obtained(config, workdir, "40")
-    assert load_replay(file, "flag").about["episode"] == 40
+    assert load_replay(file, "flag").metadata["episode"] == 40
     written = file.stat().st_mtime_ns
     assert obtained(config, workdir, "40") == file
     assert file.stat().st_mtime_ns == written
@@ -135,15 +135,15 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     other_games = settings("score")
     other_games.seed = 5
     first = load_replay(obtained(other_games, workdir, "best"), "flag")
-    assert (first.about["episode"], first.about["games"]["seed"]) == (0, 5)
+    assert (first.metadata["episode"], first.metadata["games"]["seed"]) == (0, 5)
     notice = (
         "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
     )
     assert notice in capsys.readouterr().out
     replay = load_replay(obtained(other_games, workdir, "40"), "flag")
-    assert replay.about["games"]["seed"] == 5
+    assert replay.metadata["games"]["seed"] == 5
     first = load_replay(obtained(config, workdir, "longest"), "flag")
-    assert first.about["figures"] == rows[0]
+    assert first.metadata["figures"] == rows[0]
 
 
 @pytest.mark.parametrize("game", ["restless_game:Restless", "own_gym:Dice"])
@@ -168,7 +168,7 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     assert kept == {f"episode-{number:05}.npz" for number in summary["replays"].values()}
     for word, number in summary["replays"].items():
         replay = load_replay(evaluate_replays.file_of(folder, number), "flag")
-        assert word in replay.about["chosen"]
+        assert word in replay.metadata["chosen"]
         assert replay.reward.sum(dtype=np.float64) == pytest.approx(rows[number]["episode_return"], abs=1e-4)
         if "Dice" in game:
             rolled = [int(decode(message)[-1]) for message in replay.message[1:]]

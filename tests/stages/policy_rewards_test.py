@@ -9,7 +9,7 @@ from conftest import get_config, viewed
 from pool_test import play
 
 from motif_jax.actors.acting import RandomPolicy
-from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
@@ -101,13 +101,13 @@ def test_the_mix_is_what_config_and_reward_say():
     assert make_mix(viewed(config).policy, reward).best == reward.table().normalised[:2].max()  # the third is rare
 
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
-    rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)
+    rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), reward_inputs=moments)
     learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(make_reward(), mix, False))
     rewards = make_shape_rewards(make_mix(viewed(config).policy, None), RewardSources([learnt]))(rollouts)
     assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
     assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)
     assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
-    rollouts.moments = {}
+    rollouts.reward_inputs = {}
     assert float(make_shape_rewards(mix, RewardSources())(rollouts).total[0, 0]) == pytest.approx(0.5)
 
 
@@ -138,7 +138,7 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
                         episode += 1
             if rng.random() < 0.1:  # the worker died: its games begin again
                 first[worker, 0] = first[worker, 1] = True
-            fulls.append(Full(int(worker), 0, 0))
+            fulls.append(FilledSlot(int(worker), 0, 0))
             episodes.append(list_of)
             columns.append(rewards)
         ended = np.zeros((5, len(begins)), bool)

@@ -7,7 +7,7 @@ from conftest import get_config, run_stage
 from report_test import HOSTILE
 from report_workdir import STEPS, tell, write_workdir
 
-from motif_jax.envs.gym_games import encode_picture
+from motif_jax.envs.gym_world import encode_picture
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages import report
 

@@ -7,7 +7,7 @@ from conftest import check_stage, viewed
 from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 
 from motif_jax import load_policy
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
@@ -40,7 +40,7 @@ def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
     parts = assemble(viewed(config), tmp_path, lambda setting: RewardSources(), 1)
     player, batches = make_player(viewed(config).policy, parts.model, 0), []
     with open_pool(viewed(config), parts, player, 0) as pool:
-        source = Rounds(pool, player, parts.rollouts, batches.append, player.begin)
+        source = SyncLoop(pool, player, parts.rollouts, batches.append, player.begin)
         while len(batches) < 3:
             source.get(1.0)
     for number, batch in enumerate(batches):

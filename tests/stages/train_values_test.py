@@ -236,7 +236,7 @@ def refusal(check, config, *arguments):
 @pytest.mark.quick
 @pytest.mark.parametrize(("changes", "said"), [
     ({"train_values__start": "new"}, "choose ilql+joint"),
-    ({"train_values__num_parts": 3}, "cannot be cut into 3 parts"),
+    ({"train_values__num_parts": 3}, "cannot be split into 3 parts"),
     ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "must be below"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, said):

@@ -14,6 +14,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import defaults
 from motif_jax.offline import mdp
 from motif_jax.offline.rankings import Chosen, best_texts, make_readers, ranks
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import OfflineState
 from motif_jax.stages.train_values.learning import renderer_of
 from motif_jax.tokens import LetterTokeniser
@@ -67,7 +68,7 @@ def test_returns_of_rows_that_are_cut_are_those_of_whole_rows(recorded, recipe, 
     store, _, tokeniser, _ = recorded
     config = defaults()
     config.train_values.recipe, config.train_values.discount, config.transcripts.template = recipe, 0.5, "marks"
-    renderer = renderer_of(config, store, SimpleNamespace(tokeniser=tokeniser))
+    renderer = renderer_of(config, recipe_of(recipe), store, SimpleNamespace(tokeniser=tokeniser))
     whole, cut = (mdp.returns_to_go(renderer.rows(np.arange(12), width), discount) for width in (WIDTH, 20))
     np.testing.assert_allclose(cut, whole[:, :20], atol=1e-5)
     assert (whole[:, 0] != 0).any()

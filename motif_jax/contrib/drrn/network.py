@@ -104,7 +104,7 @@ def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str
         return values.reshape(*tokens.shape[:2], -1), largest.reshape(tokens.shape[:2])
 
     def encode(observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        return {"tokens": prompts(observations)["tokens"].astype(smallest)}
+        return {"tokens": prompts(observations).astype(smallest)}
 
     return {
         "params": params, "prepare": prepare, "step": step, "unroll": unroll, "reads": (PROMPT,), "core_size": 0,

@@ -24,11 +24,11 @@ class RuleServer(Server):
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rules": self.texts.rules().version}
 
-    def about(self, model: str) -> dict[str, Any]:
+    def cache_metadata(self, model: str) -> dict[str, Any]:
         """See `Prompted`; the model's name contains the version of the rules."""
-        about = super().about(model)
-        assert about.pop("rules") in model
-        return about
+        metadata = super().cache_metadata(model)
+        assert metadata.pop("rules") in model
+        return metadata
 
     def _check_server(self) -> None:
         Lexicon(self.texts, self.section.goal)

@@ -108,15 +108,15 @@ class Judge:
             process.stdin.write(json.dumps(self._start | {"port": port}).encode() + b"\n")
             process.stdin.flush()
         readable, _, _ = select.select([process.stdout], [], [], START_S)
-        said = process.stdout.readline() if readable else b""
+        line = process.stdout.readline() if readable else b""
         process.stdout.close()
-        if not said.endswith(b"\n"):
+        if not line.endswith(b"\n"):
             process.kill()
             raise UserError(
                 f"the judge did not start: its process ended with status {process.wait()}; its own output "
                 "says why (--config.annotate.backend)"
             )
-        return process, int(said)
+        return process, int(line)
 
     def _watch(self) -> None:
         """Restarts the process whenever it ends by itself."""

@@ -1,17 +1,158 @@
-"""The maze as a world (`envs/world.py`): `--config.env.world=maze`.
+"""The maze of LMRL-Gym (arXiv 2311.18232), `--config.env.world=maze`: the agent writes its moves to the goal.
 
-Option: `position`, whether the world says where the agent is; otherwise it only says where walls are, so the agent
-must remember its way.
+An episode begins in a random free cell and ends at the goal. A move costs 1, into a wall as well; the move that arrives
+costs nothing; any other text costs 4 and moves nothing. After 100 texts, another one costs 1 and ends the episode.
+Maze, goal and rewards are the published ones, the world's sentences are ours.
+
+Option: `position`, whether the world describes the agent's position; otherwise it only describes the walls beside the
+agent, which must remember its way. Scripted players: `random` draws one of the four moves, `optimal` takes a shortest
+way.
 """
 
 from __future__ import annotations
 
-from motif_jax.config.table import Flag
-from motif_jax.envs.maze.game import MAKERS, MazeGame
-from motif_jax.envs.text_world import TextWorld
+import functools
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from motif_jax.config.table import Flag
+from motif_jax.envs.drawing import GREY, WHITE, Pieces
+from motif_jax.envs.text_game import Answer, TextGame
+from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
+from motif_jax.structs import EndStatus, Turn
+
+MAZE = (
+    "#############",
+    "#     #     #",
+    "### ##### ###",
+    "### ##### ###",
+    "### ##### ###",
+    "###       ###",
+    "###### ######",
+    "###### ######",
+    "###### ######",
+    "#############",
+)
+GOAL = 8, 6  # row and column, from 0
+MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+SIDES = {"above": (-1, 0), "below": (1, 0), "left": (0, -1), "right": (0, 1)}
+MOST = 100  # texts, before the one that ends the walk
+LOST = "a hundred moves were made"
+YELLOW, GREEN = 11, 10
+
+Cell = tuple[int, int]
+FREE: tuple[Cell, ...] = tuple((y, x) for y, row in enumerate(MAZE) for x, cell in enumerate(row) if cell == " ")
 FLAG = "--config.env.options"
-FIGURES: dict[str, type] = {"distance": int, "others": int}  # moves from the start to the goal; texts that are no moves
+FIGURES: dict[str, type] = {"distance": int, "others": int}  # moves from the start to the goal; other texts
+
+
+class Walk(NamedTuple):
+    """The state of an episode."""
+
+    at: Cell
+    start: Cell
+    others: int = 0  # texts other than moves
+
+
+def neighbour(cell: Cell, way: Cell) -> Cell:
+    """The next cell in a direction."""
+    return cell[0] + way[0], cell[1] + way[1]
+
+
+@functools.cache
+def distances() -> Mapping[Cell, int]:
+    """The number of moves from each free cell to the goal."""
+    moves, queue = {GOAL: 0}, deque([GOAL])
+    while queue:
+        cell = queue.popleft()
+        for way in MOVES.values():
+            there = neighbour(cell, way)
+            if there in FREE and there not in moves:
+                moves[there] = moves[cell] + 1
+                queue.append(there)
+    return moves
+
+
+class MazeGame(TextGame):
+    """See the module docstring."""
+
+    def __init__(self, *, tells_position: bool, written: int, heard: int, limit: int):
+        """`tells_position`: include the position in texts; see `TextGame` for the numbers."""
+        super().__init__(written, heard, limit)
+        self._tells_position = tells_position
+        self.walk = Walk(GOAL, GOAL)
+
+    def open(self) -> str:
+        """See `TextGame`: chooses where the walk begins."""
+        start = self.random.choice([cell for cell in FREE if cell != GOAL])
+        self.walk = Walk(start, start)
+        return f"goal {GOAL[0]} {GOAL[1]} {self._described()}"
+
+    def answer(self, text: str) -> Answer:
+        if self.steps >= MOST:
+            return Answer("failure", -1.0, EndStatus.ENDED, LOST)
+        if text not in MOVES:
+            self.walk = self.walk._replace(others=self.walk.others + 1)
+            return Answer(self._described(), -4.0)
+        there = neighbour(self.walk.at, MOVES[text])
+        if there in FREE:
+            self.walk = self.walk._replace(at=there)
+        if self.walk.at == GOAL:
+            return Answer("success", 0.0, EndStatus.TASK_SUCCESSFUL)
+        return Answer(self._described(), -1.0)
+
+    def draw(self, chance: float) -> str:
+        """See `TextGame`: returns a move."""
+        return tuple(MOVES)[int(chance * len(MOVES))]
+
+    @property
+    def hidden(self) -> Walk:
+        return self.walk
+
+    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
+        self.walk = hidden
+
+    def measure(self) -> tuple[float, ...]:
+        return distances()[self.walk.start], self.walk.others
+
+    def caption(self) -> str:
+        text = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
+        where = f"row {self.walk.at[0]}, column {self.walk.at[1]}"
+        if self.end == EndStatus.TASK_SUCCESSFUL:
+            return f"You go {text} and reach the goal"
+        if text is None:
+            return f"You are in a maze at {where}"
+        return f"You go {text} and are at {where}" if text in MOVES else f'"{text[:100]}" is no move'
+
+    def drawn(self) -> Sequence[Pieces]:
+        """See `TextGame`: the maze with the goal and the agent."""
+        rows: list[Pieces] = [[(cell, GREY) for cell in row] for row in MAZE]
+        rows[GOAL[0]][GOAL[1]] = (">", GREEN)
+        rows[self.walk.at[0]][self.walk.at[1]] = ("@", YELLOW)
+        return [*rows, [], [(f"{self.steps} of {MOST} moves", WHITE)]]
+
+    def _described(self) -> str:
+        """Describes the position, and the sides on which there are walls."""
+        at = self.walk.at
+        walls = [side for side, way in SIDES.items() if neighbour(at, way) not in FREE]
+        position = f"at {at[0]} {at[1]} " if self._tells_position else ""
+        return f"{position}walls {' '.join(walls) or 'none'}"
+
+
+class ShortestWay:
+    """Goes a shortest way to the goal."""
+
+    def begin(self, rng: random.Random) -> None:
+        """Nothing to begin."""
+
+    def choose(self, game: Any) -> str:
+        at, left = game.walk.at, distances()
+        return next(move for move, way in MOVES.items() if left.get(neighbour(at, way), left[at]) < left[at])
+
+
+MAKERS: Makers = {"optimal": without_arguments("optimal", ShortestWay)}
 
 
 class MazeWorld(TextWorld):

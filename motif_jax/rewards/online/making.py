@@ -67,7 +67,7 @@ class Judges:
 
     def facts(self) -> dict[str, Any]:
         """Facts that labels depend on, beside the goal."""
-        facts = self._backend("defaultgoal").facts()
+        facts = self._backend("defaultgoal").flat_metadata()
         facts.pop("goal", None)  # goals change during training
         if str(facts.get("model", "")).startswith(("/", ".", "~")):
             facts["model"] = Path(facts["model"]).name  # wherever the directory lies

@@ -23,12 +23,11 @@ from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
 from motif_jax.files import read_json
-from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
-from motif_jax.preferences.questions import WITH_BOTTOM_LINE, Asked, Questions, to_numbers
+from motif_jax.preferences.questions import WITH_BOTTOM_LINE, AnswerTable, Questions, to_numbers
 from motif_jax.preferences.shards import TRY, Part, Shard, count, folder_lock, question_range, rows_of
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.run import Lock, Run
 from motif_jax.stages import Stage
 from motif_jax.stages.annotate.page import measure_bias, page_of, write_page
@@ -126,7 +125,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     asked = np.flatnonzero(of_pair >= 0)
     ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
-    if not isinstance(backend, Oracle) and backend.is_model and ties > MOST_TIES:
+    if isinstance(backend, CaptionBackend) and backend.is_model and ties > MOST_TIES:
         print_line(
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"
@@ -160,7 +159,7 @@ class AnnotationJob:
         self._section, self._backend, self._questions, self._shard = config.annotate, backend, questions, shard
         section = config.annotate
         low, high = question_range(shard.part, len(questions))
-        self._asked, self._low = Asked(low, questions.sample(backend.both_orders)[low:high]), low
+        self._asked, self._low = AnswerTable(low, questions.sample(backend.both_orders)[low:high]), low
         self._put = np.zeros(high - low, bool)  # whether the question was asked, with or without a verdict
 
         # Rows with a question, its index in this shard, and whether the row has its captions in the other order.
@@ -173,7 +172,7 @@ class AnnotationJob:
         # Equal captions are ties. Labels of earlier runs are known answers.
         shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
         before = shard.prob[self._asking]
-        self._asked.know(self._place + low, np.where(self._turned, 1 - before, before))
+        self._asked.take_labels(self._place + low, np.where(self._turned, 1 - before, before))
         self._rounds: QuestionRounds | None = None
         if section.order == "random":
             self._wanted = np.random.default_rng([config.seed, 90, low]).permutation(high - low)[: len(self._wanted)]

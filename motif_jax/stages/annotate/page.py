@@ -22,11 +22,10 @@ from motif_jax.files import write_whole
 from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import Merged
-from motif_jax.preferences.questions import Asked, Questions, to_numbers
+from motif_jax.preferences.questions import AnswerTable, Questions, to_numbers
 from motif_jax.preferences.shards import to_codes
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Head, StageRun
 from motif_jax.system.arrays import read_array
@@ -247,7 +246,7 @@ def _evidence(
                 explanations[number] = answer.said
         annotator.close()
         return AnswerDetails(explanations, np.empty((0, 2)), {}, 1.0)
-    asked, wanted = Asked(0, np.ones(len(questions), bool)), set(top.tolist())
+    asked, wanted = AnswerTable(0, np.ones(len(questions), bool)), set(top.tolist())
     unreadable: dict[Question, QuestionAnswer] = {}
     masses = [0.0, 0.0]  # number and sum
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:

@@ -41,8 +41,7 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    is_model = not isinstance(backend, Oracle) and backend.is_model
-    if section.samples > 1 and (not is_model or section.mode != "reason"):
+    if section.samples > 1 and (not backend.is_model or section.mode != "reason"):
         raise UserError(
             f"only a model in mode reason answers in samples, and samples = {section.samples} "
             "(--config.annotate.samples, .backend, .mode)"
@@ -54,8 +53,7 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
         )
     if section.order != "as_now" and isinstance(backend, Oracle):
         raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
-    in_process = not isinstance(backend, Oracle) and backend.in_process
-    if section.order == "disagreement" and (section.num_shards > 1 or in_process):
+    if section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
         raise UserError(
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
             "for a model a server (--config.annotate.order, .num_shards, .backend)"
@@ -83,7 +81,8 @@ def open_dataset(workdir: Path) -> PairDataset:
 
 def make_metadata(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:
     """Everything that decides the labels, as a flat dict: of the backend, the section and the dataset."""
-    metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)} | backend.facts()
+    metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)}
+    metadata |= backend.flat_metadata()
     other_array = None  # that labels depend on, in addition to the messages
     if isinstance(backend, Oracle):
         other_array = backend.numbers(dataset)

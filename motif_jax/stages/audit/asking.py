@@ -13,7 +13,7 @@ import numpy as np
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.asking import Answered, AskingCounts
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, is_by_rules, open_judge, opened
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
 from motif_jax.config.table import shown
@@ -46,7 +46,7 @@ def ask(
             "to ask (--config.annotate.backend)"
         )
     with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
-        metadata = backend.facts() | {"model": asking.annotator.model, "goal": config.annotate.goal}
+        metadata = backend.flat_metadata() | {"model": asking.annotator.model, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()
         yes_of = _kept(file, stamp, len(texts))
         print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(yes_of)).sum()):,} are answered")
@@ -101,7 +101,7 @@ def check_second(config: AnnotateConfig, named: str) -> None:
         return
     first, second = config.annotate, second_section(config.annotate, named)
     alike = [(one.backend, one.model, one.mode) for one in (first, second)]
-    if alike[0] == alike[1] or (named == RULES and is_by_rules(first)):
+    if alike[0] == alike[1] or (named == RULES and find_backend(first).by_rules):
         raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
     try:
         check_section(second, texts_of(config.env, second.lexicon))

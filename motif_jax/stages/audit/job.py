@@ -9,24 +9,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, is_by_rules, opened
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
-from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, group_values, make_plan
-from motif_jax.audit.figures import Figures
+from motif_jax.audit.examine import (
+    SECOND,
+    Audited,
+    EpisodePairs,
+    Evidence,
+    Figures,
+    Labels,
+    examine,
+    group_values,
+    make_plan,
+)
 from motif_jax.audit.judge import QuestionLimits
-from motif_jax.audit.labels import SECOND
 from motif_jax.audit.pay import Steps, ends
-from motif_jax.audit.wholes import LINES, episode_text
+from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
-from motif_jax.episodes.playback import Track, moments_of, read_tracks
-from motif_jax.pages.blocks import table
+from motif_jax.episodes.playback import Track, messages_of, read_tracks
+from motif_jax.pages.blocks import findings_blocks, table
 from motif_jax.pages.figures import better
-from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import esc, exact
 from motif_jax.pages.players import Player
 from motif_jax.preferences.store import PairDataset
@@ -95,7 +102,7 @@ class PlayedEpisodes(NamedTuple):
     """Episodes of a player, by number."""
 
     captions: dict[int, np.ndarray]  # that each step is rewarded for. [T] int64
-    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.Moments`. [T] bool
+    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.EpisodeMessages`. [T] bool
     tracks: dict[int, Track]
 
 
@@ -114,12 +121,12 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
         captions = captions._replace(second=second(texts).normalised.astype(np.float64))
     return Evidence(
         captions,
-        rules=is_by_rules(config.annotate),
+        rules=find_backend(config.annotate).by_rules,
         steps=agent if isinstance(agent, str) else _steps(agent),
         still=np.zeros(0, bool) if isinstance(agent, str) else np.concatenate([*agent.still.values()]),
         figures=_figures(config, workdir, players),
         labels=labelled,
-        wholes=_wholes(config, texts, agent, chance),
+        episodes=_pair_episodes(config, texts, agent, chance),
         judge=judge,
         soft=config.annotate.mode in ("score", RATE) or config.annotate.samples > 1,
     )
@@ -142,7 +149,7 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
     captions, still, late = {}, {}, int(not config.policy.reference_alignment)
-    for row, moments in zip(rows, moments_of(env, config.seed, rows, tracks), strict=True):
+    for row, moments in zip(rows, messages_of(env, config.seed, rows, tracks), strict=True):
         if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         paid = slice(late, late + row["steps"])
@@ -248,7 +255,7 @@ def _captions(
         times = np.bincount(shown[rewarded], minlength=len(texts))
         sums = np.bincount(shown[rewarded], z[rewarded], len(texts))
         values = np.where(times > 0, sums / np.maximum(times, 1), values)
-    if is_by_rules(config.annotate):
+    if find_backend(config.annotate).by_rules:
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
         rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
@@ -264,14 +271,14 @@ def _captions(
     return captions, f"the annotator {name!r} compares numbers of the game, so there is no judge of captions to ask"
 
 
-def _wholes(
+def _pair_episodes(
     config: AuditConfig, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
-) -> Wholes | str:
+) -> EpisodePairs | str:
     """Pairs of the same games, played by random play and by the agent; or the reason for their lack."""
     for played in (agent, chance):
         if isinstance(played, str):
             return played
-    if config.annotate.mode == RATE and not is_by_rules(config.annotate):
+    if config.annotate.mode == RATE and not find_backend(config.annotate).by_rules:
         return "a judge that rates single messages is not asked about whole episodes (--config.annotate.mode)"
     assert isinstance(agent, PlayedEpisodes)
     assert isinstance(chance, PlayedEpisodes)
@@ -282,7 +289,7 @@ def _wholes(
     count = sum(np.bincount(shown, minlength=len(texts)) for played in (agent, chance)
                 for shown in played.captions.values())  # fmt: skip
     frequency = dict(zip(texts, np.asarray(count).tolist(), strict=True))
-    lines = None if is_by_rules(config.annotate) else LINES
+    lines = None if find_backend(config.annotate).by_rules else LINES
 
     def words(played: PlayedEpisodes) -> list[str]:
         return [episode_text([texts[at] for at in played.captions[number]], frequency, lines) for number in chosen]
@@ -290,7 +297,7 @@ def _wholes(
     def returns(played: PlayedEpisodes) -> np.ndarray:
         return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])
 
-    return Wholes(words(chance), words(agent), returns(chance), returns(agent))
+    return EpisodePairs(words(chance), words(agent), returns(chance), returns(agent))
 
 
 # ---- the record
@@ -308,7 +315,7 @@ def record_of(
         "player": players["agent"].name if players else "",
         "judge": judge,
         "findings": [one._asdict() for one in findings.found],
-        "nothing_found": [{"check": one.name, "about": one.about} for one in findings.clear],
+        "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
         "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
         "paid": _paid(audited, evidence),
     }

@@ -23,7 +23,7 @@ import numpy as np
 import motif_jax
 from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.layout import Full
+from motif_jax.actors.layout import FilledSlot
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
@@ -51,10 +51,8 @@ from motif_jax.episodes.pieces import Pieces
 from motif_jax.files import make_anew, write_array, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
-from motif_jax.preferences.folders import annotation_folder, labels_file
-from motif_jax.preferences.pairs import FinishedEpisode
-from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference
-from motif_jax.preferences.writer import PairWriter, tidy
+from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference, annotation_folder, labels_file
+from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
 from motif_jax.stages import Experiment, Stage, with_result
 from motif_jax.stages.collect.page import report_pairs, report_transcripts
@@ -65,7 +63,13 @@ from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
-from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment, vocabulary
+from motif_jax.transcripts.decision_points import (
+    DECISION_POINTS,
+    are_decision_points,
+    decision_point,
+    game_returns,
+    vocabulary,
+)
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 NAMED = 5  # files in the line about those that are not read
@@ -245,7 +249,7 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     )
     stage.bind(config)
     if mixture:
-        writer.progress["policies"] = mixture.facts()  # a resumed run uses the same checkpoints
+        writer.progress["policies"] = mixture.metadata()  # a resumed run uses the same checkpoints
     if writer.moments:
         print_line(f"collect: going on after {writer.moments // 2:,} of {section.num_pairs:,} pairs")
 
@@ -262,7 +266,7 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
             | {name: metadata.version(name) for name in getattr(world, "packages", ())},
         }
-        | ({"policies": mixture.facts()} if mixture else {}),
+        | ({"policies": mixture.metadata()} if mixture else {}),
         {
             "seconds": round(played_s, 1),
             "steps_per_s": round(steps / played_s),
@@ -398,7 +402,7 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
     else:
         mixture = load_mixture(config, world)
         if mixture:
-            provenance[CHECKPOINTS] = mixture.facts()
+            provenance[CHECKPOINTS] = mixture.metadata()
         writer = TranscriptWriter()
         record_games(writer, config, world, mixture)
         transcripts = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
@@ -452,7 +456,7 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
                 worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
                 for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):
                     name = world.action_names[action]
-                    yield moment(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
+                    yield decision_point(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
                 games += 1
                 if games == config.collect.transcripts:
                     return
@@ -466,7 +470,7 @@ def provenance_of(config: CollectConfig, world: World) -> dict[str, Any]:
     if section.branch_player:
         provenance |= {"branch_player": section.branch_player, "branches": section.branches}
     if not isinstance(world, TextWorld):
-        provenance[MOMENTS] = True
+        provenance[DECISION_POINTS] = True
     return provenance | {"env": essential(config.env)}
 
 
@@ -474,7 +478,7 @@ def describe_transcripts(transcripts: Transcripts) -> str:
     """A line about transcripts: their number and their mean return."""
     returns, made = game_returns(transcripts), transcripts.record["provenance"]
     kind = f"{len(returns):,} transcripts"
-    if are_moments(transcripts):
+    if are_decision_points(transcripts):
         kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
     error = returns.std() / np.sqrt(len(returns))
     by = clean(str(made.get("collector") or made.get("policies", "")))
@@ -526,7 +530,7 @@ def play_in_order(
       that was given up.
     """
     episodes = EpisodeQueue(first)
-    held: list[Full] = []
+    held: list[FilledSlot] = []
     while True:
         requests, fulls = pool.poll(0.2)
         if policy:
@@ -556,7 +560,7 @@ class EpisodeQueue:
         self._pieces = Pieces()
         self._done: dict[int, FinishedEpisode] = {}
 
-    def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
+    def take(self, pool: ActorPool, full: FilledSlot, names: Mapping[str, str]) -> None:
         """Copies a rollout's steps to their episodes.
 
         `names`: name of an array in an episode -> its name in a rollout.

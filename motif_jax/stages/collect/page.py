@@ -13,7 +13,7 @@ from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import amount, esc, exact
 from motif_jax.preferences.store import PairDataset
 from motif_jax.run import Head, Run, date_of
-from motif_jax.transcripts.moments import game_returns
+from motif_jax.transcripts.decision_points import game_returns
 from motif_jax.transcripts.store import Transcripts
 
 SPREADS = {"score": "Score so far", "max_depth": "Deepest level so far"}  # titles of the histograms, by array of info/

@@ -21,7 +21,7 @@ from motif_jax.config.table import (
     tables_of,
     value,
 )
-from motif_jax.devices.releases import FACTS, is_release
+from motif_jax.devices.releases import METADATA, is_release
 from motif_jax.envs.protocols import (
     CHANGED,
     CONTROLS,
@@ -327,7 +327,7 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     if is_language_model(contender.path):
         decides = section["language"] | {"dtype": section["dtype"], "weights": model_hash(contender.path)}
         checksum.update(json.dumps(decides, sort_keys=True).encode())
-    of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
+    of_player = played.parent / METADATA if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
         checksum.update(file.read_bytes() if file.is_file() else b"-")
     return checksum.hexdigest()

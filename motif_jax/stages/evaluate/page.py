@@ -35,7 +35,7 @@ from motif_jax.pages.players import (
     own_of,
 )  # fmt: skip
 from motif_jax.pages.spreadsheet import of_intervals
-from motif_jax.replays.bitmaps import open_picture
+from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.replays.story import option_names, rewarded_by
 from motif_jax.run import Head, Run, from_plain
@@ -372,12 +372,12 @@ def _odds(likely: Sequence[tuple[str, float]], colour: str, taken: str) -> str:
 def packed_replay(file: Path, player: str) -> PackedReplay:
     """A replay for the report; `player`: the name of who plays."""
     replay = load_replay(file, "--workdir")
-    return PackedReplay(named(player, replay), replay.steps, replay.about["end"] == GOAL, pack(replay))
+    return PackedReplay(named(player, replay), replay.steps, replay.metadata["end"] == GOAL, pack(replay))
 
 
 def named(player: str, replay: Replay) -> str:
     """The title of a replay: player, episode, reason of choice, returns, end."""
-    metadata = replay.about
+    metadata = replay.metadata
     words = [player, f"episode {metadata['episode']}"]
     words += [str(word) for word in metadata["chosen"] if not str(word).isdigit()]
     words.append(f"return {exact(float(replay.reward.sum()))}")
@@ -418,7 +418,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     return {
         "steps": replay.steps,
         "known": odds.shape[1],
-        "actions": [str(name) for name in replay.about["action_names"]],
+        "actions": [str(name) for name in replay.metadata["action_names"]],
         "options": None if replay.charge is None else option_names(replay),
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],

@@ -248,9 +248,9 @@ class Evaluation:
         file, row = file_of(self.stage.path, number), self.rows[number]
         if not self.repeatable:
             replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
-            if replay is None or replay.about["figures"] != row:  # of an earlier evaluation
+            if replay is None or replay.metadata["figures"] != row:  # of an earlier evaluation
                 return ": it was not recorded, or has too many frames"
-            save_replay(file, replay._replace(about=replay.about | {"chosen": words}))
+            save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
         elif row["steps"] > LONGEST:
             return f", which has more than {LONGEST:,} steps"
         elif not record(self.config, file, row, self.tracks[number], self.metadata, words):

@@ -29,9 +29,9 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
+from motif_jax.transcripts.decision_points import are_decision_points, decision_point, vocabulary
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
 from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
@@ -167,13 +167,13 @@ def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Ite
         yield from exercises.make_exercises(lessons, window)
         return
     for example in make_examples(lessons, window):
-        yield moment(example.prompt, example.action)
+        yield decision_point(example.prompt, example.action)
 
 
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
-    prompts = are_moments(transcripts) or made.get("format") == MANUAL
+    prompts = are_decision_points(transcripts) or made.get("format") == MANUAL
     if prompts:
         check_prompts(template)
     check_words(tokeniser, template)
@@ -211,7 +211,7 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
     if not early:
         return ""
     return (
-        f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark inside, where "
+        f"{early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, where "
         "writing would end"
     )
 

@@ -47,7 +47,8 @@ def make_parts(
     seed: int,
     flag: str = FLAG,
     stage: str = STAGE,
-    recipe: Recipe = recipe_of("bc"),  # noqa: B008
+    *,
+    recipe: Recipe,
 ) -> LanguageParts:
     """Reads the model that the section `language` names, or makes a new one for these transcripts.
 
@@ -90,7 +91,7 @@ def _tell(
     start = jax.eval_shape(lambda: _additions(section, params, 0)) if section.lora_rank else params
     settings, key, language = settings_of(training, 1), jax.random.key(0), as_functions(graph, config)
     state = jax.eval_shape(lambda start: init_state(key, language, recipe, settings, start, start), start)
-    given = 0 if recipe.policy and not section.lora_rank else bytes_of(params)
+    given = 0 if recipe.learns_policy and not section.lora_rank else bytes_of(params)
     weights = bytes_of((state.learnt, state.target)) + given
     learning = bytes_of((state.learnt, state.optimizer)) + (2 * bytes_of(params) if section.lora_rank else 0)
     rows = training.batch_size // training.num_parts
@@ -126,7 +127,7 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
 
 def train(config: CloningConfig, workdir: Path) -> None:
     """Trains the model on the workdir's transcripts, or resumes an earlier run."""
-    section = config.train_language
+    section, recipe = config.train_language, recipe_of(config.train_language.recipe)
 
     def open_data(may_import: bool) -> Transcripts:
         return open_transcripts(config, workdir, may_import)
@@ -135,9 +136,9 @@ def train(config: CloningConfig, workdir: Path) -> None:
         return {name: means[name] for name in ("loss", "accuracy")}
 
     with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
-        parts = make_parts(config.language, session.transcripts, section, config.seed)
+        parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
-        job = make_job(config, session, TITLE, section.recipe, parts, renderer, figures)
+        job = make_job(config, session, TITLE, recipe, parts, renderer, figures)
         session.stage.bind(config)
         outcome = train_offline(job, session.stage, section, session.hosts, session.stop)
         if session.stage.writes:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import Overlapping, Source
+from motif_jax.actors.acting import OverlappedLoop, RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_part, local_copy
@@ -121,7 +121,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 batch = rollout_loop.get(PATIENCE_S)
             if batch is None and not stop.asked:
                 if log and takes_turns(section) and done["updates"] == before["updates"]:
-                    groups = pool.layout.groups if isinstance(rollout_loop, Overlapping) else 1
+                    groups = pool.layout.groups if isinstance(rollout_loop, OverlappedLoop) else 1
                     games = num_hosts * pool.num_games // groups
                     log.playing(done, games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
@@ -239,7 +239,7 @@ def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: dict
         raise
 
 
-def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, rollout_loop: Source) -> str:
+def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, rollout_loop: RolloutLoop) -> str:
     """Reads an update's metrics from the device; returns "" or, if the loss is not finite, an error message."""
     with rollout_loop.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}

@@ -13,10 +13,9 @@ from motif_jax.annotation.asking import too_few
 from motif_jax.envs import worlds
 from motif_jax.files import read_json, read_lines
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.pages.blocks import folded, quoted, share_bar, table, tiles
+from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import curve, curves_of
-from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, program_title

@@ -75,7 +75,7 @@ def make_place(
             steps, games = played.shape
             calls = calls_of(steps, games, mesh.shape[DATA], learner, model.chunk)
             observations = model.pack(observations, calls)
-        rows |= {"observations": observations, "moments": moments}
+        rows |= {"observations": observations, "reward_inputs": moments}
         if plan:
             rows["control"] = {key: arrays[key] for key in CHOICES}
         if grouped:

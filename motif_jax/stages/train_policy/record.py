@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import Source
+from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
@@ -74,7 +74,7 @@ class Returns:
 class MetricsCollector:
     """Collects the figures for the next row of `metrics.jsonl`."""
 
-    def __init__(self, pool: ActorPool, rollout_loop: Source, plan: OptionPlan | None):
+    def __init__(self, pool: ActorPool, rollout_loop: RolloutLoop, plan: OptionPlan | None):
         """Rows include counters and timers of the pool and the loop; `plan`: of a policy with options."""
         self._options = plan.names if plan else ()
         self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or no controller

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import motif_jax
-from motif_jax.actors.acting import FreeRunning, Overlapping, Rounds, Source
+from motif_jax.actors.acting import AsyncLoop, OverlappedLoop, RolloutLoop, SyncLoop
 from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
@@ -163,17 +163,17 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
 
 def make_rollout_loop(
     section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
-) -> Source:
+) -> RolloutLoop:
     """Makes the loop that turns the games of `pool` into batches for the learner."""
     if isinstance(player, EpisodePlayer):
-        return Rounds(pool, player, parts.rollouts, place, player.begin)
+        return SyncLoop(pool, player, parts.rollouts, place, player.begin)
     if not takes_turns(section):
-        return FreeRunning(pool, player, parts.rollouts, place)
+        return AsyncLoop(pool, player, parts.rollouts, place)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
     network = find_prompt_network(section.network)
     if network and network.overlaps and section.groups > 1 and alike:
-        return Overlapping(pool, player, parts.rollouts, place)
-    return Rounds(pool, player, parts.rollouts, place)
+        return OverlappedLoop(pool, player, parts.rollouts, place)
+    return SyncLoop(pool, player, parts.rollouts, place)
 
 
 def make_shape_rewards(
@@ -191,14 +191,14 @@ def make_shape_rewards(
     def mix_rewards(rollouts: Rollouts) -> TrainingRewards:
         assert control is not None
         assert plan is not None
-        shaped = sources.shape(dict[str, Any](rollouts.moments))
+        shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
         rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
         total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
         return TrainingRewards(total, rollouts.reward, of_options)
 
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
-        intrinsic = sources.total(rollouts.moments)
+        intrinsic = sources.total(rollouts.reward_inputs)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 

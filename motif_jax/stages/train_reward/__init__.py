@@ -12,9 +12,8 @@ from typing import Any
 
 from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, tables_of, value
 from motif_jax.files import read_json
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.neutral import NEUTRAL
-from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
+from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig, label_name

@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from motif_jax.annotation.backends import is_by_rules
+from motif_jax.annotation.backends import find_backend
 from motif_jax.captions import WIDTH, CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints
@@ -35,10 +35,9 @@ from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain, wr
 from motif_jax.pages.blocks import page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards import labels
 from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
@@ -225,7 +224,7 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
     """The worth of every caption by the rules; None unless they gave the labels, and still have this version. [U]"""
     section, name = config.annotate, label_name(config.annotate)
     record = annotation_folder(data.dataset.path, name) / "merged.json"
-    if not is_by_rules(section) or [*data.weights] != [name] or not record.exists():
+    if not find_backend(section).by_rules or [*data.weights] != [name] or not record.exists():
         return None
     metadata, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
     if (metadata.get("rules"), metadata.get("goal")) != (rules.version, section.goal):

@@ -106,7 +106,7 @@ def _check_export(path: Path) -> None:
     if not home.is_dir() or not os.access(home, os.W_OK):
         raise UserError(f"cannot write {str(path)!r}: {str(home)!r} is not a writable directory ({FLAG}.export)")
     if path.suffix.lower() == ".mp4":
-        from motif_jax.replays.movie import find_ffmpeg
+        from motif_jax.replays.film import find_ffmpeg
 
         find_ffmpeg(f"{FLAG}.export")
 
@@ -191,7 +191,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
     player = contender.metadata() | playing.metadata
     if file.is_file():
-        before = load_replay(file, "--workdir").about
+        before = load_replay(file, "--workdir").metadata
         now = {"games": games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
@@ -217,19 +217,15 @@ def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, pl
 
 
 def _export(path: Path, story: Story, speed: float) -> None:
-    from motif_jax.replays.film import count_sheets, write_cast
+    from motif_jax.replays.film import count_sheets, write_cast, write_gif, write_mp4
 
     bar = Progress(path.name, count_sheets(story, speed), "pictures")
     try:
         if path.suffix.lower() == ".cast":
             write_cast(path, story, speed, bar.update)
         elif path.suffix.lower() == ".gif":
-            from motif_jax.replays.pictures import write_gif
-
             write_gif(path, story, speed, bar.update)
         else:
-            from motif_jax.replays.movie import write_mp4
-
             write_mp4(path, story, speed, bar.update, f"{FLAG}.export")
     finally:
         bar.close()

@@ -9,7 +9,7 @@ import numpy as np
 
 from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
-from motif_jax.audit.wholes import LINES, episode_text
+from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import waited

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import OpenBackend, is_by_rules, opened, server_key
+from motif_jax.annotation.backends import OpenBackend, find_backend, opened, server_key
 from motif_jax.audit.judge import JudgePlan
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
@@ -63,7 +63,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         section, world = config.write_reward, make_world(config.env)
         readable = find_readable(world)
         recorded = record_episodes(config, readable)
-        texts = texts_of_episodes(recorded, all_lines=is_by_rules(config.annotate))
+        texts = texts_of_episodes(recorded, all_lines=find_backend(config.annotate).by_rules)
         choosing, telling = judge(config, recorded, texts, stage.path / "answers.json", open_backend)
         print_line(
             f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
@@ -172,8 +172,8 @@ def judge(
     """Asks about pairs of episodes in both orders; the first half selects programs, the second evaluates the best."""
     pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
     plan = JudgePlan()
-    plan.wholes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.wholes)
+    plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
+    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.episodes)
     half = len(pairs) // 2
     return Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
 

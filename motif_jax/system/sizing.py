@@ -1,0 +1,137 @@
+"""Chooses the sizes of a training run from the machine: cores, GPUs and their memory.
+
+    python -m motif_jax.system.sizing [WORKDIR]    prints `gpu` or `cpu`, for launch/quickstart.sh, and why
+
+Figures are in docs/results/speed.md: on an H200, a worker process plays 5,400 to 6,500 steps/s in a whole training, and
+an update of 16,384 steps by the published network in bfloat16 takes 2.1 GiB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from motif_jax.files import read_json
+from motif_jax.system.machine import usable_cores
+
+STEPS_PER_WORKER = 6500  # steps/s of a worker process in a training on a GPU
+UPDATES_PER_S = 10  # more often, updates are in the way of acting
+SMALLEST, LARGEST = 2048, 16_384  # batches; the smallest has a rollout of each of 64 games
+MIB_PER_STEP = 0.15  # of an update by the published network in bfloat16
+MIB_BESIDE = 1024  # programs, parameters, the policy's calls, the reward's network
+PROBE = """
+import json, jax
+devices = jax.devices()
+limit = min((device.memory_stats() or {}).get("bytes_limit", 0) for device in devices)
+print(json.dumps([devices[0].platform, len(devices), limit // 2**20]))
+"""
+
+
+class Gpu(NamedTuple):
+    """The GPUs that JAX uses."""
+
+    name: str
+    number: int
+    mib: int  # of memory that a program may use on each
+
+
+class Sizes(NamedTuple):
+    """Values of the section `policy`."""
+
+    network: str
+    dtype: str
+    num_workers: int
+    games_per_worker: int
+    batch_size: int
+    wait_for_learner: bool
+
+    def describe(self) -> str:
+        """One line for people."""
+        games = max(self.num_workers, 1) * self.games_per_worker
+        return f"network {self.network} in {self.dtype}, {games:,} games, batches of {self.batch_size:,} steps"
+
+
+def size_run(cores: int, gpu: Gpu | None) -> Sizes:
+    """The sizes for a number of cores, with or without GPUs.
+
+    On a GPU, one core is left to the process that acts and learns. The batch is what the games play in a tenth of a
+    second, within the GPU's memory, and grows with the number of GPUs.
+    """
+    if gpu is None:
+        # 64 games, which wait for the learner: with 128 games that do not wait, samples were ten updates old instead of
+        # one or two, and training was not faster.
+        return Sizes("small", "float32", cores, max(64 >> (cores - 1).bit_length(), 2), 1024, True)
+    workers = max(cores - 1, 1)
+    most = min(workers * STEPS_PER_WORKER / UPDATES_PER_S, (gpu.mib - MIB_BESIDE) / MIB_PER_STEP, LARGEST)
+    batch = max(1 << (max(int(most), 1).bit_length() - 1), SMALLEST)
+    return Sizes("reference", "bfloat16", workers, 128, batch * gpu.number, False)
+
+
+def fits(gpu: Gpu) -> bool:
+    """Whether the smallest batch fits into the GPU's memory."""
+    return gpu.mib >= MIB_BESIDE + SMALLEST * MIB_PER_STEP
+
+
+def find_gpu() -> tuple[Gpu | None, str]:
+    """The GPUs that training can use, or None; and a sentence on why there are none, "" if the machine has none.
+
+    A process of its own asks JAX, as this one must not load it.
+    """
+    if not shutil.which("nvidia-smi") or os.environ.get("JAX_PLATFORMS") == "cpu":
+        return None, ""
+    command = ["nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader,nounits"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if listed.returncode or not listed.stdout.strip():
+        return None, ""
+    name, _, free = listed.stdout.splitlines()[0].rpartition(", ")
+    try:
+        asked = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True)
+        platform, number, limit = json.loads(asked.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return None, f"JAX did not start on the GPU ({name}) within five minutes"
+    except subprocess.CalledProcessError as error:
+        words = error.stderr.strip().splitlines() or ["no reason given"]
+        return None, f"JAX cannot use the GPU ({name}): {words[-1][:200]}"
+    if platform != "gpu":
+        return (
+            None,
+            f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start",
+        )
+    gpu = Gpu(name, number, min(limit, int(free)))
+    if not fits(gpu):
+        need = MIB_BESIDE + SMALLEST * MIB_PER_STEP
+        return None, f"the GPU ({name}) has {gpu.mib:,} MiB of memory for this program, which needs {need:,.0f}"
+    return gpu, ""
+
+
+def sizes_of(policy: Mapping[str, Any]) -> Sizes:
+    """The sizes in a section `policy`."""
+    return Sizes(*(policy[name] for name in Sizes._fields))
+
+
+def size_this_machine() -> Sizes:
+    """The sizes for a GPU of this machine; on a machine without one those for its cores and a GPU of 16 GiB."""
+    return size_run(usable_cores(), find_gpu()[0] or Gpu("unknown", 1, 16_384))
+
+
+def main(arguments: list[str]) -> None:
+    """Prints `gpu` or `cpu`; the reason goes to standard error. A workdir keeps what it began with."""
+    record = Path(*arguments, "config.json") if arguments else None
+    if record and record.exists():
+        print("gpu" if read_json(record)["sized"] else "cpu")
+        return
+    gpu, reason = find_gpu()
+    if gpu or reason:
+        words = f"{gpu.name}: " if gpu else f"{reason}. The sizes of a CPU: "
+        print(words + size_run(usable_cores(), gpu).describe(), file=sys.stderr)
+    print("gpu" if gpu else "cpu")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

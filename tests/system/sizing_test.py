@@ -1,0 +1,55 @@
+"""Sizes of a run, from cores and GPU."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+from motif_jax.files import write_json
+from motif_jax.system import sizing
+from motif_jax.system.sizing import Gpu, find_gpu, size_run
+
+pytestmark = pytest.mark.quick
+H200 = Gpu("H200", 1, 100_000)
+
+
+@pytest.mark.parametrize(("cores", "gpu", "sizes"), [
+    (2, None, ("small", "float32", 2, 32, 1024, True)),  # 64 games
+    (16, None, ("small", "float32", 16, 4, 1024, True)),
+    (16, H200, ("reference", "bfloat16", 15, 128, 8192, False)),  # 15 * 6,500 / 10 = 9,750
+    (64, H200, ("reference", "bfloat16", 63, 128, 16_384, False)),
+    (2, H200, ("reference", "bfloat16", 1, 128, 2048, False)),
+    (16, Gpu("small", 1, 2000), ("reference", "bfloat16", 15, 128, 4096, False)),  # (2,000 - 1,024) / 0.15 = 6,507
+    (16, Gpu("four", 4, 100_000), ("reference", "bfloat16", 15, 128, 32_768, False)),
+])  # fmt: skip
+def test_sizes_follow_cores_and_memory(cores, gpu, sizes):
+    assert size_run(cores, gpu) == sizes
+
+
+@pytest.mark.parametrize(("free", "jax", "gpu", "reason"), [
+    (90_000, 'print(\'["gpu", 2, 70000]\')', Gpu("NVIDIA H", 2, 70_000), ""),
+    (3000, 'print(\'["gpu", 1, 70000]\')', Gpu("NVIDIA H", 1, 3000), ""),
+    (500, 'print(\'["gpu", 1, 70000]\')', None, "has 500 MiB of memory for this program, which needs 1,331"),
+    (90_000, "raise SystemExit('no CUDA driver')", None, "cannot use the GPU (NVIDIA H): no CUDA driver"),
+    (90_000, None, None, "its CUDA libraries are missing"),  # JAX itself, which has none here
+])  # fmt: skip
+def test_a_gpu_counts_if_jax_starts_on_it(tmp_path, monkeypatch, free, jax, gpu, reason):
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text(f"#!/bin/sh\necho 'NVIDIA H, {free}'\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    if jax:
+        monkeypatch.setattr(sizing, "PROBE", jax)
+    found, words = find_gpu()
+    assert found == gpu
+    assert reason in words
+
+
+def test_a_workdir_keeps_its_device(tmp_path):
+    write_json(tmp_path / "config.json", {"sized": True})
+    command = [sys.executable, "-m", "motif_jax.system.sizing"]
+    for arguments, answer in (([str(tmp_path)], "gpu"), ([str(tmp_path / "new")], "cpu")):
+        done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == answer
