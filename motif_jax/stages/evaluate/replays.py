@@ -9,7 +9,7 @@ from typing import Any
 from motif_jax.envs.worlds import essential
 from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.replays.replay import save_replay
-from motif_jax.rewards.choice import ONLINE, shown_program
+from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.structs import UserError
 
@@ -70,8 +70,8 @@ def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> di
     metadata = {"player": player["name"], "chosen": words}
     metadata |= {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     metadata |= {"options": player["options"]} if player.get("options") else {}
-    program = "" if player["reward"] else shown_program(player.get("sources", {}))
-    metadata |= {"program": program} if program else {}
+    program = "" if player["reward"] else shown_source(player.get("sources", {}))
+    metadata |= {"program": program} if program_title(program) else {}
     return metadata | {"games": games_of(config)}
 
 

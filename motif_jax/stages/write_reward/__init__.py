@@ -18,7 +18,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
-from motif_jax.rewards.choice import BEST, WRITTEN
+from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, find_stage, later, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
 from motif_jax.stages.evaluate.contenders import EvaluateConfig

@@ -18,11 +18,11 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.choice import BEST, WRITTEN
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.code.types import Program
+from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
