@@ -79,7 +79,7 @@ def source_of(config: ConfigDict, kind: str) -> OnlineSource:
     """A source of a kind that knows KNOWN captions, and asks nobody."""
     config = config.copy_and_resolve_references()
     config.policy.online.kind = kind
-    typed = train_policy.STAGE.view(config)
+    typed = train_policy.STAGE.view(config.to_dict())
     source = OnlineSource(make_facts(typed, {}), typed)
     source.store.see(seen(KNOWN), 0)
     rng = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def add_answers(rows: Rows, config: ConfigDict) -> None:
     config.annotate.backend, config.policy.synchronous = "judge", False
     section = config.annotate.judge
     config.annotate.server.in_flight = section.at_a_time
-    judge = Judges(train_policy.STAGE.view(config)).open("defaultgoal", 0, at_once=True)
+    judge = Judges(train_policy.STAGE.view(config.to_dict())).open("defaultgoal", 0, at_once=True)
     try:
         judge.plan([Item(number, 0, Question(f"You see here {number} gold pieces.")) for number in range(QUESTIONS)],
                    2**62)  # fmt: skip
@@ -184,7 +184,7 @@ def add_trainings(rows: Rows, config: ConfigDict, folder: Path) -> None:
     def train(sources: str) -> float:
         done.append(folder / str(len(done)))
         policy.sources = sources
-        train_policy.STAGE.run(train_policy.STAGE.view(config), done[-1])
+        train_policy.STAGE.run(train_policy.STAGE.view(config.to_dict()), done[-1])
         logged = list(read_lines(done[-1] / "policy" / "metrics.jsonl"))
         return float(statistics.median(row["steps_per_s"] for row in logged[1:] or logged))
 

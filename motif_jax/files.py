@@ -241,8 +241,8 @@ def checkpoint_steps(directory: Path) -> list[int]:
 
 
 def write_config(directory: Path, config: Any) -> None:
-    """Writes the resolved `ConfigDict` and the layout to `config.json` in the directory."""
-    write_json(directory / "config.json", to_plain(config.to_dict()) | {LAYOUT_KEY: LAYOUT})
+    """Writes the values of the config and the layout to `config.json` in the directory."""
+    write_json(directory / "config.json", to_plain(config) | {LAYOUT_KEY: LAYOUT})
 
 
 # ---- the lock

@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
             if FLAGS.config.seeds or FLAGS.sweep:
                 run_many(argv[1:], workdir)
             else:
-                (dry_run if FLAGS.dry_run else run)(FLAGS.config, workdir, FLAGS.stage)
+                (dry_run if FLAGS.dry_run else run)(FLAGS.config.to_dict(), workdir, FLAGS.stage)
     except UserCodeError as error:
         say(error.sentence)
         print_lines(error.traceback, sys.stderr)
@@ -184,14 +184,14 @@ def run_many(argv: list[str], workdir: Path) -> None:
         print_line(f"report of {len(runs)} runs: {written}")
 
 
-def config_of(run: PlannedRun, argv: list[str], workdir: Path) -> ConfigDict:
-    """The config of one of the runs of a command line."""
+def config_of(run: PlannedRun, argv: list[str], workdir: Path) -> dict[str, Any]:
+    """The values of the config of one of the runs of a command line."""
     values = flags.FlagValues()
     define_flags(values)
     file_and_argument, rest = split_config(["motif_jax", *arguments_of(run, argv, workdir)])
     assert file_and_argument is not None  # `parse` has read it
     read_flags(*file_and_argument, rest, values)
-    return values.config
+    return values.config.to_dict()
 
 
 def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
-from ml_collections import ConfigDict
-
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 
@@ -292,9 +290,9 @@ def keys(tables: Tables) -> dict[str, Value]:
     }
 
 
-def check_values(config: ConfigDict, tables: Tables) -> None:
+def check_values(config: Mapping[str, Any], tables: Tables) -> None:
     """Raises UserError if the config lacks a value, or if a value is not of its kind."""
-    flat = flatten(config.to_dict())
+    flat = flatten(config)
     for key, value in keys(tables).items():
         if key not in flat:
             raise UserError(f"the config has no value {key!r} (--config.{key})")

@@ -4,7 +4,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config, run_stage
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -43,8 +43,7 @@ def train(workdir):
     """64 steps; it is stopped after 32 of them."""
     for steps in (32, 64):
         config = config_of(train_for_env_steps=steps)
-        train_policy.check(viewed(config))
-        train_policy.STAGE.run(viewed(config), workdir)
+        run_stage(train_policy, config, workdir)
     return config
 
 
@@ -53,8 +52,7 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("drrn")
     config = train(workdir)
     for stage in (evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
+        run_stage(stage, config, workdir)
     return workdir
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, run_stage
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes
@@ -168,8 +168,7 @@ def settings(world: str):
 def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     config = settings(world)
     config.evaluate.policy = {"wordle": "optimal", "guessing": "asker", "comments": "kind", "maze": "optimal"}[world]
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    run_stage(evaluate, config, tmp_path)
     folder = tmp_path / "evaluate" / config.evaluate.policy
     rows = summary.read_rows(folder / "episodes.jsonl")
     assert len(rows) == 6

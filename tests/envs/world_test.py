@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config
 from own_worlds import LENGTH
 
 from motif_jax.actors.acting import RandomPolicy, answer
@@ -206,7 +206,7 @@ def test_observations_that_datasets_cannot_keep_are_refused_before_anything_star
     config = get_config("quickstart.py", "toy")
     config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
     with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
-        collect.check(collect.STAGE.view(config))
+        check_stage(collect, config)
 
 
 @pytest.mark.parametrize("key", ["blstats", "message", "tty_chars", "tty_colors", "glyphs"])

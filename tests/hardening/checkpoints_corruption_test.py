@@ -37,7 +37,7 @@ def whole(tmp_path_factory):
     """A workdir in which nothing is wrong."""
     config, workdir = get_config("quickstart.py", "toy"), tmp_path_factory.mktemp("whole")
     config.update_from_flattened_dict(SMALL)
-    experiment.run(config, workdir, ["collect", "annotate", "train_reward", "train_policy"])
+    experiment.run(config.to_dict(), workdir, ["collect", "annotate", "train_reward", "train_policy"])
     return workdir
 
 

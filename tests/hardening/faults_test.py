@@ -106,7 +106,7 @@ def copy_of(made: Path) -> Callable[[Path], object]:
 
 def labelled(workdir: Path) -> None:
     pairs(workdir)
-    annotate.run(annotate.STAGE.view(get_config("quickstart.py")), workdir)
+    annotate.run(annotate.STAGE.view(get_config("quickstart.py").to_dict()), workdir)
 
 
 def reward(workdir: Path) -> object:

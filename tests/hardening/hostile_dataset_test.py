@@ -42,7 +42,7 @@ def adopt(source, workdir, follow_links=False):
     config.collect.update({"dataset": str(source), "follow_links": follow_links})
     workdir.mkdir()
     with at_once():
-        view = collect.STAGE.view(config)
+        view = collect.STAGE.view(config.to_dict())
         collect.check(view)
         collect.run(view, workdir)
 

@@ -13,7 +13,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.groups import FLOOR, group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.stages.train_policy.groups import places
+from motif_jax.stages.train_policy.placing import places
 
 GROUP = GroupSettings(group_size=4)
 GRPO = replace(BASE, algorithm="grpo", discount=0.9, clip_ratio=0.2)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config, run_stage
 from flax import nnx
 from general_test import ACTIONS, SPECS, observations
 from train_policy_test import TINY
@@ -65,11 +65,10 @@ def trained(tmp_path_factory):
     config.evaluate.update({"episodes": 4, "num_workers": 0, "games_per_worker": 4})
     for steps in (320, 640):
         config.policy.train_for_env_steps = steps
-        train_policy.check(viewed(config))
-        train_policy.STAGE.run(viewed(config), workdir)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+        run_stage(train_policy, config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
     config.export.to = str(workdir / "release")
-    export.STAGE.run(export.STAGE.view(config), workdir)
+    export.STAGE.run(export.STAGE.view(config.to_dict()), workdir)
     return workdir
 
 

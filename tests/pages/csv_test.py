@@ -42,7 +42,7 @@ def made(tmp_path_factory):
     write_workdir(home / "gold", events=FORMULAS, cause=FORMULAS[0])
     config = get_config("quickstart.py")
     config.report.runs = ""
-    report.STAGE.run(report.STAGE.view(config), home / "gold")
+    report.STAGE.run(report.STAGE.view(config.to_dict()), home / "gold")
     runs = plan("2", ["policy.discount=0.9,0.99"], 0)
     for run in runs:
         write_run(home / "seeds" / run.folder, 0.5 + 0.1 * run.seed)

@@ -63,7 +63,7 @@ def take(workdir, checkpoint):
     """Imports a checkpoint, and loads what came of it."""
     config = get_config()
     config.reward.import_from = str(checkpoint)
-    view = train_reward.STAGE.view(config)
+    view = train_reward.STAGE.view(config.to_dict())
     train_reward.check(view)
     train_reward.STAGE.run(view, workdir)
     assert train_reward.is_complete(view, workdir)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 
 from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
@@ -25,8 +25,7 @@ def corridor(tmp_path_factory):
     lexicon.write_text("[[rule]]\nname = 'sees the light'\npattern = 'light'\nworth = { progress = 1 }\n")
     config.annotate.lexicon = str(lexicon)
     for stage in (collect, annotate, evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
+        run_stage(stage, config, workdir)
     return config, workdir
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config, run_stage
 from imports_test import lines, refusal
 
 from motif_jax.stages import export
@@ -133,10 +133,9 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
     config, workdir = get_config(), tmp_path / "run"
     for form in FORMATS:
         config.export.transcripts = form
-        export.check(export.STAGE.view(config))
-        export.STAGE.run(export.STAGE.view(config), workdir)
+        run_stage(export, config, workdir)
         assert rows(workdir / f"trl/{form}.jsonl")
     config.export.to = str(tmp_path / "mine.jsonl")
     Path(config.export.to).write_text("mine")
     with pytest.raises(UserError, match="exists already.*--config.export.to"):
-        export.check(export.STAGE.view(config))
+        check_stage(export, config)

@@ -1,4 +1,4 @@
-"""Audits a workdir: gathers what is known of its reward, asks the judges, examines the answers, and reports."""
+"""Audits a workdir: gathers the evidence about its reward, asks the judges, examines the answers, and reports."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
     stage = Run(workdir).stage("audit", FOLDER)
     stage.bind(config)
 
-    # ---- what is known, the questions, the answers
+    # ---- evidence, questions, answers
     evidence = gather(config, workdir, players, second)
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
 
-    # ---- what they show
+    # ---- findings
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
     report_audit(stage, record)
     stage.write(FILE, record | {"stamp": "" if answers.refused else stamp})
-    tell(record, stage.path / f"{FILE}.json")
+    print_findings(record, stage.path / f"{FILE}.json")
     if answers.refused:
         print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
 
 
-# ---- what is known
+# ---- evidence
 
 
 class CaptionNumbers:
@@ -107,7 +107,7 @@ class PlayedEpisodes(NamedTuple):
 
 
 def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
-    """What is known of the reward, and of a second one that was learnt with another seed."""
+    """The evidence about the reward, and about a second one that was learnt with another seed."""
     numbers = CaptionNumbers()
     agent = _play(config, workdir, players.get("agent"), numbers)
     chance: PlayedEpisodes | str = UNEVALUATED
@@ -133,7 +133,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
 
 
 def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: CaptionNumbers) -> PlayedEpisodes | str:
-    """Plays the episodes of a player back; or says why that is not possible."""
+    """Plays the episodes of a player back; returns the reason if that is not possible."""
     if player is None:
         return "no player was evaluated (--stage=evaluate)"
     if not player.repeatable:
@@ -148,32 +148,32 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
-    found, still, late = {}, {}, int(not config.policy.reference_alignment)
+    captions, still, late = {}, {}, int(not config.policy.reference_alignment)
     for row, moments in zip(rows, messages_of(env, config.seed, rows, tracks), strict=True):
         if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         paid = slice(late, late + row["steps"])
-        found[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
+        captions[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
         still[row["episode"]] = np.array(moments.still[paid], bool)
-    return PlayedEpisodes(found, still, tracks)
+    return PlayedEpisodes(captions, still, tracks)
 
 
 def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
-    """The figures of all episodes of the agent and of random play in which higher is better; or why there are none."""
+    """Figures of all episodes of the agent and of random play, where higher is better; or the reason for their lack."""
     if RANDOM not in players:
         return UNEVALUATED
     if players["agent"].name == RANDOM:
         return ONLY_RANDOM
     rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES) for one in ("agent", RANDOM)]
     keys = keys_of(make_world(config.env).figures)
-    found = {
+    columns = {
         name: [[row.get(key) for row in each] for each in rows]
         for name, key in keys.items()
         if name != "intrinsic_return" and better(name, keys) == "higher"
     }
     return {
         name: (np.array(ours, float), np.array(theirs, float))
-        for name, (ours, theirs) in found.items()
+        for name, (ours, theirs) in columns.items()
         if None not in (*ours, *theirs)
     }
 
@@ -187,8 +187,8 @@ def _steps(played: PlayedEpisodes) -> Steps:
 
 def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labels | str:
     """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
-    facts = read_json(workdir / "reward" / "statistics.json") or {}
-    weights: dict[str, float] = dict(facts.get("annotators") or {label_name(config.annotate): 1.0})
+    summary = read_json(workdir / "reward" / "statistics.json") or {}
+    weights: dict[str, float] = dict(summary.get("annotators") or {label_name(config.annotate): 1.0})
     if not (workdir / "dataset").is_dir():
         return "there is no dataset in this workdir"
     dataset = PairDataset(workdir / "dataset")
@@ -204,7 +204,7 @@ def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labe
 
 
 def _load_audited(config: AuditConfig, workdir: Path) -> Reward | None:
-    """The reward to look at; None if this workdir has none of its own and names none."""
+    """The reward to audit; None if the workdir has none and the config names none."""
     folder = config.policy.reward_dir
     if not folder and not (workdir / "reward" / "checkpoints").is_dir():
         return None
@@ -251,9 +251,9 @@ def _captions(
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
         shown = np.concatenate([*agent.captions.values()])
         z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
-        known = np.isfinite(z)
-        times = np.bincount(shown[known], minlength=len(texts))
-        sums = np.bincount(shown[known], z[known], len(texts))
+        rewarded = np.isfinite(z)
+        times = np.bincount(shown[rewarded], minlength=len(texts))
+        sums = np.bincount(shown[rewarded], z[rewarded], len(texts))
         values = np.where(times > 0, sums / np.maximum(times, 1), values)
     if find_backend(config.annotate).by_rules:
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
@@ -274,7 +274,7 @@ def _captions(
 def _pair_episodes(
     config: AuditConfig, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
 ) -> EpisodePairs | str:
-    """Pairs of the same games, played by random play and by the agent; or why there are none."""
+    """Pairs of the same games, played by random play and by the agent; or the reason for their lack."""
     for played in (agent, chance):
         if isinstance(played, str):
             return played
@@ -342,13 +342,13 @@ def _paid(audited: Audited, evidence: Evidence) -> list[dict[str, Any]]:
     return rows
 
 
-def tell(record: Mapping[str, Any], file: Path) -> None:
+def print_findings(record: Mapping[str, Any], file: Path) -> None:
     """Prints the findings, worst first."""
-    found = record["findings"]
+    findings = record["findings"]
     by = f", judged by {record['judge']}"
-    many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
-    print_line(f"audit: {many if found else 'nothing found'}{by}")
-    for number, one in enumerate(found, 1):
+    many = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+    print_line(f"audit: {many if findings else 'nothing found'}{by}")
+    for number, one in enumerate(findings, 1):
         print_line(f"audit: {number}. {clean(one['check'])}: {clean(one['sentence'])}. Try {one['advice']}.")
     for one in record["nothing_found"]:
         print_line(f"audit: {one['check']}: nothing found ({clean(one['about'])})")

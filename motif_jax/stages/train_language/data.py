@@ -91,7 +91,7 @@ class LanguageSection:
 
 @dataclass(frozen=True)
 class TranscriptsConfig(Experiment):
-    """What transcripts are opened with."""
+    """The values with which transcripts are opened."""
 
     env: Mapping[str, Any] = section(ENV)
     transcripts: TranscriptsSection = TranscriptsSection()
@@ -123,19 +123,21 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
                 episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
         if path.exists():
-            found = Transcripts(path)
-            if found.record["provenance"] != provenance:
+            transcripts = Transcripts(path)
+            if transcripts.record["provenance"] != provenance:
                 raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
             report_transcripts(workdir)  # a kill may have come between the two
-            return found
-        found = import_episodes(episodes, path, provenance)
+            return transcripts
+        transcripts = import_episodes(episodes, path, provenance)
         report_transcripts(workdir)
-        print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
-        return found
-    found = Transcripts(path)
-    if not found.is_action.any():
+        print_line(
+            f"transcripts: imported {len(transcripts):,} episodes with {transcripts.num_texts:,} texts to {str(path)!r}"
+        )
+        return transcripts
+    transcripts = Transcripts(path)
+    if not transcripts.is_action.any():
         raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")
-    return found
+    return transcripts
 
 
 def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:

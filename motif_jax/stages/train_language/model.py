@@ -68,9 +68,9 @@ def make_parts(
             raise UserError(f"{section.model!r} is an encoder-decoder, but only decoders can be trained ({flag})")
     else:
         tokeniser = BUILT_IN[section.tokeniser].from_texts(transcripts.texts())
-        more: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
-        more["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
-        config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **more)
+        options: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
+        options["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
+        config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **options)
         graph, params = nnx.split(make_language_model(config, types, seed=seed))
     if config.max_positions and max_length > config.max_positions:
         raise UserError(
@@ -147,14 +147,14 @@ def train(config: CloningConfig, workdir: Path) -> None:
 
 def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
     """Writes the best model, the report's part and the summary, and prints a line."""
-    number, whole, _ = read_saved(stage.path / "checkpoints", "language model", "best")
-    state = rebuild(job.state, leaves_by_path(whole["train"]), stage.path)
+    number, arrays, _ = read_saved(stage.path / "checkpoints", "language model", "best")
+    state = rebuild(job.state, leaves_by_path(arrays["train"]), stage.path)
     params = parts.whole(state.learnt)["policy"]
     write_model(stage.path / MODEL, parts, params)
     size = sum(array.size for array in jax.tree.leaves(params))
     summary = {
         "epoch": outcome.epoch, "steps": outcome.steps, "best": outcome.best, "checkpoint": number,
-        "parameters": size, "episodes": job.facts["episodes"], "tokeniser": job.identity["tokeniser"],
+        "parameters": size, "episodes": job.metadata["episodes"], "tokeniser": job.identity["tokeniser"],
         "transcripts": job.identity["transcripts"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip

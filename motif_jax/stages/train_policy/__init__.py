@@ -104,7 +104,7 @@ def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) ->
     choices = chosen_from(section, plan)
     if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
-            "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, "
+            "a policy needs at least one reward (--config.policy.extrinsic_coefficient, "
             ".intrinsic_coefficient, .sources)"
         )
     for choice in choices:

@@ -92,7 +92,7 @@ def _speed(last: Facts) -> float | None:
 
 
 def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool) -> dict[str, Any]:
-    """What the first screen says of the training."""
+    """The fields of the head of the report about the training."""
     task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
     named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
     preferred = SOURCES[LEARNT].title in rewards  # otherwise the preferences do not reach the agent
@@ -131,13 +131,13 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     if settings["options"].strip():
         return {"the rewards of its options": 1.0}
     game = settings["extrinsic_coefficient"]
-    found = {GAME_REWARD: game}
+    coefficients = {GAME_REWARD: game}
     named = {name: source.title for name, source in SOURCES.items()}
     if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
         named[ONLINE] = judgeless.title
     for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
-        found[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
-    return {words: coefficient for words, coefficient in found.items() if coefficient}
+        coefficients[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
+    return {words: coefficient for words, coefficient in coefficients.items() if coefficient}
 
 
 def listed(words: Sequence[str]) -> str:
@@ -224,8 +224,8 @@ def _programs(own: Player | None) -> list[str]:
     body: list[str] = []
     if not own:
         return body
-    for name, facts in own.sources.items():
-        text = facts.get("program") if isinstance(facts, Mapping) else None
+    for name, metadata in own.sources.items():
+        text = metadata.get("program") if isinstance(metadata, Mapping) else None
         if (title := program_title(name)) and isinstance(text, str):
             body += [folded(title, text), *_terms(title, own.terms.get(name, {}))]
     return body
@@ -269,15 +269,15 @@ def _probes(folder: Path) -> list[str]:
     if not (folder / PROBES).exists():
         return []
     names = read_json(folder / PROMPTS)["actions"]
-    found: dict[str, dict[str, list[Point]]] = {}  # by prompt and action: (steps, probability of the action)
+    probabilities: dict[str, dict[str, list[Point]]] = {}  # by prompt and action: (steps, probability of the action)
     for row in read_lines(folder / PROBES):
         for prompt, odds in row["probabilities"].items():
-            lines = found.setdefault(prompt, {name: [] for name in names})
+            lines = probabilities.setdefault(prompt, {name: [] for name in names})
             for name, odd in zip(names, odds, strict=True):
                 lines[name].append((row["env_steps"], odd))
     colours = dict(zip(names, COLOURS * len(names), strict=False))
     charts = []
-    for prompt, lines in found.items():
+    for prompt, lines in probabilities.items():
         shown = {name: points for name, points in lines.items() if max(odd for _, odd in points) >= LEAST}
         charts.append(curves(shown, "steps", 0.0, 1.0, title=prompt, colours=colours))
     return [
@@ -288,13 +288,13 @@ def _probes(folder: Path) -> list[str]:
 
 
 def _options(rows: Rows, settings: Facts) -> list[str]:
-    """Who was in charge, for how long, and what each earned, as HTML; empty for a policy without options."""
+    """The time and rewards of each option, as HTML; empty for a policy without options."""
     rows = [row for row in rows if any(name.startswith("option/") for name in row)]
     if not rows:
         return []
     last = rows[-1]
-    found = [match for name in last if (match := EARNS.fullmatch(name))]
-    names, kinds = (list(dict.fromkeys(match[place] for match in found)) for place in (1, 2))
+    earnings = [match for name in last if (match := EARNS.fullmatch(name))]
+    names, kinds = (list(dict.fromkeys(match[number] for match in earnings)) for number in (1, 2))
 
     def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
         return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}
@@ -415,8 +415,8 @@ def _last_lines(file: Path) -> list[dict[str, Any]]:
         lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
         if lines.tell():
             lines.readline()  # the remainder of a line
-        whole = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [json.loads(line) for line in whole[: -ASKED - 1 : -1]]
+        complete = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [json.loads(line) for line in complete[: -ASKED - 1 : -1]]
 
 
 def answers(rows: Sequence[Facts]) -> str:

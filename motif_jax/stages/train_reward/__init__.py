@@ -99,7 +99,7 @@ class TrainReward:
 
 @dataclass(frozen=True)
 class RewardConfig(AnnotateConfig):
-    """What the stage reads.
+    """The values that the stage reads.
 
     `annotate` names the annotation that it learns from by default; the game has rules to compare the reward with.
     """
@@ -118,15 +118,15 @@ def learnt_from(config: RewardConfig) -> dict[str, float]:
 
 def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str]:
     """Checksums of the dataset and of all labels, which identify what a reward was learnt from."""
-    found = {"dataset": fingerprint(dataset)}
+    checksums = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
-        found[name] = digest_of([dataset.preference(name)])
+        checksums[name] = digest_of([dataset.preference(name)])
         folder = annotation_folder(dataset.path, name)
         for file, wanted in (("prob.npy", config.reward.is_soft), (NEUTRAL, config.reward.is_anchored)):
             if wanted and (folder / file).exists():
                 with open(folder / file, "rb") as data:
-                    found[f"{name}.{Path(file).stem}"] = hashlib.file_digest(data, "sha256").hexdigest()
-    return found
+                    checksums[f"{name}.{Path(file).stem}"] = hashlib.file_digest(data, "sha256").hexdigest()
+    return checksums
 
 
 def check(config: RewardConfig) -> None:

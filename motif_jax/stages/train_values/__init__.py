@@ -58,7 +58,7 @@ class ValuesSection(OfflineSection, GroupLearning, ValueTerms, TrainValues):
 
 @dataclass(frozen=True)
 class ValuesConfig(CloningConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     decoding: DecodingSection = field(default_factory=DecodingSection)
     train_values: ValuesSection = ValuesSection()

@@ -104,8 +104,8 @@ def train(config: ValuesConfig, workdir: Path) -> None:
 def say_unused(section: ValuesSection, recipe: Recipe) -> None:
     """Prints the values that the recipe does not use, and that were changed."""
     unused = unused_values(recipe, section)
-    if said := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
-        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {said}")
+    if changed := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
+        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
 
 
 def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
@@ -144,7 +144,7 @@ def make_values_job(
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
         identity={"policy": sum_of_arrays(parts.params)},
-        facts={
+        metadata={
             "mean_return": float(transcripts.returns().mean()),
             "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
         },
@@ -210,18 +210,18 @@ def finish(
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
     chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # decoding reads it
     summary = {
-        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.facts["recipe"], "best": outcome.best,
-        "checkpoint": chosen, "parameters": size, "episodes": job.facts["episodes"], **job.identity,
+        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.metadata["recipe"], "best": outcome.best,
+        "checkpoint": chosen, "parameters": size, "episodes": job.metadata["episodes"], **job.identity,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip
     if rankings:
         stage.write("found", rankings)
     report_learning(stage, TITLE, summary, *(blocks_of_rankings(rankings) if rankings else ()))
     stage.write("summary", summary)  # last: the stage is complete
-    said = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
+    result = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in outcome.best:
-        said = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
-    print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
+        result = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
+    print_line(f"{STAGE}: {job.metadata['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {result}")
 
 
 def blocks_of_rankings(rankings: Rankings) -> list[str]:
@@ -271,7 +271,7 @@ def make_play(
 
     def play(state: OfflineState) -> float:
         learnt = parts.whole(state.learnt)
-        online = {name: found for name, found in learnt.items() if name not in ("policy", "q")}
+        online = {name: part for name, part in learnt.items() if name not in ("policy", "q")}
         writer.swap(learnt.get("policy", parts.params), parts.whole(state.target), online)
         episodes = range(section.games)
         with reported(config.env):
@@ -298,10 +298,10 @@ def by_playing(
     )
     given = replicate({"reference": parts.params} if settings.reference_coefficient else {}, mesh)
     discount = section.discount if writer.model.recipe.compares_visits else None
-    told = False
+    warned = False
 
     def learn(state: OfflineState, number: int) -> tuple[OfflineState, Sums]:
-        nonlocal told
+        nonlocal warned
         writer.swap(jax.device_get(state.learnt["policy"]), {}, {})
         first = FIRST_GAME + number * (section.batch_size // section.group_size)
         episodes = first + np.arange(section.batch_size) // section.group_size
@@ -309,21 +309,21 @@ def by_playing(
         with reported(config.env):
             games = play_tokens(world, writer, decoding, episodes.tolist(), key, config.seed, SeedStream.TRAIN)
         batch = shard(as_batch(games, settings, discount, section.max_length), mesh)
-        found = []
+        updates = []
         for _ in range(section.updates_per_round):
             state, metrics = update(state, given, batch)
-            found.append(metrics)
-        away = float(found[0]["ratio_deviation"])
-        if away > EXACT and not told:
-            told = True
+            updates.append(metrics)
+        away = float(updates[0]["ratio_deviation"])
+        if away > EXACT and not warned:
+            warned = True
             print_line(
                 f"{STAGE}: the policy's probabilities differ by {away:.1%} between writing and learning, so its "
                 "ratios do not begin at 1; float32 is exact enough (--config.language.dtype)"
             )
         returns = np.array([game.episode.episode_return for game in games])
         spread = np.ptp(returns.reshape(-1, section.group_size), 1) > 0
-        means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
-        means[FINITE] = jnp.stack([one[FINITE] for one in found]).min()
+        means = {name: sum(one[name] for one in updates) / len(updates) for name in updates[0]}
+        means[FINITE] = jnp.stack([one[FINITE] for one in updates]).min()
         return state, means | {
             "return": returns.mean(), "texts": np.mean([max(game.text) + 1 for game in games]),
             "groups_that_differ": spread.mean(), "first_ratio_deviation": away,
@@ -368,9 +368,9 @@ def advantages(games: Sequence[Played], group: GroupLearning, discount: float | 
 
     of_episode = compare([game.episode.episode_return for game in games], own)
     rewards = [[turn.reward or 0.0 for turn in game.episode.turns if turn.is_action] for game in games]
-    found = [np.full(len(one), of_episode[at], np.float32) for at, one in enumerate(rewards)]
+    of_episodes = [np.full(len(one), of_episode[at], np.float32) for at, one in enumerate(rewards)]
     if discount is None:
-        return found
+        return of_episodes
     moments: dict[tuple[int, tuple[int, ...]], int] = {}
     ids, to_go = [], []
     for at, game in enumerate(games):
@@ -380,7 +380,10 @@ def advantages(games: Sequence[Played], group: GroupLearning, discount: float | 
             ids.append(moments.setdefault(moment, len(moments)))
             to_go.append(sum(reward * discount**later for later, reward in enumerate(rewards[at][number:])))
     of_text = compare(to_go, np.array(ids)) * group.step_weight
-    return [one + part for one, part in zip(found, np.split(of_text, np.cumsum([*map(len, found)])[:-1]), strict=True)]
+    return [
+        one + part
+        for one, part in zip(of_episodes, np.split(of_text, np.cumsum([*map(len, of_episodes)])[:-1]), strict=True)
+    ]
 
 
 def weights(is_action: np.ndarray, group: GroupLearning, limit: int) -> np.ndarray:
