@@ -50,6 +50,9 @@ class AuditSection:
         Text(longest=4000, piece=255, between="/"),
         "a second opinion on captions: rules, or model:NAME, a model in this process that rates",
     )
+    trajectories: str = value(
+        "", PATH, "audit this file of another program's trajectories (docs/audit.md) in place of the workdir's agent"
+    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ TABLES: Tables = {"audit": READS["audit"]}
 
 def check(config: AuditConfig) -> None:
     """Raises UserError for values that cannot work."""
+    if file := config.audit.trajectories:
+        if not Path(file).is_file():
+            raise UserError(f"there is no file {file!r} (--config.audit.trajectories)")
+        return
     check_world(config.by_protocol().env)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
     check_second(config, config.audit.second_judge)
