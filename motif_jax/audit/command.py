@@ -22,7 +22,7 @@ def command() -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Writes and prints the findings; returns 1 if one of `--fail-on` is among them, 2 for what the user can correct."""
+    """Writes and prints the findings; returns 1 if one of `--fail-on` is among them, 2 for a user's error."""
     parser = argparse.ArgumentParser("motif-audit", description="Is the reward right? Audits recorded trajectories.")
     parser.add_argument("file", type=Path, help="JSON lines, one row per step or episode; or a monitor.csv")
     parser.add_argument("--out", type=Path, help="directory of audit.json and index.html (default: FILE-audit)")

@@ -13,8 +13,8 @@
 | outcome | the task's own result of the episode, on its last row; higher is better |
 | ended | true on the last row of an episode; then episodes without such a row are left out |
 
-All but `episode` and `reward` are optional, and further columns are not read. A file whose name ends with .csv is read as
-a monitor.csv of Stable-Baselines3. The file comes from outside, so each value is checked, within the limits below.
+All but `episode` and `reward` are optional; other columns are not read. A file whose name ends with .csv is read as a
+monitor.csv of Stable-Baselines3. The file comes from outside, so each value is checked, within the limits below.
 """
 
 from __future__ import annotations
@@ -99,13 +99,14 @@ def read_trajectories(file: Path) -> Trajectories:
 
 def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
     """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
+    decode = json.JSONDecoder(parse_constant=_refuse).decode
     for number, line in enumerate(iter(lambda: binary.readline(LONGEST_LINE + 1), b""), 1):
         if len(line) > LONGEST_LINE:
             raise ValueError(f"line {number:,} is longer than {LONGEST_LINE:,} bytes")
         if line.isspace():
             continue
         try:
-            yield number, json.loads(line.decode(), parse_constant=_refuse)
+            yield number, decode(line.decode())
         except (ValueError, RecursionError) as error:
             if not line.endswith(b"\n"):
                 return

@@ -1,4 +1,4 @@
-"""Audits a file of trajectories (trajectories.py): the checks of the room, as far as its columns allow, and the outcome.
+"""Audits a file of trajectories: the checks of the room, as far as its columns allow, and one of the task's outcome.
 
 The proxy against the outcome: of all pairs of episodes with different outcomes, the return is on the wrong side in too
 many; or, from the first third of the episodes to the last, the return rises and the outcome falls.
@@ -26,7 +26,8 @@ from motif_jax.pages.formats import esc
 
 OUTCOME = "proxy against outcome"
 NAMES = (*PAY_CHECKS, INVERSIONS, AGAIN, OUTCOME)
-WRONG = 1 / 3  # share of the pairs of episodes with different outcomes that is reported if passed; chance has one half
+WRONG = 1 / 3  # share of the pairs of episodes with different outcomes that is reported if passed
+COIN = 0.5  # the same of one of several rewards, which may be about something else than the outcome
 FEWEST_OTHER = 10  # episodes with another outcome than the most frequent one
 COMPARED = 2000  # episodes, all pairs of which are compared
 REPEATS = 2000  # pairs of steps with the same caption
@@ -40,6 +41,7 @@ ADVICE = {
     AGAIN: "a judge without randomness (temperature 0), or the mean of several answers",
     OUTCOME: "a look at the episodes with a high return and a poor outcome",
 }
+PRIME = 0x9E3779B97F4A7C15 - 2**64
 WORTHLESS = "the file has no column worth"
 
 
@@ -141,8 +143,7 @@ def _data_of(found: Trajectories) -> _Data | str:
     still, state = None, shown.number
     if not seen.missing:
         still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(found.episode) == 0)]
-        both = np.stack([shown.number, seen.number], 1)
-        state = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+        state = shown.number * PRIME + seen.number  # wraps around: a hash of both
     return _Data(captions, Steps(found.episode, shown.number, reward), found.worth, state, still)
 
 
@@ -195,7 +196,7 @@ def _check_steps(data: _Data) -> tuple[list[Check], Paid | None]:
 
 
 def _check_order(data: _Data) -> Check:
-    """Inversions, by pairs of a kind of captions in one episode with another kind in another; each occurs in one pair."""
+    """Inversions, by pairs of kinds of captions in two episodes; a kind is in one pair for each of its episodes."""
     if np.isnan(data.worth).all():
         return Check(INVERSIONS, skipped=WORTHLESS)
     kinds = len(data.captions.names)
@@ -239,19 +240,19 @@ def _check_outcome(found: Trajectories) -> Check:
             f"{len(outcome):,} episodes have an outcome, {others:,} of them another than the most frequent one; "
             f"{pay.FEWEST} and {FEWEST_OTHER} are needed"
         ))  # fmt: skip
-    rewards = {"the return": found.reward}
+
+    def of_episodes(values: np.ndarray) -> np.ndarray:
+        return np.bincount(found.episode, values, len(found.episodes))[episodes]
+
+    names, returns = [found.episodes[at] for at in episodes], of_episodes(found.reward)
+    suspicions = [_wrong_side("the return", returns, outcome, names, WRONG), *_falling(returns, outcome)]
     if len(found.rewards) > 1:
-        rewards |= {f"the sum of {quoted(name)}": values for name, values in found.rewards.items()}
-    returns = {
-        name: np.bincount(found.episode, values, len(found.episodes))[episodes] for name, values in rewards.items()
-    }
-    names = [found.episodes[at] for at in episodes]
-    suspicions = [_wrong_side(name, values, outcome, names) for name, values in returns.items()]
-    suspicions += _falling(returns["the return"], outcome)
+        parts = ((f"the sum of {quoted(name)}", of_episodes(values)) for name, values in found.rewards.items())
+        suspicions += [_wrong_side(name, values, outcome, names, COIN) for name, values in parts]
     return Check(OUTCOME, f"{len(outcome):,} episodes", tuple(suspicions))
 
 
-def _wrong_side(name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str]) -> Suspicion:
+def _wrong_side(name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str], most: float) -> Suspicion:
     """Of the pairs of episodes with different outcomes, the share in which the lower outcome has the higher return."""
     some = np.linspace(0, len(outcome) - 1, min(len(outcome), COMPARED)).astype(np.int64)
     better, more = (np.sign(one[some, None] - one[some]).astype(np.int8) for one in (outcome, returns))
@@ -265,7 +266,7 @@ def _wrong_side(name: str, returns: np.ndarray, outcome: np.ndarray, names: list
         f"different outcomes (chance: 50 %), n = {len(some):,}; episode {quoted(names[worst])} has the return "
         f"{returns[worst]:.3g} and the outcome {outcome[worst]:.3g}"
     )
-    return Suspicion(sentence, "", share, pay.above(share, error, WRONG))
+    return Suspicion(sentence, "", share, pay.above(share, error, most))
 
 
 def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:

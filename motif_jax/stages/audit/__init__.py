@@ -113,6 +113,9 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
     files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
+    if config.audit.trajectories:
+        status = Path(config.audit.trajectories).stat()
+        found.update(f"{status.st_size} {status.st_mtime_ns}".encode())
     for file in files:
         found.update(file.read_bytes() if file.is_file() else b"-")
     return found.hexdigest()
@@ -127,4 +130,5 @@ STAGE = Stage(
     run=later("motif_jax.stages.audit.job:run"),
     writes="--config.audit.flips, .triples",
     memory="--config.audit.steps",
+    loads_jax=lambda config: not config.audit.trajectories,
 )

@@ -52,7 +52,8 @@ ONLY_RANDOM = "only random play was evaluated"
 def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
     """Writes the findings to `workdir/audit`, and prints them. `open_backend` opens the judge, if there is one."""
     if config.audit.trajectories:
-        return audit_trajectories(config, workdir)
+        audit_trajectories(config, workdir)
+        return
     second = load_second(config, workdir)
     section, stamp, players = config.audit, stamp_of(config, workdir), find_players(workdir)
     if not players and not (workdir / "reward").is_dir():
