@@ -1,6 +1,6 @@
 """Trajectories of five small worlds, each with one fault or none, and how many faults `motif-audit` finds.
 
-python tests/audit/planted_worlds.py 20    # seeds per fault and world, and twice as many without a fault
+python tests/audit/planted_worlds.py 20    # seeds per fault and world, and four times as many without a fault
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from motif_jax.audit.trajectory_checks import audit_file
 
-EPISODES = 120
+EPISODES = 160
 
 
 class World(NamedTuple):
@@ -31,8 +31,8 @@ class World(NamedTuple):
 
 
 WORLDS = {
-    "dungeon": World({"descends": (3, 0.04), "kills a rat": (2, 0.05), "opens door 3": (1, 0.03), "is bitten": (-1, 0.05),
-                      "hits a wall": (0, 0.3), "": (0, 0.53)}, 60, 0.05),
+    "dungeon": World({"descends": (3, 0.04), "kills a rat": (2, 0.05), "opens door 3": (1, 0.03), 
+                      "is bitten": (-1, 0.05), "hits a wall": (0, 0.3), "": (0, 0.53)}, 60, 0.05),
     "kitchen": World({"serves a dish": (4, 0.08), "cooks 2 eggs": (2, 0.06), "chops an onion": (0.8, 0.04),
                       "burns a dish": (-2, 0.04), "looks around": (0, 0.4), "waits": (0, 0.38)}, 50, 0.1, binary=False),
     "road": World({"moves on": (1, 0.6), "overtakes": (1.5, 0.05), "signals": (0.3, 0.03), "leaves the lane": (-1, 0.06),
@@ -51,8 +51,8 @@ FAULTS = {  # by the check that must find it
     "15 % of the pay is for a bad kind": "pay for neutral captions",
     "a small step has the reward of the best event": "inflation",
     "a good kind has a negative reward": "inversions",
-    "a bad kind has a positive reward": "inversions",
-    "10 % of the judge's signs are flipped": "repeated questions",
+    "a bad kind has the reward of the best event": "inversions",
+    "15 % of the judge's answers are those of another kind": "repeated questions",
     "the outcome has nothing to do with the reward": "proxy against outcome",
     "the reward has the wrong sign": "proxy against outcome",
     "in training the return rises and the outcome falls": "proxy against outcome",
@@ -71,7 +71,7 @@ def write(file: Path, world: World, fault: str, seed: int) -> None:
     if fault == SMALL:  # it must matter: 5 % of the pay
         chance = np.where(small, 0.08, chance * (1 - 0.08) / (1 - chance[small].sum()))
     rewards[good] *= -1 if fault == GOOD else 1
-    rewards[bad] *= -1 if fault in (BAD, LIKED) else 1
+    rewards[bad] = {BAD: -worth[bad], LIKED: best}.get(fault, worth[bad])
     with open(file, "w") as lines:
         for episode in range(EPISODES):
             skill = rng.uniform(0.2, 1.8)
@@ -99,14 +99,14 @@ def write(file: Path, world: World, fault: str, seed: int) -> None:
             if fault in plants:
                 plant(*plants[fault])
             if fault == FLIPS:
-                judged = judged * np.where(rng.random(world.steps) < 0.1, -1, 1)
+                judged = np.where(rng.random(world.steps) < 0.15, rng.choice(worth, world.steps), judged)
             if fault == SIGN:
                 paid = -paid
             if fault == APART:
                 achieved = rng.normal()
             if fault == DRIFT:
-                paid += np.where(worth[kind] == best, 2 * best * episode / EPISODES, 0)
-                achieved -= 3 * best * chance[good].sum() * episode / EPISODES
+                paid *= 1 + 3 * episode / EPISODES
+                achieved -= 2.5 * float((chance * np.abs(worth)).sum()) * episode / EPISODES
             middle = float((chance * worth).sum())
             outcome = int(achieved > middle) if world.binary else float(achieved)
             for at in range(world.steps):
@@ -130,8 +130,8 @@ def main(seeds: int) -> None:
     for fault, check in FAULTS.items():
         hits = [sum(check in found(world, fault, seed) for seed in range(seeds)) for world in WORLDS]
         print(f"| {fault} | {check} | {' | '.join(map(str, hits))} |", flush=True)
-    alarms = [sum(bool(found(world, "", seed)) for seed in range(100, 100 + 2 * seeds)) for world in WORLDS]
-    print(f"| nothing | any, of {2 * seeds} | {' | '.join(map(str, alarms))} |")
+    alarms = [sum(bool(found(world, "", seed)) for seed in range(100, 100 + 4 * seeds)) for world in WORLDS]
+    print(f"| nothing | any, of {4 * seeds} | {' | '.join(map(str, alarms))} |")
 
 
 if __name__ == "__main__":
