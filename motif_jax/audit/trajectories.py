@@ -253,7 +253,7 @@ class _Reader:
         return number
 
     def _pay(self, reward: Any) -> None:
-        if reward is None:
+        if reward is None or reward == {}:
             raise ValueError("reward is missing")
         named = reward if type(reward) is dict else {"reward": reward}
         count = len(self.line)

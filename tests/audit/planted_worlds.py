@@ -31,12 +31,12 @@ class World(NamedTuple):
 
 
 WORLDS = {
-    "dungeon": World({"descends": (3, 0.04), "kills a rat": (2, 0.05), "opens door 3": (1, 0.03), 
+    "dungeon": World({"descends": (3, 0.04), "kills a rat": (2, 0.05), "opens door 3": (1, 0.03),
                       "is bitten": (-1, 0.05), "hits a wall": (0, 0.3), "": (0, 0.53)}, 60, 0.05),
     "kitchen": World({"serves a dish": (4, 0.08), "cooks 2 eggs": (2, 0.06), "chops an onion": (0.8, 0.04),
                       "burns a dish": (-2, 0.04), "looks around": (0, 0.4), "waits": (0, 0.38)}, 50, 0.1, binary=False),
-    "road": World({"moves on": (1, 0.6), "overtakes": (1.5, 0.05), "signals": (0.3, 0.03), "leaves the lane": (-1, 0.06),
-                   "stands": (0, 0.26)}, 80, 0.2, states=1000, binary=False),
+    "road": World({"moves on": (1, 0.6), "overtakes": (1.5, 0.05), "signals": (0.3, 0.03),
+                   "leaves the lane": (-1, 0.06), "stands": (0, 0.26)}, 80, 0.2, states=1000, binary=False),
     "dialogue": World({"solves the problem": (2, 0.1), "asks a useful question": (1, 0.1), "greets": (0.3, 0.05),
                        "repeats itself": (-1, 0.1), "talks": (0, 0.65)}, 20, 0.1, named=True, states=50),
     "maze": World({"reaches a goal": (1, 0.06), "sees a goal": (0.4, 0.03), "falls": (-1, 0.05), "walks": (0, 0.86)},

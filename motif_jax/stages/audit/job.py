@@ -85,7 +85,10 @@ def audit_trajectories(config: AuditConfig, workdir: Path) -> None:
     """The same for a file of somebody's trajectories, without a judge."""
     stage, stamp = Run(workdir).stage("audit", FOLDER), stamp_of(config, workdir)
     stage.bind(config)
-    record = audit_file(Path(config.audit.trajectories))
+    try:
+        record = audit_file(Path(config.audit.trajectories))
+    except UserError as error:
+        raise UserError(f"{error} (--config.audit.trajectories)") from None
     write_page(stage.path, record)
     stage.section("The audit", *file_blocks(record))
     stage.report()
