@@ -2,19 +2,8 @@
 
     {"episode": 0, "step": 3, "reward": 1.0, "caption": "You open the door.", "ended": false}
 
-| column | meaning |
-| --- | --- |
-| episode | a whole number or a text; rows of several episodes may be mixed |
-| step | a whole number that grows within the episode; without it, the order of the rows counts |
-| reward | a number, or an object of numbers by name, whose sum is the reward |
-| caption, or text | what happened in this step |
-| observation | a text or a hash; two equal ones are the same state |
-| worth | a judge's opinion of the step: above 0 is good, 0 is neutral, below 0 is bad |
-| outcome | the task's own result of the episode, on its last row; higher is better |
-| ended | true on the last row of an episode; then episodes without such a row are left out |
-
-All but `episode` and `reward` are optional; other columns are not read. A file whose name ends with .csv is read as a
-monitor.csv of Stable-Baselines3. The file comes from outside, so each value is checked, within the limits below.
+docs/audit.md has all columns. A file whose name ends with .csv is read as a monitor.csv of Stable-Baselines3. The file
+comes from outside, so each value is checked, within the limits below.
 """
 
 from __future__ import annotations
@@ -42,8 +31,7 @@ LONGEST_TEXT = 300  # characters that are kept of a caption; a longer one ends w
 LARGEST = 1e30  # of a number; squares have finite sums
 LAST_STEP = 2**53
 SUCCESS = ("is_success", "success")  # where Stable-Baselines3 and others say whether an episode has succeeded
-CAPTIONS = ("caption", "text")
-KNOWN = {"episode", "step", "reward", *CAPTIONS, "observation", "worth", "outcome", "ended"}
+KNOWN = {"episode", "step", "reward", "caption", "text", "observation", "worth", "outcome", "ended"}
 
 
 class Trajectories(NamedTuple):

@@ -6,6 +6,7 @@ many; or, from the first third of the episodes to the last, the return rises and
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,9 +30,9 @@ NAMES = (*PAY_CHECKS, INVERSIONS, AGAIN, OUTCOME)
 WRONG = 1 / 3  # share of the pairs of episodes with different outcomes that is reported if passed
 COIN = 0.5  # the same of one of several rewards, which may be about something else than the outcome
 FEWEST_OTHER = 10  # episodes with another outcome than the most frequent one
-COMPARED = 2000  # episodes, all pairs of which are compared
+COMPARED = 2000  # episodes that are compared in pairs, from the whole file
 REPEATS = 2000  # pairs of steps with the same caption
-MOST_CELLS = 2 * 10**7  # episodes times kinds of captions
+MOST_CELLS = 10**7  # episodes times kinds of captions
 ADVICE = {
     pay.PAY: "a reward of 0 for these captions, or a look at why the judge does not like them",
     pay.INFLATED: "rewards in proportion to the worth",
@@ -83,7 +84,9 @@ def audit_file(file: Path) -> dict[str, Any]:
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
     }  # fmt: skip
     record = make_record(findings, "", judge, most) | about
-    return _with_digits(record) if found.captions.why else record
+    if found.captions.why:  # observations with the digits that the file has
+        record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
+    return record
 
 
 def file_blocks(record: Mapping[str, Any]) -> list[str]:
@@ -107,15 +110,6 @@ def write_page(folder: Path, record: Mapping[str, Any]) -> None:
 
 DIGITS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")  # of observations, where other digits are another kind
 TO_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-
-
-def _with_digits(tree: Any) -> Any:
-    """The record with the observations as the file has them."""
-    if isinstance(tree, dict):
-        return {name: _with_digits(value) for name, value in tree.items()}
-    if isinstance(tree, list):
-        return [_with_digits(value) for value in tree]
-    return tree.translate(TO_DIGITS) if isinstance(tree, str) else tree
 
 
 def _data_of(found: Trajectories) -> _Data | str:
@@ -230,10 +224,11 @@ def _check_repeats(data: _Data) -> Check:
 
 def _check_outcome(found: Trajectories) -> Check:
     """Whether the return orders the episodes as the task's own outcome does, for each reward and their sum."""
-    episodes = np.flatnonzero(~np.isnan(found.outcome))
-    outcome = found.outcome[episodes]
-    if not len(episodes):
+    known = np.flatnonzero(~np.isnan(found.outcome))
+    if not len(known):
         return Check(OUTCOME, skipped="the file has no column outcome")
+    episodes = known[np.linspace(0, len(known) - 1, min(len(known), COMPARED)).astype(np.int64)]
+    outcome = found.outcome[episodes]
     others = len(outcome) - int(np.unique(outcome, return_counts=True)[1].max())
     if len(outcome) < pay.FEWEST or others < FEWEST_OTHER:
         return Check(OUTCOME, skipped=(
@@ -254,8 +249,7 @@ def _check_outcome(found: Trajectories) -> Check:
 
 def _wrong_side(name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str], most: float) -> Suspicion:
     """Of the pairs of episodes with different outcomes, the share in which the lower outcome has the higher return."""
-    some = np.linspace(0, len(outcome) - 1, min(len(outcome), COMPARED)).astype(np.int64)
-    better, more = (np.sign(one[some, None] - one[some]).astype(np.int8) for one in (outcome, returns))
+    better, more = (np.sign(one[:, None] - one).astype(np.int8) for one in (outcome, returns))
     decided = (better != 0).sum(1).astype(float)
     wrong = ((better != 0) & (more == -better)).sum(1) + 0.5 * ((better != 0) & (more == 0)).sum(1)
     share, error = map(float, pay.ratio(wrong, decided))
@@ -263,7 +257,7 @@ def _wrong_side(name: str, returns: np.ndarray, outcome: np.ndarray, names: list
     worst = int(np.lexsort((-returns, outcome))[0])
     sentence = (
         f"{name} is on the wrong side in {percent(share, *pay.ends(share, error))} of the pairs of episodes with "
-        f"different outcomes (chance: 50 %), n = {len(some):,}; episode {quoted(names[worst])} has the return "
+        f"different outcomes (chance: 50 %), n = {len(outcome):,}; episode {quoted(names[worst])} has the return "
         f"{returns[worst]:.3g} and the outcome {outcome[worst]:.3g}"
     )
     return Suspicion(sentence, "", share, pay.above(share, error, most))
@@ -279,5 +273,5 @@ def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
         f"from the first third of the episodes to the last, the return rises from {early.mean():.3g} to "
         f"{late.mean():.3g} and the outcome falls from {before.mean():.3g} to {after.mean():.3g}, n = {2 * third:,}"
     )
-    size = float((np.sign(before[:COMPARED, None] - after[-COMPARED:]) / 2 + 0.5).mean())
+    size = float((np.sign(before[:, None] - after) / 2 + 0.5).mean())
     return [Suspicion(sentence, "", size, max(chance_of(after, before), chance_of(early, late)))]
