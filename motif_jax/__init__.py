@@ -17,8 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motif_jax.api import export_reward, load_language, load_policy, load_reward
-    from motif_jax.audit.recording import Recorder as record
+    from motif_jax.api import export_reward, load_language, load_policy, load_reward, record
 
 __version__ = "0.2.0"
 __all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward", "record"]
