@@ -25,7 +25,7 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.stream import Item
 from motif_jax.captions import WIDTH, hash_words
 from motif_jax.files import read_json, read_lines
-from motif_jax.rewards.online.making import Judges, make_facts
+from motif_jax.rewards.online.factory import Judges, make_facts
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import Seen, Store
 from motif_jax.stages import train_policy
@@ -115,8 +115,8 @@ def add_lesson(rows: Rows, config: ConfigDict, kind: str) -> None:
     store, chosen = source.store, source.store.answered[: section.batch_size]
 
     def teach() -> None:
-        taught._pupil.teach(taught.batch(store, chosen))
-        taught._pupil.figures()  # which waits for the device
+        taught._model.update(taught.batch(store, chosen))
+        taught._model.figures()  # which waits for the device
 
     teach()
     took = 1e3 * seconds_of(teach, config.benchmark.seconds)

@@ -64,7 +64,7 @@ def ask_aside() -> Stream:
     def open_judge(counts: AskingCounts) -> Asking:
         prompt = make_prompt(TEXTS, "reason", GOAL, "default", one=True)  # is this message helpful?
         sampling = Sampling(temperature=0.1, top_p=0.95, top_k=50, max_tokens=256)
-        judge = Judge({GOAL: prompt}, TEXTS, delay_s=0.05, at_a_time=8)
+        judge = Judge(GOAL, prompt, TEXTS, delay_s=0.05, at_a_time=8)
         return Asking(JudgeClient(judge, prompt, sampling, in_flight=16), None, counts)
 
     return Stream(open_judge, AskingCounts("oni_loop"))

@@ -255,15 +255,15 @@ class ActorPool:
         if library := getattr(self.world, "library", ""):
             print_once(library)
         self._inline = num_workers == 0
+        self._start(first_episode, hang_timeout_s, flag)
+
+    def _start(self, first_episode: int, hang_timeout_s: float, flag: str) -> None:
+        """Makes the shared memory and starts the workers."""
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
         self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
         self.rows, self._actions = RolloutRows(self.rollouts), RolloutRows({"actions": self._shared["actions"]})
-        self._start(hang_timeout_s, flag)
-
-    def _start(self, hang_timeout_s: float, flag: str) -> None:
-        """Starts the workers."""
         self._released: collections.deque[FilledSlot] = collections.deque()
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5

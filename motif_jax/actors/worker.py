@@ -70,9 +70,8 @@ class Group:
         waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
         if waits and not getattr(self.vector, "can_wait", False):
             raise UserError(
-                f"the games of the world {world.name!r} cannot stand still while others play or a controller decides: "
-                "a vector of your own skips the action WAIT, and says so by `can_wait` (--config.policy.options, "
-                ".algorithm)"
+                f"the games of the world {world.name!r} cannot wait while others play or a controller decides: its "
+                "vector must skip the action WAIT and set `can_wait` (--config.policy.options, .algorithm)"
             )
         if layout.record and hasattr(self.vector, "replace_games"):
             screen_of = getattr(world, "screen_of", None)

@@ -86,7 +86,7 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
 
 
 def check_known(meeting: Meeting) -> None:
-    """Raises UserError if this machine cannot resolve the name of the host."""
+    """Raises UserError if this machine cannot resolve the host's name."""
     try:
         socket.getaddrinfo(meeting.host, meeting.port)
     except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long

@@ -102,7 +102,7 @@ class ArenaGame(TextGame):
         return self.opening
 
     def answer(self, text: str) -> Answer:
-        """See `TextGame`; at the end the game says why."""
+        """See `TextGame`; the last answer includes the game's reason for the end."""
         with self._own_draws():
             done, _ = self._env.step(action=text)
             reply = self._new_messages()

@@ -441,7 +441,7 @@ class GymWorldGame:
         self.seen: dict[str, np.ndarray] = {}  # current observations by name
 
     def _make_shown(self) -> Any:
-        """Makes an environment that can render itself; on an error returns None, and the screen says why."""
+        """Makes an environment that can render itself; on an error returns None and shows it on the screen."""
         try:
             return self._world.make_shown()
         except Exception as error:
@@ -504,7 +504,7 @@ class GymWorldGame:
         return encode_picture(pixels)
 
     def _render(self) -> Any:
-        """Renders the environment; on an error returns None, and the screen says why."""
+        """Renders the environment; on an error returns None and shows it on the screen."""
         try:
             with quiet():
                 return self._env.render()
@@ -572,7 +572,7 @@ class GymWorld(SequentialWorld):
           observation: as the environment gives it.
           env: the environment without its wrappers.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say what has just happened: def caption(...)")
+        raise NotImplementedError(f"{type(self).__name__} must define caption(observation, env)")
 
     def screen(self, env: Any) -> Sequence[ScreenRow]:
         """Draws up to 21 rows of 80 characters, each text or pieces of text with their colours."""

@@ -110,10 +110,10 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
     file = f"lexicon {str(path)!r}"
     content = read_toml(path, file, flag)
     if other := [key for key in content if key != "rule"]:
-        raise UserError(f"{file} has {shown(other[0])}, and rules are written as [[rule]] ({flag})")
+        raise UserError(f"{file} has the key {shown(other[0])}: write rules as [[rule]] ({flag})")
     tables = content.get("rule")
     if not isinstance(tables, list) or not tables:
-        raise UserError(f"{file} has no rules, which are written as [[rule]] ({flag})")
+        raise UserError(f"{file} has no rules: write them as [[rule]] ({flag})")
     valued = [PROGRESS, *(goal for goal in goals if goal not in GENERAL)]
     rules: dict[str, Rule] = {}
     for number, table in enumerate(tables, 1):
@@ -153,7 +153,7 @@ def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> st
     if name in before:
         return "has the name of an earlier rule"
     if not isinstance(pattern, str) or not pattern:
-        return f"needs a pattern, which is text, not {shown(pattern)}"
+        return f"needs text as its pattern, not {shown(pattern)}"
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

@@ -5,21 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.seeding import GameSeed, game_seed
-from motif_jax.envs.world import WAIT, Game, Rows
+from motif_jax.envs.world import WAIT, Rows
 from motif_jax.structs import EndStatus, EpisodeInfo
-
-
-class SeenGame(Game, Protocol):
-    """The interface of the games."""
-
-    @property
-    def seen(self) -> dict[str, np.ndarray]: ...  # current observations by name
-    def draw(self, chance: float) -> Any: ...  # an action, for a number in [0, 1)
 
 
 class SequentialVector:
@@ -29,7 +21,7 @@ class SequentialVector:
 
     def __init__(
         self,
-        games: Iterable[SeenGame | Any],
+        games: Iterable[Any],
         observations: Iterable[str],
         *,
         seed: int,
@@ -37,7 +29,7 @@ class SequentialVector:
         next_episode: Callable[[int], int] | None = None,
         stepping: Any = None,
     ):
-        """Takes the games; see `World.vector` for the rest."""
+        """Takes games with `draw`, and with current observations by name in `seen`; see `World.vector` for the rest."""
         self.games: list[Any] = list(games)
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]

@@ -135,7 +135,7 @@ def _check_interface(world: World, name: str) -> None:
     for key in (*World.__annotations__, *methods):
         # Not `hasattr`, which would hide an AttributeError raised in the user's code.
         if inspect.getattr_static(world, key, missing) is missing:
-            raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py asks for ({WORLD_FLAG})")
+            raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
         getattr(world, key)
     for key, kinds in FORMS.items():
         value = getattr(world, key)
@@ -147,8 +147,8 @@ def _check_interface(world: World, name: str) -> None:
     for key, kind in world.figures.items():
         if not isinstance(key, str) or key in TAKEN or kind not in (bool, int, float):
             raise UserError(
-                f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and be "
-                f"called otherwise than {', '.join(TAKEN)} ({WORLD_FLAG})"
+                f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and have "
+                f"a name other than {', '.join(TAKEN)} ({WORLD_FLAG})"
             )
     for key, spec in CAPTIONS.items():
         if world.specs.get(key) != spec:

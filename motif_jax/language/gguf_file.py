@@ -295,7 +295,7 @@ def _ends(metadata: dict[str, Any]) -> list[Any]:
 
 
 def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> dict[str, Any] | None:
-    """How rotary positions are extended, as in config.json."""
+    """The entry rope_scaling of config.json, which extends rotary positions."""
     kind = value("rope.scaling.type", "none")
     if kind == "linear":
         return {"rope_type": "linear", "factor": value("rope.scaling.factor")}
@@ -393,7 +393,7 @@ def read_gguf_template(path: Path) -> str:
 
 
 def _tokenizer_json(metadata: dict[str, Any]) -> str:
-    """The tokenizer.json that the metadata stand for; raises ValueError if they are not of one that is known."""
+    """The tokenizer.json that the metadata stand for; raises ValueError for an unknown kind of tokeniser."""
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
     if kind != "gpt2":
         raise ValueError(f"its tokenizer.ggml.model must be gpt2 (BPE of bytes), not {kind!r:.80}")

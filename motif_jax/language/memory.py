@@ -28,7 +28,9 @@ def bytes_of(tree: Any) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def tell_memory(what: str, learnt: Any, weights: int, learning: int, activations: int, copies: int, flags: str) -> None:
+def print_memory(
+    what: str, learnt: Any, weights: int, learning: int, activations: int, copies: int, flags: str
+) -> None:
     """Prints the memory that a training takes; raises UserError if not even its parameters fit.
 
     Args:

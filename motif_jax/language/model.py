@@ -280,7 +280,6 @@ class LanguageModel(nnx.Module):
     """Embedding and logits, which both kinds of models share."""
 
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
-        """Makes the parameters outside the blocks."""
         self.config, self.types = config, types
         # As published for relative and learned positions. For rotary ones this equals the published value at widths of
         # some thousands; small models need a larger one, or the blocks' outputs would drown the embeddings.

@@ -29,7 +29,7 @@ NOWHERE = 2**30  # an index beyond all slots, for rows that pad a call
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Places:
-    """Where the texts of an array of tokens [..., L] lie; a call reads `texts` of them in `rows` rows of `size`.
+    """The layout of texts, an array of tokens [..., L]: a call reads `texts` of them in `rows` rows of `size`.
 
     The arrays have one number for each text, so they are cut into batches like the tokens.
     """

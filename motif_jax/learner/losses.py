@@ -14,7 +14,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -116,7 +116,7 @@ def squashed_entropies(distribution: Gaussian) -> jax.Array:
 class LossInputs(NamedTuple):
     """Inputs of the terms. The default shape is [T, B]. The policy is the trained one."""
 
-    heads: tuple[Head | NumbersHead, ...]  # the choices of each step
+    heads: tuple[Any, ...]  # the choices of each step: `Head` or `NumbersHead`
     log_pi: jax.Array  # log probability of the choices that took effect
     log_mu: jax.Array  # that of the acting policy
     ratio: jax.Array  # pi / mu, clamped to RATIO_RANGE for APPO and to FINITE_RANGE for PPO

@@ -37,7 +37,7 @@ FLOOR = 1e-7  # least divisor of advantages; rewards of a controller are often s
 
 
 class InCharge(NamedTuple):
-    """Who was in charge. [T, B] each"""
+    """The behaviour in charge of each step: an option, a mixture or the controller. [T, B] each"""
 
     charge: jax.Array  # the column of each step; the last one is the controller's. int32
     decides: jax.Array  # whether the controller was in charge
@@ -81,20 +81,10 @@ class Carry(NamedTuple):
 
 
 def vtrace_in_columns(
-    values: jax.Array,
-    rewards: jax.Array,
-    discounts: jax.Array,
-    ratio: jax.Array,
-    turns: InCharge,
-    terminated: jax.Array,
-    truncated: jax.Array,
-    last: jax.Array,
-    known_last: jax.Array,
-    *,
-    inferred: bool = False,
-    clip_rho: float = 1.0,
-    clip_c: float = 1.0,
-) -> VTrace:
+    values: jax.Array, rewards: jax.Array, discounts: jax.Array, ratio: jax.Array, turns: InCharge,
+    terminated: jax.Array, truncated: jax.Array, last: jax.Array, known_last: jax.Array, *, inferred: bool = False,
+    clip_rho: float = 1.0, clip_c: float = 1.0,
+) -> VTrace:  # fmt: skip
     """Returns targets and advantages of each step, for the column that it belongs to. [T, B] each
 
     Args:
@@ -144,14 +134,14 @@ class Control(NamedTuple):
     bootstrap_on_switch: bool = True
     exploration: float = 1.0  # weight of the exploration term of the controller's heads, at first
     exploration_left: float = 1.0  # the share of it after all updates
-    all_heads: bool = False  # choices without effect count, too
+    all_heads: bool = False  # choices without effect also enter the loss
 
     @property
     def controller(self) -> int:
         return self.heads.options
 
     def turns(self, batch: Rollouts) -> InCharge:
-        """Who was in charge of each step."""
+        """The behaviour in charge of each step."""
         charge, following = batch.control["charge"], self._next(batch)
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.controller
@@ -159,11 +149,11 @@ class Control(NamedTuple):
         return InCharge(self.heads.column(charge), decides, switches & self.bootstrap_on_switch)
 
     def _next(self, batch: Rollouts) -> jax.Array:
-        """Who is in charge of the step after each step. [T, B]"""
+        """The behaviour in charge of the step after each step. [T, B]"""
         return jnp.where(batch.first[1:], self.controller, batch.control["next"])
 
     def with_behaviour(self, batch: Rollouts) -> tuple[dict[str, jax.Array], jax.Array]:
-        """Observations and `first` with the last moment twice: the second time, the controller is in charge."""
+        """Observations and `first` with the last step twice: the second time, the controller is in charge."""
         charge = jnp.concatenate([batch.control["charge"], self._next(batch)[-1:]])
         charge = jnp.concatenate([charge, jnp.full_like(charge[:1], self.controller)])
         twice = {name: jnp.concatenate([array, array[-1:]]) for name, array in batch.observations.items()}
@@ -203,18 +193,13 @@ class Control(NamedTuple):
         return jnp.where(turns.decides, sums, of_options), of_options
 
     def targets(
-        self,
-        values: jax.Array,
-        rewards: jax.Array,
-        ratio: jax.Array,
-        valid: jax.Array,
-        batch: Rollouts,
+        self, values: jax.Array, rewards: jax.Array, ratio: jax.Array, valid: jax.Array, batch: Rollouts,
         settings: Settings,
-    ) -> Targets:
+    ) -> Targets:  # fmt: skip
         """V-trace in columns, and the advantages normalised per column.
 
         Args:
-          values: of the moments of `with_behaviour`. [T + 2, B]
+          values: of the observations of `with_behaviour`. [T + 2, B]
           rewards: of each step, for the behaviour in charge. [T, B]
           ratio: of V-trace. [T, B]
           valid: samples that count. [T, B] bool

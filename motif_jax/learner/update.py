@@ -113,7 +113,7 @@ class PolicyUpdate:
     def update(self, state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
         """Takes all optimizer steps with some rollouts."""
         settings = self.settings
-        check(rollouts, settings)
+        check(rollouts)
         with jax.named_scope("rewards"):
             rewards = self.shape_rewards(rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
@@ -206,7 +206,7 @@ class PolicyUpdate:
         if not space.sizes:
             return (losses.NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
         parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-        return tuple(losses.Head(*map(jax.nn.log_softmax, (new, old)), action) for new, old, action in parts)
+        return tuple(losses.Head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
 
     def targets(self, data: Samples, values: jax.Array, ratio: jax.Array) -> Targets:
         """Those of the samples if they were computed once per update, otherwise V-trace's. `values`: [T + 1 or 2, B]"""
@@ -246,7 +246,7 @@ def make_policy_update(
     return PolicyUpdate(unroll, shape_rewards, settings, control, space, group, algorithm).update
 
 
-def check(rollouts: Rollouts, settings: Settings) -> None:
+def check(rollouts: Rollouts) -> None:
     """Checks the shapes of the rollouts at compile time."""
     num_steps, batch = rollouts.reward.shape
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
@@ -255,12 +255,6 @@ def check(rollouts: Rollouts, settings: Settings) -> None:
     not_steps = ("observations", "first", "core", "group")
     others = {name: part for name, part in rollouts._asdict().items() if name not in not_steps}
     chex.assert_tree_shape_prefix(others, (num_steps, batch))
-    by_steps = find_algorithm(settings.algorithm).cuts_steps and not rollouts.core.shape[-1]
-    columns, what = (num_steps * batch, "steps") if by_steps else (batch, "rollouts")
-    if columns % settings.num_minibatches:
-        raise ValueError(
-            f"num_minibatches={settings.num_minibatches} does not divide the {columns} {what} of each device"
-        )
 
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards) -> Metrics:

@@ -162,7 +162,7 @@ class GeneralEncoder(nnx.Module):
     def __init__(
         self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ):
-        """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few moments at a time."""
+        """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few rows at a time."""
         self.parts = nnx.Dict(
             {name: make_part(name, spec, behaviours, for_cpu, dtype, rngs) for name, spec in specs.items()}
         )

@@ -46,7 +46,7 @@ def random_cells(key: jax.Array) -> jax.Array:
 
 
 def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns the features of N moments, concatenated in the order of `specs`. [N, D] float32"""
+    """Returns the features of N observations, concatenated in the order of `specs`. [N, D] float32"""
     parts = []
     for name, spec in specs.items():
         array = observations[name]

@@ -2,8 +2,8 @@
 
 Players store these choices of each step in rollouts, [T, B] int32 each:
 
-    charge  who was in charge of the step: an option, or the controller (number N), during whose steps the game waits
-    next    who is in charge of the next step, if the episode goes on
+    charge  the behaviour in charge: an option, or the controller (number N), during whose steps the game waits
+    next    the behaviour in charge of the next step, if the episode goes on
     drawn   the action that was drawn, also where the controller was in charge
     option  the option that was drawn, also where the controller was not in charge
     length  the same for the length of its turn, as an index
@@ -75,7 +75,7 @@ class OptionHeads(NamedTuple):
         return [option // self.levels ** (count - 1 - index) % self.levels for index in range(count)]
 
     def column(self, charge: jax.Array) -> jax.Array:
-        """The column of who is in charge. [...]"""
+        """The column of the behaviour in charge. [...]"""
         return charge if self.weights is None else (charge == self.options).astype(charge.dtype)
 
     def same(self, first: jax.Array, second: jax.Array) -> jax.Array:

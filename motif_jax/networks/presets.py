@@ -1,4 +1,4 @@
-"""Encoders of NetHack policies: the observations of one moment in, one vector of features out.
+"""Encoders of NetHack policies: the observations of one step in, one vector of features out.
 
 `PRESETS` has the networks. Their observations are also in kinds.py, for checks without JAX.
 """
@@ -52,7 +52,6 @@ class BehaviourVector(nnx.Module):
     """The observation BEHAVIOUR as a vector, as large as the learnt vectors of cells, so that it is not drowned out."""
 
     def __init__(self, behaviours: int, features: int, *, rngs: nnx.Rngs):
-        """Initialises a learnt vector for each of its numbers."""
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (behaviours, features)))
 
     def __call__(self, behaviour: jax.Array) -> jax.Array:

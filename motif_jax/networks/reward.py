@@ -86,7 +86,6 @@ class BlstatsEncoder(nnx.Module):
     FEATURES = 128
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises two layers, 27 -> 128 -> 128."""
         numbers = OBSERVATIONS["vector"].shape[0]
         self.first, self.second = OrthogonalLinear(numbers, 128, rngs=rngs), OrthogonalLinear(128, 128, rngs=rngs)
 
@@ -101,7 +100,6 @@ class GlyphEncoder(nnx.Module):
     FEATURES = 960  # 6 x 20 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises a vector of 128 per glyph and two convolutions of stride 2."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 2, rngs))
 
@@ -122,7 +120,6 @@ class CropEncoder(nnx.Module):
     FEATURES = 2048  # 16 x 16 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises a vector of 128 per glyph and two convolutions of stride 1."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 1, rngs))
 

@@ -23,11 +23,11 @@ class Replies(NamedTuple):
 
 
 class Play(NamedTuple):
-    """Of the agent's tokens in games that it has just played, at the position before each token. [B, T] each"""
+    """Inputs of the loss of groups, for each token that the agent wrote, at the position before it. [B, T] each"""
 
     advantage: Any
     weight: Any  # in a mean over the whole batch; 0 where no token was written
-    log_written: Any  # log probability when it was written
+    log_written: Any  # log probability of the token when it was written
 
 
 class TranscriptBatch(NamedTuple):

@@ -137,7 +137,10 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
                 lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                 jax.eval_shape(part_of, jax.tree.map(lambda array: array[0], split)),
             )
-            add = lambda sums, part: (jax.tree.map(jnp.add, sums, part_of(part)), None)  # noqa: E731
+
+            def add(sums: Any, part: TranscriptBatch) -> tuple[Any, None]:
+                return jax.tree.map(jnp.add, sums, part_of(part)), None
+
             (gradients, means), _ = jax.lax.scan(add, empty, split)
         gradients, means = total((gradients, means))
         loss = weighted(means)

@@ -23,7 +23,7 @@ LAST, ALL = "last", "all"
 
 
 class PlayerChoice(NamedTuple):
-    """One entry of such a flag, before any file is read."""
+    """One policy that a flag names, before any file is read."""
 
     path: str
     which: str  # LAST, ALL, or a number
@@ -105,7 +105,7 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
     if not steps:
-        raise UserError(f"there is no whole checkpoint in {str(directory)!r} ({flag})")
+        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
     return directory, steps
 
 

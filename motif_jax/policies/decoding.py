@@ -48,7 +48,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Values of every decoding."""
+    """How a text is decoded."""
 
     kind: str = "sample"  # one of KINDS
     beta: float = 0.0  # factor of Q - V; 0: the policy as it is
@@ -78,7 +78,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class DecodingSection(Decoding, Sweep):
-    """The section."""
+    """The section `decoding`."""
 
 
 SHARED = table_of(Decoding)  # values that all decodings of an evaluation share

@@ -26,7 +26,7 @@ class EpisodePlayer(PolicyPlayer):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         begins = self._begins[games]
         over = (self._over[games] | first[: len(games)]) & ~begins
-        first[: len(games)] |= begins  # a game that waited for the others shows its episode's first moment again
+        first[: len(games)] |= begins  # a game that waited for the others shows its episode's first observation again
         self._over[games], self._begins[games] = over, False
         if not over.any():
             return super().__call__(observations, first, games)

@@ -57,27 +57,27 @@ class Model(NamedTuple):
     space: ActionSpace | None = None  # of actions that are several choices or numbers
 
 
-def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
+def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
     """Makes a network; its `nnx.Param` are trained, its other variables are `frozen`.
 
     Args:
-      options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
+      spec: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
         observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices
         or numbers, `action_space` (`ActionSpace.record`); for networks that read prompts, under their name,
         see language_policy.py and contrib/drrn/network.py.
       seed: for the initial parameters; None: those of a checkpoint will replace them.
     """
-    if network := find_prompt_network(options["network"]):
-        return Model(**network.fields(options, seed))
-    specs, plan, actions = from_record(options.get("reads", {})), options.get("options"), options["num_actions"]
+    if network := find_prompt_network(spec["network"]):
+        return Model(**network.fields(spec, seed))
+    specs, plan, actions = from_record(spec.get("reads", {})), spec.get("options"), spec["num_actions"]
     heads = heads_of(plan, actions) if plan else None
     outputs, behaviours = (sum(heads.sizes), heads.behaviours) if heads else (actions, 0)
 
     def make() -> PolicyNetwork:
-        dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
-        return PolicyNetwork(options["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
+        dtype, rngs = jnp.dtype(spec["dtype"]), nnx.Rngs(seed or 0)
+        return PolicyNetwork(spec["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
 
-    shapes_only = seed is None and not is_own(options["network"])  # a user's code may compute with arrays to make sizes
+    shapes_only = seed is None and not is_own(spec["network"])  # a user's code may compute with arrays to make sizes
     module = nnx.eval_shape(make) if shapes_only else make()
     graph, params, *rest = nnx.split(module, nnx.Param, ...)
     (frozen,) = rest
@@ -92,7 +92,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         return nnx.merge(graph, params, frozen).prepare()
 
     reads, core_size = module.reads, module.core_size
-    space = space_from(options)
+    space = space_from(spec)
     return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
 
 
@@ -128,17 +128,17 @@ def read_policy(
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
     trusted = tuple(trusted)
     with usable(directory):
-        options = metadata["model"]
-        if is_own(name := options["network"]) and name not in trusted:
+        spec = metadata["model"]
+        if is_own(name := spec["network"]) and name not in trusted:
             raise UserError(
                 f"the policy in {str(path)!r} has the network {name!r}, which is imported only if you name it "
                 f"(--config.policy.network={name}; load_policy(..., trusted=[{name!r}]))"
             )
-        if is_release(directory) and "reads" in options:  # its JSON is sorted, and features are joined in order
-            options = {**options, "reads": {name: options["reads"][name] for name in options["order"]}}
-        if actions and scores_names(options):
-            options = with_actions(options, actions)
-        model = make_policy_model(options, None)
+        if is_release(directory) and "reads" in spec:  # its JSON is sorted, and features are joined in order
+            spec = {**spec, "reads": {name: spec["reads"][name] for name in spec["order"]}}
+        if actions and scores_names(spec):
+            spec = with_actions(spec, actions)
+        model = make_policy_model(spec, None)
         params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
         arrays = {name: each.arrays for name, each in saved_sources(metadata, saved).items() if each.path in PATHS}
@@ -146,13 +146,13 @@ def read_policy(
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
 
 
-def scores_names(options: Mapping[str, Any]) -> bool:
+def scores_names(spec: Mapping[str, Any]) -> bool:
     """Whether a network chooses actions by their names, so they can be renamed."""
-    network = find_prompt_network(options["network"])
-    return network is not None and network.scores_names(options)
+    network = find_prompt_network(spec["network"])
+    return network is not None and network.scores_names(spec)
 
 
-def with_actions(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The options of the same policy with other names of actions."""
-    network = options["network"]
-    return {**options, "num_actions": len(names), network: {**options[network], "actions": list(names)}}
+def with_actions(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The spec of the same policy with other names of actions."""
+    network = spec["network"]
+    return {**spec, "num_actions": len(names), network: {**spec[network], "actions": list(names)}}

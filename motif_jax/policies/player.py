@@ -35,15 +35,9 @@ class PolicyPlayer:
     """An `actors.acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
 
     def __init__(
-        self,
-        model: Model,
-        num_games: int,
-        group_size: int,
-        seed: int,
-        greedy: bool = False,
-        sizes: Sequence[int] = (),
-        only: int | Weights | None = None,
-    ):
+        self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False,
+        sizes: Sequence[int] = (), only: int | Weights | None = None,
+    ):  # fmt: skip
         """Starts every game with an empty recurrent state.
 
         Args:
@@ -170,17 +164,9 @@ def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:
 
 
 def play_step(
-    step: Callable,
-    space: ActionSpace | None,
-    greedy: bool,
-    weights: tuple[Any, Any, Any],
-    cores: jax.Array,
-    key: jax.Array,
-    call: jax.Array,
-    observations: dict[str, jax.Array],
-    first: jax.Array,
-    games: jax.Array,
-) -> tuple[jax.Array, ...]:
+    step: Callable, space: ActionSpace | None, greedy: bool, weights: tuple[Any, Any, Any], cores: jax.Array,
+    key: jax.Array, call: jax.Array, observations: dict[str, jax.Array], first: jax.Array, games: jax.Array,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Acts once in some games, with `weights` = (params, frozen, prepared).
 
     Returns the recurrent states of all games, the previous states of these games, actions, logits, values.
@@ -205,18 +191,10 @@ class OptionMemory(NamedTuple):
 
 
 def play_turn(
-    step: Callable,
-    heads: OptionHeads,
-    only: int | Weights | None,
-    greedy: bool,
-    weights: tuple[Any, Any, Any],
-    memory: OptionMemory,
-    key: jax.Array,
-    call: jax.Array,
-    observations: dict[str, jax.Array],
-    first: jax.Array,
+    step: Callable, heads: OptionHeads, only: int | Weights | None, greedy: bool, weights: tuple[Any, Any, Any],
+    memory: OptionMemory, key: jax.Array, call: jax.Array, observations: dict[str, jax.Array], first: jax.Array,
     games: jax.Array,
-) -> tuple[Any, ...]:
+) -> tuple[Any, ...]:  # fmt: skip
     """As `play_step`, for a policy with options, whose games WAIT while the controller decides.
 
     After the values it returns the choices, in the order of CHOICES.

@@ -53,10 +53,10 @@ class Policy:
         """Called by `load_policy`, with the content of a checkpoint."""
         self.metadata, self.reward = dict(metadata), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        options, self._encode = metadata["model"], model.encode
-        if "reads" in options:
-            self._specs = from_record(options["reads"])
-        elif options["network"] in FIXED:  # NetHack's frames
+        spec, self._encode = metadata["model"], model.encode
+        if "reads" in spec:
+            self._specs = from_record(spec["reads"])
+        elif spec["network"] in FIXED:  # NetHack's frames
             self._specs = select_specs(make_world({}).specs, self.reads)
         else:  # a prompt, of any length
             self._specs = {}
@@ -64,7 +64,7 @@ class Policy:
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
-        plan = options.get("options", {})
+        plan = spec.get("options", {})
         self.options: tuple[str, ...] = tuple(plan.get("names", ()))
         self._heads, self._space = model.options, model.space
         self._only = None if option is None else find_behaviour(option, plan)
@@ -140,7 +140,7 @@ class Policy:
         return Act(actions[0], None, float(values[0])) if self._games is None else Act(actions, None, values)
 
     def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Probabilities of all choices, and values, of all games; the memory of those in `which` [B] goes on."""
+        """Probabilities of all choices, and values, of all games; updates the memory of the games in `which` [B]."""
         behaviour = {BEHAVIOUR: np.asarray(self._heads.behaviour(self._charge, self._mixture))} if self._heads else {}
         logits, values, core = self._step(
             *self._weights, {**self._encode(seen), **behaviour}, self._first, self._core, self._prepared

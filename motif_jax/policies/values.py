@@ -18,7 +18,7 @@ from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.structs import UserError
-from motif_jax.tokens import Tokeniser, digest
+from motif_jax.tokens import Tokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES
 
@@ -61,24 +61,17 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     """
     with reading(directory) as checkpoints:
         _, saved, metadata = checkpoints.readable(which)
-    try:
-        section, training = metadata["config"]["language"], metadata["config"]["train_values"]
-        recipe, template = recipe_of(metadata["recipe"]), TEMPLATES[metadata["config"]["transcripts"]["template"]]
-        emitted, scale = np.array(metadata["emitted"], np.int64), float(training["reward_scale"])
-        bounds = float(training["value_min"]), float(training["value_max"])
-        learnt, target = dict(saved["train"]["learnt"]), dict(saved["train"].get("target") or {})
-        assert scale > 0
-        assert isinstance(metadata["config"]["env"], dict)
-        assert isinstance(metadata["model"], dict)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values: {error!r}") from error
+    if "emitted" not in metadata:
+        raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values")
+    config_of_run = metadata["config"]
+    section, training = config_of_run["language"], config_of_run["train_values"]
+    bounds = float(training["value_min"]), float(training["value_max"])  # infinite ones are texts
+    learnt, target = saved["train"]["learnt"], saved["train"].get("target") or {}
     folder = directory.parent / POLICY
     compute, rank = jnp.dtype(section["dtype"]), section.get("lora_rank", 0)
     types = Types(compute, compute if rank else jnp.dtype(jnp.float32))
     graph, params, config = read_language_model(folder, types)
     tokeniser = read_model_tokeniser(folder, config)
-    if digest(tokeniser) != metadata["tokeniser"]:
-        raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
     check_parameters(saved["train"], directory)
 
     def values_from(parts: dict[str, Any]) -> dict[str, Any]:
@@ -90,10 +83,12 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
         return arrays | {name: rebuild(params, leaves_by_path(parts[name]), directory) for name in models}
 
     online = values_from({name: part for name, part in learnt.items() if name != "q"})
-    policy, renderer = online.pop("policy", params), LiveRenderer(tokeniser, template)
+    policy = online.pop("policy", params)
+    renderer = LiveRenderer(tokeniser, TEMPLATES[config_of_run["transcripts"]["template"]])
+    allowed = allowed_tokens(config.vocabulary, np.array(metadata["emitted"], np.int64), renderer)
     model = ValueModel(
-        config, graph, policy, values_from(target), online, recipe, tokeniser, renderer,
-        allowed_tokens(config.vocabulary, emitted, renderer), scale, bounds,
+        config, graph, policy, values_from(target), online, recipe_of(metadata["recipe"]), tokeniser, renderer,
+        allowed, training["reward_scale"], bounds,
     )  # fmt: skip
     return model, metadata
 

@@ -14,6 +14,7 @@ end at row g.
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 import numpy as np
 
@@ -111,7 +112,7 @@ def _glyph(character: str) -> np.ndarray:
 def _draw_rule(ways: str) -> np.ndarray:
     glyph = np.zeros((HEIGHT, WIDTH), np.uint8)
     down, across = HEIGHT // 2, WIDTH // 2
-    lines = {"l": np.s_[down, : across + 1], "r": np.s_[down, across:],
+    lines: dict[str, Any] = {"l": np.s_[down, : across + 1], "r": np.s_[down, across:],
              "t": np.s_[: down + 1, across], "b": np.s_[down:, across]}  # fmt: skip
     for way in ways:
         glyph[lines[way]] = SHADES - 1

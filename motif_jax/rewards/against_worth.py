@@ -33,7 +33,7 @@ def compare_with_worth(
     """
     held_out = held_out & (counts == 0)
     values, given = values.astype(np.float64), worth[held_out]
-    found: dict[str, Any] = {
+    comparison: dict[str, Any] = {
         "captions": int(held_out.sum()),
         "linear": correlation(values[held_out], given),
         "rank": correlation(ranks(values[held_out]), ranks(given)),
@@ -42,16 +42,16 @@ def compare_with_worth(
     }
     best = best_worth(worth, counts)
     if neutral is None or best is None:
-        return found
+        return comparison
     top = (worth == best) & (counts > 0)
     span = np.average(values[top], weights=counts[top]) - neutral
     if span <= 0:
-        return found
+        return comparison
     shares = (values[held_out] - neutral) / span
     small = (given > 0) & (given < best)
     if small.any():
-        found["inflation"] = float(np.median(shares[small] / (given[small] / best)))
-    found["levels"] = [
+        comparison["inflation"] = float(np.median(shares[small] / (given[small] / best)))
+    comparison["levels"] = [
         {
             "worth": float(level),
             "due": float(level / best),
@@ -61,7 +61,7 @@ def compare_with_worth(
         for level in np.unique(given)
         for at in (given == level,)
     ]
-    return found
+    return comparison
 
 
 def best_worth(worth: np.ndarray, counts: np.ndarray) -> float | None:

@@ -36,7 +36,7 @@ class Explore(RewardSource):
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
         drawn, places = rollouts[DRAWN], rollouts[BLSTATS][..., [BRANCH, LEVEL]]
-        found = np.zeros(drawn.shape, np.float32)
+        rewards = np.zeros(drawn.shape, np.float32)
         for column, game in enumerate(rollouts["game"][0].tolist()):
             seen = self._seen.setdefault(game, {})
             steps = zip(
@@ -50,5 +50,5 @@ class Explore(RewardSource):
                     seen.clear()
                 before = seen.get(level, 0 if seen else squares)
                 seen[level] = max(before, squares)
-                found[step, column] = seen[level] - before
-        return found
+                rewards[step, column] = seen[level] - before
+        return rewards

@@ -48,13 +48,13 @@ class RewardStatistics(NamedTuple):
 
 
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
-    """Reads the statistics of a record from `source`; raises UserError if they are not finite."""
-    found = RewardStatistics(**record)
-    numbers = {"mean": found.mean, "variance": found.variance, "anchor": found.anchor or 0.0, **found.quantiles}
-    for name, number in numbers.items():
+    """Reads the read of a record from `source`; raises UserError if they are not finite."""
+    statistics = RewardStatistics(**record)
+    own = {"mean": statistics.mean, "variance": statistics.variance, "anchor": statistics.zero}
+    for name, number in (own | statistics.quantiles).items():
         if not abs(number) <= LARGEST:
             raise UserError(f"the statistics in {str(source)!r} are not finite: {name} is {shown(number)}")
-    return found
+    return statistics
 
 
 def summarise_values(

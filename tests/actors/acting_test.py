@@ -72,7 +72,7 @@ class StartedPolicy(RandomPolicy):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("share", [1, 2])
-def test_while_the_device_works_for_a_group_the_games_of_the_others_play(workers, share):
+def test_games_play_while_the_device_works_for_another_group(workers, share):
     policy, rollouts = StartedPolicy(23), GROUPS * max(workers, 1) * share
     with CountingPool({"task": "toy"}, ("message",), num_workers=workers, games_per_worker=2 * GROUPS, groups=GROUPS,
                       rollout_length=T, slots_per_group=share + 1) as pool:  # fmt: skip

@@ -12,7 +12,7 @@ from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.preferences.store import PairDataset
-from motif_jax.rewards.online.making import Judges
+from motif_jax.rewards.online.factory import Judges
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate.setup import TABLES, make_backend, make_facts
 from motif_jax.structs import UserError

@@ -50,7 +50,7 @@ def slow_values(network, prompt, names):
 
 
 @pytest.mark.quick
-def test_values_are_those_of_the_slow_network_whatever_stands_beside_a_text():
+def test_values_are_those_of_a_slow_network_for_any_padding():
     network = RelevanceNetwork(9, WIDTH, dtype="float32", rngs=nnx.Rngs(3))
     for bias in (network.hidden.bias, network.last.bias):
         bias[...] = bias[...] + 0.3

@@ -127,7 +127,7 @@ def test_rules_are_plain_substrings():
     here="their protocol has a client and a local stand-in",
     where="motif_jax/contrib/guessing/answerers.py",
 )
-def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
+def test_dialogues_through_a_server_use_the_wire_format_of_the_original(files):
     with WorldServer() as server:
         world = remote(server.url, files)
         world.check()

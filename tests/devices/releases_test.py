@@ -163,7 +163,7 @@ def set_fact(*path, value):
     ("reward", "facts", "statistics", "mean"),
 ], ids=".".join)  # fmt: skip
 @pytest.mark.parametrize("value", [None, {"a": {}}], ids=str)
-def test_facts_that_cannot_be_are_refused_in_one_sentence(release, path, value):
+def test_invalid_metadata_is_refused_in_one_sentence(release, path, value):
     load_it = motif_jax.load_reward if path[0] == "reward" else motif_jax.load_policy
     changed = rewritten(release, set_fact(*path, value=value))
     with pytest.raises(UserError) as error:
@@ -207,12 +207,12 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
         assert len(str(error.value).splitlines()) == 1
 
 
-def test_no_path_of_this_machine_is_told(workdir, tmp_path):
+def test_releases_contain_no_path_of_this_machine(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
     export.STAGE.run(export.STAGE.view(config), workdir)
-    said = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
-    assert str(tmp_path) not in said
-    assert str(workdir.parent) not in said
+    content = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
+    assert str(tmp_path) not in content
+    assert str(workdir.parent) not in content
 
 
 # ---- the release that comes with the program
@@ -232,7 +232,7 @@ def test_the_programs_own_release_is_loaded_by_its_name(tmp_path, monkeypatch, c
         motif_jax.load_reward("motif_jax/quickstar")
 
 
-def test_a_training_begins_with_the_programs_own_release_and_is_paid_by_it(tmp_path, monkeypatch):
+def test_a_training_begins_with_the_programs_own_release_and_is_rewarded_by_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, name = get_config("quickstart.py"), "motif_jax/quickstart"
     config.policy.update(TRAINING | {"network": "small", "init_from": name, "reward_dir": name, "learning_rate": 1e-30})

@@ -16,7 +16,7 @@ from motif_jax.structs import EndStatus
 
 
 @pytest.mark.parametrize("pairs", ["train", "test"])
-def test_missions_of_training_name_no_pair_that_is_held_out_and_those_of_the_test_no_other(pairs):
+def test_missions_of_training_exclude_held_out_pairs_and_test_missions_use_them(pairs):
     """All the same, such things lie about in training."""
     seen = set()
     for maker in makers_of("MixedTrainLocal" if pairs == "train" else "MixedTestLocal"):
@@ -50,7 +50,7 @@ def test_levels_have_as_many_things_and_steps_as_published():
 
 
 @pytest.mark.quick
-def test_whether_all_can_be_reached_is_what_minigrid_says():
+def test_reachability_is_that_of_minigrid():
     env = LocalLevel("goto", "all")
     env.reset(seed=0)
     inside, outcomes = {(x, y) for x in range(1, 7) for y in range(1, 7)}, set()

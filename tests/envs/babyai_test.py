@@ -69,7 +69,7 @@ def test_sentences_of_real_rooms_are_those_of_the_objects_in_them(level):
 
 
 @pytest.mark.parametrize("level", [MIXED, "GoToSeqS5R2", "GoToObjMazeS4", "BlockedUnlockPickup"])
-def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
+def test_images_are_those_of_minigrid(level):
     """Also through open doors, from within them, and with something in one's hands."""
     game, rng, held, within = make(level).game(), np.random.default_rng(0), 0, 0
     for episode in range(4):
@@ -93,7 +93,7 @@ def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
 
 
 @pytest.mark.parametrize("level", [*LEVELS, "GoToFrench", "GoToSeqS5R2", "PutNextS5N2Carrying", "SynthS5R2"])
-def test_an_episode_is_the_same_whoever_plays_it_again(level):
+def test_episodes_repeat_in_another_game(level):
     def story(game, episode, actions):
         begin(game, episode, SeedStream.EVALUATE)
         told = [(game.mission, game.seen["prompt"].tobytes(), game.screen().chars.tobytes())]

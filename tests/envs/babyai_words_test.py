@@ -80,7 +80,7 @@ def test_golden_sentences(cells, english, french):
     assert describe(view(cells), FRENCH) == french
 
 
-def test_things_and_doors_hide_walls_from_the_sentences_unless_walls_are_told_faithfully():
+def test_objects_hide_walls_from_the_sentences_except_with_faithful_walls():
     thing = view(ROOM | {(0, 2): (KEY, RED), (1, 0): (BALL, RED)})
     assert [text for text in describe(thing) if "wall" in text] == []
     told = [text for text in describe(thing, faithful_walls=True) if "wall" in text]
@@ -199,7 +199,7 @@ def test_bad_words_are_refused_in_one_sentence(values, said):
     ({(0, 1): (DOOR, RED, 1)}, 5, {(0, 1): (DOOR, RED, 0)}, "You open a red door."),
     ({(0, 1): (BOX, BLUE)}, 5, {}, "You open a blue box, which is gone."),
 ])  # fmt: skip
-def test_captions_tell_what_happened(before, action, after, said):
+def test_captions_describe_the_effect_of_actions(before, action, after, said):
     seen = None if before is None else view(before)
     assert caption(seen, action, view(after), False) == said
     told = caption(seen, action, view(after), True)
@@ -207,7 +207,7 @@ def test_captions_tell_what_happened(before, action, after, said):
     assert len(told) <= 256
 
 
-def test_a_shuffled_mission_tells_nothing_about_its_aim():
+def test_shuffled_missions_are_uniform_over_colours_and_kinds():
     mission, generator = "put the red ball next to a grey box behind you", random.Random(0)
     missions = {shuffle_words(mission, generator) for _ in range(2000)}
     assert len(missions) == 6 * 5 * 3 * 2  # all pairs of different colours, and of different kinds

@@ -61,7 +61,7 @@ def test_a_text_that_names_no_action_leaves_the_game_as_it_is():
 
 
 @pytest.mark.quick
-def test_nonsense_without_end_ends_the_episode():
+def test_too_many_unknown_actions_end_the_episode():
     talk = Conversation({"world": "treasure"})
     talk.begin(1)
     for _ in range(2):

@@ -121,7 +121,7 @@ def test_wrong_return_values_are_refused_with_one_sentence():
                 assert sentence.startswith(f"{method} of the world 'gym_answers_test:Wrong' must return "), sentence
 
 
-def test_numbers_that_are_not_finite_are_named_with_their_method_and_place():
+def test_errors_about_non_finite_numbers_name_method_and_index():
     assert refused(GIVEN, ("position", np.array([0, NAN]))) == (
         "reset() of the world 'gym_answers_test:Wrong' must return finite numbers of float32 in the observation "
         "'position', not nan at index 1 (--config.env.world)"

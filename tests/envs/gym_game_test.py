@@ -36,7 +36,7 @@ def test_seeded_episodes_repeat():
 
 
 @pytest.mark.quick
-def test_observations_are_the_callers_to_keep():
+def test_observations_are_not_overwritten_by_later_steps():
     env = gymnasium.make("motif_jax/NetHackScore-v1", observations=("message", "blstats"), max_episode_steps=None)
     first, _ = env.reset(seed=1)
     kept = {key: value.copy() for key, value in first.items()}

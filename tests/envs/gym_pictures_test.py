@@ -47,7 +47,7 @@ def game_of(shown=True, **attributes):
     return game
 
 
-def test_an_environment_that_cannot_draw_says_why_on_its_screen():
+def test_rendering_errors_are_shown_on_the_screen():
     game = game_of(drawn=gymnasium.error.DependencyNotInstalled("pygame is not installed"))
     assert game.picture() == b""
     assert b"no picture: pygame is not installed" in game.screen().chars.tobytes()

@@ -43,7 +43,7 @@ def play(game: NetHackGame, steps: int, seed: int = 0):
 
 
 @pytest.mark.quick
-def test_a_game_starts_although_its_first_square_asks_for_a_name():
+def test_a_game_starts_if_its_first_square_asks_for_a_name():
     game = make_game()
     game.reset(GameSeed(core=1507505192371012292, disp=1802302540872684302, player=0))
     assert b"Call a scroll" not in bytes(game.buffers["tty_chars"])
@@ -108,7 +108,7 @@ def test_the_same_seed_is_the_same_game():
     assert moments != list(play(other, 800))
 
 
-def test_sharing_code_pages_changes_nothing_but_where_they_are(monkeypatch):
+def test_sharing_code_pages_does_not_change_the_game(monkeypatch):
     shared = make_game()
     shared.reset(SEED)
     with open("/proc/self/maps") as maps:
@@ -198,7 +198,7 @@ def test_oracle_must_stand_beside_the_hero():
     (0, False, True), (512, False, False), (512 | 1024, False, False),
     (0, True, True), (512, True, False), (512 | 1024, True, True),  # the published test compares the whole mask
 ])  # fmt: skip
-def test_sober_oracle_is_not_paid_to_who_hallucinates(condition, reference, paid):
+def test_sober_oracle_requires_not_hallucinating(condition, reference, paid):
     game = make_game("oracle_sober", reference_sober=reference)
     game.reset(SEED)
     put_oracle_beside_hero(game, 1, 1)

@@ -102,7 +102,7 @@ def test_scripted_players_of_every_world_play_whole_games(name):
             json.dumps(episode)  # plain values
 
 
-def test_what_a_policy_writes_cannot_command_a_terminal():
+def test_texts_of_a_policy_lose_control_characters():
     nothing = np.full(1, np.nan, np.float32)
     track = Track(np.stack([to_row("\x1b[2J\x07a", 16)]), *[nothing] * 4)
     game = make_world({"world": "wordle", "max_episode_steps": 1}).game()
@@ -131,7 +131,7 @@ WRONG_ANSWERS = {  # what a game's answer() must return: wrong answers
 
 
 @pytest.mark.parametrize(("wanted", "answers"), WRONG_ANSWERS.items(), ids=WRONG_ANSWERS)
-def test_an_answer_of_ones_own_game_that_is_wrong_is_refused_with_one_sentence(wanted, answers, monkeypatch):
+def test_wrong_answers_of_a_users_game_are_refused_with_one_sentence(wanted, answers, monkeypatch):
     for wrong in answers:
         monkeypatch.setattr("own_texts.Echo.answer", lambda self, text, wrong=wrong: wrong)
         talk = Conversation({"world": OWN})
@@ -145,7 +145,7 @@ def test_an_answer_of_ones_own_game_that_is_wrong_is_refused_with_one_sentence(w
         Conversation({"world": OWN}).begin(0)
 
 
-def test_the_page_on_worlds_of_ones_own_shows_one_that_is_tested():
+def test_the_example_in_the_docs_is_the_tested_world():
     page = (ROOT / "docs/wordle.md").read_text()
     shown = page.partition("class Echo(TextGame):")[2].partition("```")[0]
     names: dict = {}

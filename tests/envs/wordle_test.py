@@ -115,7 +115,7 @@ def play(game: WordleGame, *texts: str, episode: int = 0) -> list[float]:
     return [game.step(text) for text in texts]
 
 
-def test_what_is_not_five_letters_costs_a_try_and_gets_no_answer():
+def test_malformed_guesses_cost_a_try_and_get_no_answer():
     game = make_world({"world": "wordle"}).game()
     assert play(game, "crane", "cran", "x\0yzab", "levels and more than sixteen") == [-1.0] * 4
     assert [turn.is_action for turn in game.turns] == [True, False, True, True, False, True]
@@ -137,7 +137,7 @@ def test_our_lists_are_words_of_five_letters():
     assert all(map(is_guess, (*larger.words, *OPENERS)))
 
 
-def test_a_list_of_ones_own_leaves_out_other_lengths_and_keeps_a_word_once(tmp_path):
+def test_a_users_word_list_skips_other_lengths_and_duplicates(tmp_path):
     file = tmp_path / "words.txt"
     file.write_text("Crane\n\nsix\nlonger\ncrane\r\n  slate \n")
     world = check_world({"world": "wordle", "options": f'{{"words": "{file}"}}'})
@@ -178,7 +178,7 @@ def worth(words: Vocabulary, choose, fitting: int, tries: int) -> float:
     return value(fitting, tries)
 
 
-def test_optimal_takes_the_guess_that_says_most():
+def test_optimal_takes_the_guess_with_the_most_information():
     for words in (SMALL, REPEATS):
         fitting = words.fitting("zzaze", int(words.colours("zzaze")[1]))
         inside = words.members(fitting)

@@ -72,7 +72,7 @@ def play(env, workers: int = 0, rollouts: int = 4, keys: tuple[str, ...] = ("mes
 
 
 @pytest.mark.parametrize("env", BUILT_IN, ids=str)
-def test_every_world_has_what_everybody_asks_for(env):
+def test_every_world_has_the_members_of_the_protocol(env):
     world = check_world(env)
     for name in World.__annotations__:
         assert hasattr(world, name), name
@@ -114,7 +114,7 @@ def test_nothing_of_nethack_is_loaded_for_another_world():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_policies_play_where_they_have_learnt():
+def test_policies_play_only_in_their_training_world():
     """Checkpoints of versions before there were worlds name none: they are of NetHack, or of its task toy."""
     old = {"config": {"env": {"task": "toy", "screen": "terminal"}}, "model": {"num_actions": 23}}
     assert not make_world({"task": "score"}).plays(old)
@@ -130,7 +130,7 @@ def test_policies_play_where_they_have_learnt():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_world_of_ones_own_is_played(workers):
+def test_a_users_world_is_played(workers):
     episodes, rollouts = play(
         {"world": OWN, "max_episode_steps": 30, "options": json.dumps({"length": LENGTH})}, workers
     )
@@ -151,8 +151,8 @@ def test_a_world_of_ones_own_is_played(workers):
     ({"world": "no_such.module:World"}, r"cannot use the world 'no_such.module:World' \(--config.env.world\): No"),
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
-    ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py asks for"),
-    ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* be called otherwise than episode, steps"),
+    ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py requires"),
+    ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* a name other than episode, steps"),
     ({"world": "own_worlds:Many"}, r"has actions of shape \(2,\) and type int32, so its "
      "'action_space' must be an ActionSpace with this spec, not None"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
@@ -193,7 +193,7 @@ def test_every_end_of_an_episode_has_words():
     assert (shares["share_death"], shares["share_ended"], shares["share_aborted"]) == (0.0, 1.0, 0.0)
 
 
-def test_a_world_of_ones_own_makes_the_scripted_players_that_it_names():
+def test_a_users_world_makes_its_scripted_players():
     message = r"the world 'guided' names the scripted player 'guide', but has no method scripted\(name\)"
     with pytest.raises(UserError, match=message):
         parse_scripted("guide", make_world({"world": "own_worlds:Guided"}))

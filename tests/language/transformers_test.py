@@ -65,15 +65,15 @@ def test_gradients_are_the_same(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_written_is_read_by_both(name, tmp_path):
+def test_files_are_read_by_both(name, tmp_path):
     import transformers
 
     small = make_small(name)
     write_language_model(tmp_path / "one", small.model)
     assert config_from_hub(config_to_hub(small.config))._replace(tied=small.config.tied) == small.config
     kind = type(small.theirs)
-    theirs, told = kind.from_pretrained(tmp_path / "one", output_loading_info=True)
-    assert [told[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [set()] * 3
+    theirs, loading = kind.from_pretrained(tmp_path / "one", output_loading_info=True)
+    assert [loading[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [set()] * 3
     assert np.array_equal(their_logits(theirs).detach(), their_logits(small.theirs).detach())
     write_language_model(tmp_path / "many", small.model, shard_bytes=20_000)
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3

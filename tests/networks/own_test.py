@@ -37,7 +37,7 @@ def test_its_features_are_followed_by_memory_and_heads(dtype):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "sentence"),
     [
         ("Dropout", r"its variable 'dropout\.rngs\.key' is not an array of numbers"),
         ("BatchNorm", r"its call changes 'norm\.mean', and changes are lost.*nnx\.LayerNorm"),
@@ -50,8 +50,8 @@ def test_its_features_are_followed_by_memory_and_heads(dtype):
         ("Encodr", r"no class 'Encodr': did you mean 'Encoder'"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(name, said):
-    with pytest.raises((UserError, UserCodeError), match=f"own_encoders:{name}.*{said}") as raised:
+def test_encoders_that_cannot_work_are_refused(name, sentence):
+    with pytest.raises((UserError, UserCodeError), match=f"own_encoders:{name}.*{sentence}") as raised:
         network(f"own_encoders:{name}")
     assert "--config.policy.network" in str(raised.value)
 

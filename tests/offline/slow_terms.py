@@ -43,10 +43,10 @@ def policy_loss(recipe, settings, learnt, rows, advantages):
         added = np.zeros((*rows.tokens.shape, LANGUAGE.width), np.float32)
         for row in range(len(rows.tokens)):
             for first, last in slow_mdp.spans(rows, row):
-                told = rows.reward[row, first : last + 1].sum() / settings.reward_scale
-                added[row, first] = told * np.asarray(learnt["condition"]["kernel"]) + learnt["condition"]["bias"]
+                returned = rows.reward[row, first : last + 1].sum() / settings.reward_scale
+                added[row, first] = returned * np.asarray(learnt["condition"]["kernel"]) + learnt["condition"]["bias"]
     logits = logits_of(learnt["policy"], hidden_of(learnt["policy"], rows, added))
-    found, count = 0.0, 0
+    total, count = 0.0, 0
     for row, place in zip(*np.nonzero(rows.is_action), strict=True):
         count += 1
         loss = lse(logits[row, place]) - logits[row, place, rows.tokens[row, place + 1]]
@@ -61,10 +61,10 @@ def policy_loss(recipe, settings, learnt, rows, advantages):
                 loss *= settings.advantage_beta if gap > 0 else 1 - settings.advantage_beta
             else:
                 loss *= min(math.exp(settings.advantage_beta * gap), settings.advantage_weight)
-        found += loss
+        total += loss
     if settings.mean_over_all_tokens:  # those that are predicted: all but the first of each episode
         count = sum(last - first for row in range(len(rows.tokens)) for first, last in slow_mdp.spans(rows, row))
-    return found / count
+    return total / count
 
 
 def loss_of(recipe: Recipe, settings, weights, batch):
@@ -74,8 +74,8 @@ def loss_of(recipe: Recipe, settings, weights, batch):
     if recipe.of_replies:
         means |= reply_means(settings, weights, rows, batch.replies)
     elif recipe.has_values:
-        found, advantages = value_means(recipe, settings, weights, rows)
-        means |= found
+        of_values, advantages = value_means(recipe, settings, weights, rows)
+        means |= of_values
     if recipe.learns_policy:
         means["policy"] = policy_loss(recipe, settings, weights.learnt, rows, advantages)
     factors = {"policy": settings.policy_weight, "q": settings.q_weight, "v": settings.v_weight,
@@ -129,16 +129,16 @@ def reply_means(settings, weights, rows, replies):
     hidden = hidden_of(weights.given["policy"], rows)
     features, log_probs, random = (np.asarray(array, np.float64) for array in replies)
     steps = slow_mdp.utterance_steps(rows)
-    said = {row: np.flatnonzero(rows.closes[row]) + 1 for row in range(len(rows.tokens))}
+    ends = {row: np.flatnonzero(rows.closes[row]) + 1 for row in range(len(rows.tokens))}
     density = -LANGUAGE.width * math.log(2)
     sums, count = {"q": 0.0, "conservative": 0.0}, 0
     for (row, place), (_, _, reward, terminal) in steps.items():
         first, last = next(span for span in slow_mdp.spans(rows, row) if span[0] <= place <= span[1])
-        later = [end for end in said[row] if place < end <= last]
+        later = [end for end in ends[row] if place < end <= last]
         if not terminal and not later:
             continue
         count += 1
-        number = list(said[row]).index(place)
+        number = list(ends[row]).index(place)
         y = reward / settings.reward_scale
         if not terminal:
             best = [

@@ -63,7 +63,7 @@ def test_every_page_offers_its_figures(made, name):
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-def test_what_others_wrote_is_never_a_formula(text):
+def test_texts_in_csv_are_never_formulas(text):
     for link in (csv_link(Sheet((text, "b"), [(1, text)])), table(("a", text), [["1", html.escape(text)]])):
         assert link.count("<a ") == 1
         for cell in (cell for row in sheets(link)[0] for cell in row if cell not in ("1", "a", "b")):

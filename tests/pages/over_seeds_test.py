@@ -17,7 +17,7 @@ def test_the_interquartile_mean_is_that_of_the_middle_half_of_copies(count):
     assert interquartile_mean(scores) == pytest.approx(copies[count : 3 * count].mean())
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say(monkeypatch):
+def test_intervals_cover_the_mean_at_their_level(monkeypatch):
     monkeypatch.setattr("motif_jax.pages.over_seeds.RESAMPLES", 500)  # enough to see it, and ten times as fast
     rng = np.random.default_rng(1)
     held = 0

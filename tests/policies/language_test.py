@@ -61,9 +61,9 @@ def test_the_learner_sees_the_logits_with_which_was_acted():
     chunked = make_policy_model(options(chunk=3), 3)
     for other in (model, chunked):
         first, core = np.ones((2, 4), bool), np.zeros((4, 0), np.float32)
-        found, values = jax.jit(other.unroll)(other.params, other.frozen, other.encode({"prompt": rows}), first, core)
+        again, values = jax.jit(other.unroll)(other.params, other.frozen, other.encode({"prompt": rows}), first, core)
         assert values.shape == (2, 4)
-        np.testing.assert_allclose(found[:, :3], np.stack([logits, logits]), atol=1e-5)
+        np.testing.assert_allclose(again[:, :3], np.stack([logits, logits]), atol=1e-5)
 
 
 @pytest.mark.differs(
@@ -191,8 +191,8 @@ def test_prompts_that_share_rows_are_read_like_prompts_with_a_row_each(family, b
             cut = jax.tree.map(lambda array: np.moveaxis(array[steps], 0, 1), seen)
             return jax.tree.map(lambda array: array.reshape(1, -1, *array.shape[2:])[:, which], cut)
 
-        found, wanted = (probe(model, taken(seen)) for seen in (packed, plain))
-        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-5), found, wanted)
+        shared, wanted = (probe(model, taken(seen)) for seen in (packed, plain))
+        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-5), shared, wanted)
     step = functools.partial(jax.jit(model.step), model.params, model.frozen)
     others = np.ones(8, bool), np.zeros((8, 0)), ()
     acted, alone = step(model.encode({"prompt": rows[0]}), *others), step({"tokens": plain["tokens"][0]}, *others)
@@ -231,11 +231,11 @@ def update_both_ways(devices):
     update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), SETTINGS)
     mesh = make_mesh(devices)
     program = map_update(update, mesh, 1, num_constants=1)
-    found, wanted = (
+    updated, wanted = (
         program(place(init_state(params, SETTINGS), mesh), model.frozen, rollouts._replace(observations=seen))
         for seen, params in ((packed, jax.tree.map(jnp.copy, model.params)), (plain, model.params))
     )
-    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), found, wanted)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, wanted)
 
 
 # ---- prompts

@@ -46,14 +46,6 @@ def test_captions_with_the_bottom_line():
     assert status(stats(hunger=9)) == "Dlvl:0 $:0 HP:0 (0) Xp:0 "
 
 
-@pytest.mark.parametrize(
-    ("hunger", "end"), list(enumerate(["Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved"]))
-)
-def test_the_bottom_line_ends_as_published(hunger, end):
-    """Its six fields are joined by single spaces; the second hunger word is empty, the sixth ends in a space."""
-    assert status(stats(hunger=hunger)) == f"Dlvl:0 $:0 HP:0 (0) Xp:0 {end}"
-
-
 def long_pairs(count: int, length: int) -> list:
     drawn = np.random.default_rng(1).integers(4, size=(count, 2, length))
     return [[[EVENTS[number + 5] for number in moment] for moment in pair] for pair in drawn]

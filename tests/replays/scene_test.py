@@ -29,7 +29,7 @@ def words(line: str) -> str:
 
 
 @pytest.mark.quick
-def test_below_the_game_stands_what_a_moment_is_worth(story):
+def test_status_lines_below_the_game(story):
     lines = text(story, View(1, True, 20.0), NEEDED[1] + 1, 80)[ROWS:]
     assert words(lines[0]) == "policy-7680, episode 17 (best) · killed by a jackal"
     assert words(lines[1]) == "▶ 20/s step 1 of 3 north → far ne 42% value +3.25"
@@ -39,7 +39,7 @@ def test_below_the_game_stands_what_a_moment_is_worth(story):
     assert "q quit" in lines[5]
 
 
-def test_no_size_is_too_small_for_any_of_it():
+def test_sheets_of_any_size():
     real, short = describe(play()), describe(made([""], reward=[]))
     for rows in (1, 3, 24, 29, 60):
         for columns in (1, 7, 80, 124, 200):

@@ -65,7 +65,8 @@ class Hidden(NamedTuple):
 
     scene: Scene
     initial: float  # closeness after the caption
-    gained: float  # closeness gained since then
+    gained: float = 0.0  # closeness gained since then
+    yes_no: int = 0  # answers that the rule classified as a mere yes or no
 
 
 class GuessingGame(TextGame):
@@ -84,22 +85,19 @@ class GuessingGame(TextGame):
         """`draw` draws a scene with a random generator; see `TextGame` for the numbers."""
         super().__init__(written, heard, limit)
         self._draw, self._answerer, self._rewards = draw, answerer, rewards
-        self._yes_no = 0
 
     def open(self) -> str:
         """See `TextGame`: draws a scene and returns its caption."""
         scene = self._draw(self.random)
-        self._now = Hidden(scene, self._answerer.begin(scene), 0.0)
-        self._yes_no = 0
+        self._now = Hidden(scene, self._answerer.begin(scene))
         return scene.caption
 
     def answer(self, text: str) -> Answer:
-        scene, initial, gained = self._now
+        scene, initial, gained, count = self._now
         history = [*_history(self.turns), Utterance("question", text)]
         reply, change = self._answerer.answer(scene, history, initial + gained)
-        self._now = Hidden(scene, initial, gained + change)
         yes_no = RULES[self._rewards.rule](reply.lower())
-        self._yes_no += yes_no
+        self._now = Hidden(scene, initial, gained + change, count + yes_no)
         reward = self._rewards.yes_no_reward * yes_no + self._rewards.gain_scale * change
         if initial >= GOAL or (gained + change) / (GOAL - initial) >= self._rewards.enough:
             return Answer(reply, reward, EndStatus.TASK_SUCCESSFUL)
@@ -117,11 +115,9 @@ class GuessingGame(TextGame):
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
         self._now = hidden
-        answers = [utterance.text.lower() for utterance in _history(turns) if utterance.speaker == "answer"]
-        self._yes_no = sum(map(RULES[self._rewards.rule], answers))
 
     def measure(self) -> tuple[float, ...]:
-        return self._now.initial + self._now.gained, self._yes_no
+        return self._now.initial + self._now.gained, self._now.yes_no
 
     def close(self) -> None:
         """Closes the connection that all games share; another request opens it again."""

@@ -1,6 +1,6 @@
 """The backend `judge`: the rules of the game's texts in a process of its own, asked over HTTP as a model would be.
 
-`process` starts and watches the process, `server` answers in it, `chat` is the server side of chat completions.
+`process` starts and watches the process, `server` answers chat completions in it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class RuleServer(Server):
         from motif_jax.contrib.judge.process import Judge, JudgeClient
 
         options = self.section.judge
-        judge = Judge({self.section.goal: template}, self.texts, delay_s=options.delay_s, at_a_time=options.at_a_time)
+        delay_s, at_a_time = options.delay_s, options.at_a_time
+        judge = Judge(self.section.goal, template, self.texts, delay_s=delay_s, at_a_time=at_a_time)
         return JudgeClient(judge, template, sampling, **self._options())
 
     @classmethod

@@ -3,7 +3,7 @@
 Its first line of input is a JSON object (`Judge._start`); its first line of output is its port. It does not load JAX,
 and ends when its parent or its standard input ends.
 
-Each prompt belongs to a goal; the goal's rules decide, in the words that the prompt asks for. Captions are untrusted
+The goal's rules decide, in the words that the prompt asks for. Captions are untrusted
 text: one may look like the end of a caption and the start of the next. So `read_question` reads the captions of a
 message only if they can be read in exactly one way; other questions get an answer without a verdict.
 
@@ -34,7 +34,6 @@ from motif_jax.annotation.prompts import QuestionTemplate
 from motif_jax.console import print_line
 from motif_jax.envs.texts import Texts
 
-LONGEST_BODY = 2**20  # bytes
 PLACEHOLDER = re.compile(r"\{(first|second|caption)\}")
 Tops = Sequence[tuple[str, float]]  # candidate tokens at a position, and their probabilities
 LOOK_EVERY_S = 0.5  # between checks that the parent exists
@@ -81,18 +80,8 @@ class ChatHandler(BaseHTTPRequestHandler):
         """Does not log requests."""
 
     def read_body(self) -> dict[str, Any]:
-        """The request, a JSON object; raises ValueError for anything else."""
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdecimal() and len(length) < 9 and int(length) <= LONGEST_BODY):
-            self.close_connection = True  # else the unread body would be parsed as the next request
-            raise ValueError(f"a request must say its length, of up to {LONGEST_BODY:,} bytes")
-        try:
-            body = json.loads(self.rfile.read(int(length)))
-        except RecursionError:
-            body = None
-        if not isinstance(body, dict):
-            raise ValueError("the request is not a JSON object")
-        return body
+        """Reads the request, a JSON object."""
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         """Sends a reply: a string as it is, any other value as JSON."""
@@ -109,12 +98,8 @@ class ChatHandler(BaseHTTPRequestHandler):
 
 
 def user_text(body: dict[str, Any]) -> str:
-    """The user's first message in a conversation; raises ValueError if there is none."""
-    messages = body.get("messages")
-    for message in messages if isinstance(messages, list) else []:
-        if isinstance(message, dict) and message.get("role") == "user" and isinstance(message.get("content"), str):
-            return str(message["content"])
-    raise ValueError("the conversation has no message of the user")
+    """Returns the user's first message in a conversation."""
+    return next(message["content"] for message in body["messages"] if message["role"] == "user")
 
 
 def read_question(shown: str, captions: str) -> Question | None:
@@ -173,21 +158,16 @@ class JudgeServer(LoopbackServer):
         texts = Texts(**start["texts"])
         texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
         self.model = start["model"]
-        prompts = {goal: QuestionTemplate(**fields) for goal, fields in start["prompts"].items()}
-        self._asked = [(before_captions(prompt), prompt, Lexicon(texts, goal)) for goal, prompt in prompts.items()]
+        self._prompt, self._lexicon = QuestionTemplate(**start["prompt"]), Lexicon(texts, start["goal"])
         self._delay_s = start["delay_s"]
         self._free = threading.BoundedSemaphore(start["at_a_time"])
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Answers a request after the delay; raises ValueError if none of the prompts fits."""
-        text = user_text(body)
+        """Answers a request after the delay."""
+        shown = user_text(body).removeprefix(before_captions(self._prompt))
         with self._free:
             time.sleep(self._delay_s)
-            for intro, prompt, lexicon in self._asked:
-                if text.startswith(intro):
-                    question = read_question(text[len(intro) :], prompt.captions)
-                    return answer(prompt, lexicon, question, body)
-        raise ValueError("this is not one of the questions that the judge was started for")
+            return answer(self._prompt, self._lexicon, read_question(shown, self._prompt.captions), body)
 
 
 class JudgeHandler(ChatHandler):
@@ -196,24 +176,14 @@ class JudgeHandler(ChatHandler):
     server: JudgeServer
 
     def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            self.list_models([self.server.model])
-        else:
-            self.reply(404, {"error": "there is nothing here"})
+        self.list_models([self.server.model])
 
     def do_POST(self) -> None:
-        try:
-            body = self.read_body()
-            if self.path != "/v1/chat/completions" or body.get("model") != self.server.model:
-                self.reply(404, {"error": f"there is only the model {self.server.model}, at /v1/chat/completions"})
-            else:
-                self.reply(200, self.server.complete(body))
-        except ValueError as error:
-            self.reply(400, {"error": str(error)})
+        self.reply(200, self.server.complete(self.read_body()))
 
 
 def before_captions(prompt: QuestionTemplate) -> str:
-    """The part of a prompt's user message before the captions."""
+    """Returns the part of a prompt's user message before the captions."""
     empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
     return empty.removesuffix(PLACEHOLDER.sub("", prompt.captions))
 
@@ -221,7 +191,7 @@ def before_captions(prompt: QuestionTemplate) -> str:
 def answer(
     prompt: QuestionTemplate, lexicon: Lexicon, question: Question | None, body: dict[str, Any]
 ) -> dict[str, Any]:
-    """The reply to a question, in the words of its prompt; None: an ambiguous question."""
+    """Returns the reply to a question, in the words of its prompt; None: an ambiguous question."""
     if question is None:
         return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
     verdict = lexicon.answer(question)

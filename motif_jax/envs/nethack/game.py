@@ -68,14 +68,7 @@ class NetHackGame(PromptedEngine):
     ):
         """Makes a game that writes its frames into `buffers` (see `observations.Frames.views`).
 
-        Args:
-          max_episode_steps: steps after which an episode is cut.
-          penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
-          reference_sober: as published, hallucination together with any other condition counts as sober.
-          character: `tasks.check_character`.
-          no_progress_steps: consecutive steps without game time after which an episode is cut; 0: unlimited.
-          stairs_message: a step onto stairs down that says nothing else has the message STAIRS_HERE.
-          library: the file of the engine (library.py).
+        The options are those of `GameSettings`; `library` is the file of the engine (library.py).
         """
         super().__init__(buffers, character, library)
         self.task = task

@@ -18,7 +18,6 @@ from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, Turn
 
 TRIES = 6
-NUMBERS = {text: number for number, text in enumerate(PATTERNS)}
 WORDS = {"<g>": "green", "<y>": "yellow", "<b>": "black"}
 LOST = "no tries are left"
 BLACK, YELLOW, GREEN = 8, 11, 2
@@ -115,20 +114,12 @@ class WordleGame(TextGame):
         """See `TextGame`: draws a word of the list."""
         return self.vocabulary.words[int(chance * len(self.vocabulary.words))]
 
+    @property
+    def hidden(self) -> Position:
+        return self.position
+
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`: guesses and colours determine the position."""
-        position = Position(self.vocabulary.everything)
-        for number, turn in enumerate(turns):
-            if not turn.is_action:
-                continue
-            reply = turns[number + 1].text if number + 1 < len(turns) else ""
-            colours = NUMBERS.get(reply, -1) if is_guess(turn.text) else -1
-            everything = self.vocabulary.everything
-            fitting = self.vocabulary.fitting(turn.text, colours) if colours >= 0 else everything
-            position = Position(position.fitting & fitting, (*position.guesses, Guess(turn.text, colours)))
-        if not position.fitting:
-            raise ValueError(f"no word of the list fits {[turn.text for turn in turns]}")
-        self.position = position
+        self.position = hidden
 
     @property
     def steps(self) -> int:

@@ -40,9 +40,9 @@ from motif_jax.language.config import is_language_model, locate_model, model_has
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
-from motif_jax.rewards.choice import LEARNT
-from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.mixtures import Weights, find_behaviour
+from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
+from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.train_policy.section import Policy
 from motif_jax.stages.train_values import ValuesConfig
@@ -313,7 +313,7 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     values = [section[name] for name in names]
     if section["options"].strip():
         values += [section["options"], section["controller"]]
-    if section["sources"] != LEARNT:
+    if section["sources"] != RewardsSection.sources:
         given = flatten(section)
         values += [section["sources"], *(given[name] for name in SOURCE_VALUES)]
     if contender.decoding:

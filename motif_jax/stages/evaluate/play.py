@@ -67,10 +67,10 @@ from motif_jax.policies.text_sections import PRETRAINED, SCORE
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import Probabilities, ValueWriter
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
-from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, shown_program
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.mixtures import Weights, behaviours_of, named
+from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import with_result
@@ -343,7 +343,7 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
             "not name: their returns are left out (--config.policy.sources)"
         )
     if not sources.learnt:
-        of_workdir = (one for one in sources_of_workdir(config, workdir) if one.name == LEARNT)
+        of_workdir = (one for one in sources_of_workdir(config, workdir) if one.source.is_learnt)
         sources = RewardSources([*of_workdir, *sources])
     report_other_games(contender.name, facts["config"].get("env", {}), config)
     checksums = {"parameters": sum_of(model)} | about(sources)
@@ -589,14 +589,13 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
     moments = sources.moments(arrays)
     rewards = sources.shape(moments)
     sources.check(rewards, nothing.shape)
-    if LEARNT in rewards:
-        steps["z"] = moments[LEARNT]["z"].astype(np.float32)
-        steps["intrinsic"] = np.asarray(rewards.pop(LEARNT), np.float32)
-    elif ONLINE in rewards:  # replays show it as the learnt reward
-        steps["z"] = moments[ONLINE]["worth"].astype(np.float32)
-        steps["intrinsic"] = np.asarray(rewards[ONLINE], np.float32)
-    elif name := shown_program(rewards):  # likewise
+    if name := shown_source(rewards):
+        source = sources.get(name)
+        if source.caption_value:
+            steps["z"] = moments[name][source.caption_value].astype(np.float32)
         steps["intrinsic"] = np.asarray(rewards[name], np.float32)
+        if source.is_learnt:
+            del rewards[name]
     paid = {f"{REWARD}{name}": array for name, array in rewards.items()}
     for name, terms in sources.terms(arrays).items():
         paid |= {f"{TERM}{name}: {text}": array for text, array in terms.items()}

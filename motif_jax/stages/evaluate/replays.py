@@ -9,7 +9,7 @@ from typing import Any
 from motif_jax.envs.worlds import essential
 from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.replays.replay import save_replay
-from motif_jax.rewards.choice import ONLINE, shown_program
+from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.structs import UserError
 
@@ -70,8 +70,8 @@ def facts_of(config: EvaluateConfig, about: Row, words: list[str]) -> dict[str, 
     facts = {"player": about["name"], "chosen": words}
     facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     facts |= {"options": about["options"]} if about.get("options") else {}
-    program = "" if about["reward"] else shown_program(about.get("sources", {}))
-    facts |= {"program": program} if program else {}
+    program = "" if about["reward"] else shown_source(about.get("sources", {}))
+    facts |= {"program": program} if program_title(program) else {}
     return facts | {"games": games_of(config)}
 
 

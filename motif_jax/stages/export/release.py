@@ -30,10 +30,10 @@ from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.model import read_policy
 from motif_jax.policies.text_sections import TRAINED
-from motif_jax.rewards.choice import LEARNT, without_folders
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
-from motif_jax.rewards.sources import trusted_classes
+from motif_jax.rewards.registry import LEARNT, without_folders
+from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import TABLES as COLLECTION
 from motif_jax.stages.evaluate.replays import file_of
@@ -147,7 +147,7 @@ def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]
         _, steps = list_steps(str(workdir), "--workdir")
         model, facts, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config, config.policy.network))
         arrays = _below("params", model.params) | _below("frozen", model.frozen)
-        arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
+        arrays |= _below("sources", RewardSources(one for one in sources if not one.source.is_learnt).arrays())
         facts = facts | {"sources": sources.facts(), "config": deciding_values(facts["config"])}
         if "reads" in facts["model"]:  # JSON files have sorted keys
             facts["model"] = facts["model"] | {"order": list(model.reads)}

@@ -20,7 +20,7 @@ from motif_jax.language.config import FOLDER, MODEL, LanguageConfig
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
-from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
+from motif_jax.language.memory import activation_bytes, bytes_of, print_memory
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.offline_settings import OfflineSection, settings_of
 from motif_jax.offline.recipes import Recipe, recipe_of
@@ -59,7 +59,7 @@ def make_parts(
     if section.model:
         directory = Path(section.model)
         try:
-            _tell(section, training, read_config(directory), types, stage, recipe)
+            _print_memory(section, training, read_config(directory), types, stage, recipe)
             graph, params, config = read_language_model(directory, types)
             tokeniser: Tokeniser = read_model_tokeniser(directory, config)
         except UserError as error:
@@ -84,7 +84,7 @@ def make_parts(
     return parts._replace(additions=_additions(section, params, seed), factor=section.lora_alpha / section.lora_rank)
 
 
-def _tell(
+def _print_memory(
     section: LanguageSection, training: OfflineSection, config: LanguageConfig, types: Types, stage: str, recipe: Recipe
 ) -> None:
     graph, params = nnx.split(nnx.eval_shape(lambda: make_language_model(config, types)))
@@ -99,7 +99,7 @@ def _tell(
     activations = activation_bytes(config, rows, training.max_length, types.compute.itemsize, remat=False) + logits
     flags = f"--config.{stage}.num_parts, .batch_size, .max_length, .chunk, --config.language.lora_rank"
     copies = bytes_of(params) + 2 * bytes_of(state)  # the model, the first state, and a checkpoint
-    tell_memory(stage, state.learnt, weights, learning, activations, copies, flags)
+    print_memory(stage, state.learnt, weights, learning, activations, copies, flags)
 
 
 def _additions(section: LanguageSection, params: Any, seed: int) -> Any:

@@ -19,9 +19,9 @@ from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.files import json_line, keep_lines
-from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.online.online_section import OnlineValues
 from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.registry import ONLINE
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import Placed
 

@@ -18,9 +18,9 @@ from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import curve, curves_of
 from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
-from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, program_title
 from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
+from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, parse_sources, program_title, return_name
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.system.metrics import PROBES, PROMPTS
 
@@ -95,7 +95,7 @@ def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts,
     """What the first screen says of the training."""
     task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
     named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
-    preferred = SOURCES[LEARNT].words in rewards  # otherwise the preferences do not reach the agent
+    preferred = SOURCES[LEARNT].title in rewards  # otherwise the preferences do not reach the agent
     aimed = any(head.aim for (stage, _), head in Run(workdir).heads().items() if stage in ("annotate", "train_reward"))
     if rewards == [GAME_REWARD]:
         named = {"title": f"An agent that learnt by playing {esc(task)}"}
@@ -132,7 +132,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
         return {"the rewards of its options": 1.0}
     game = settings["extrinsic_coefficient"]
     found = {GAME_REWARD: game}
-    named = {name: known.words for name, known in SOURCES.items()}
+    named = {name: source.title for name, source in SOURCES.items()}
     if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
         named[ONLINE] = judgeless.title
     for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
@@ -185,7 +185,7 @@ def sources_of(rows: Rows, settings: Facts) -> list[str]:
         named = {name for row in rows for name in row if re.fullmatch(r"episode/.*_return", name)}
         return sorted(name.removeprefix("episode/").removesuffix("_return") for name in named - {LEARNT_RETURN})
     choices = parse_sources(settings["sources"], settings["intrinsic_coefficient"])
-    return [choice.name for choice in choices if choice.name != LEARNT]
+    return [choice.name for choice in choices if return_name(choice.name) != "intrinsic_return"]
 
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
@@ -214,7 +214,7 @@ def _rewards(settings: Facts) -> str:
         words += ["the controller mixes the options"] if settings["controller_chooses"] == MIXTURES else []
     else:
         words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
-    if level != USUAL and SOURCES[LEARNT].words in rewards:
+    if level != USUAL and SOURCES[LEARNT].title in rewards:
         words.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'
 

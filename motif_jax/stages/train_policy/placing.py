@@ -18,9 +18,9 @@ from motif_jax.learner.settings import Settings, find_algorithm
 from motif_jax.learner.update import Rollouts
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model
-from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.options import OptionPlan
+from motif_jax.rewards.registry import ONLINE
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.groups import Grouped, in_groups
 from motif_jax.stages.train_policy.turns import TurnFigures, turn_figures

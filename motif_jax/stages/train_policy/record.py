@@ -25,8 +25,8 @@ from motif_jax.envs.world import World, to_row
 from motif_jax.files import json_line, keep_lines, write_json
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
-from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.options import OptionPlan
+from motif_jax.rewards.registry import LEARNT, return_name
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
@@ -228,11 +228,6 @@ class Log:
         self._written, self._steps = now, done["env_steps"]
 
 
-def return_name(source: str) -> str:
-    """The name of a source's return in a row; the learnt reward's is `intrinsic_return`."""
-    return "intrinsic_return" if source == LEARNT else f"{source}_return"
-
-
 def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
     """Means over episodes by name, including the world's figures; None without episodes."""
     infos = [info for info, _ in ended]
@@ -241,9 +236,8 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
         return float(np.mean(values)) if values else None
 
     found: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
-    found["intrinsic_return"] = mean([returns.get(LEARNT, 0.0) for _, returns in ended])
-    for name in {name: None for _, returns in ended for name in returns if name != LEARNT}:
-        found[return_name(name)] = mean([returns[name] for _, returns in ended])
+    for name in {LEARNT: None} | {name: None for _, returns in ended for name in returns}:  # in their order
+        found[return_name(name)] = mean([returns.get(name, 0.0) for _, returns in ended])
     values = [info.named(figures) for info in infos]
     for name in ("steps", *figures, "success"):
         found[name] = mean([float(one[name]) for one in values])

@@ -32,8 +32,8 @@ from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
 from motif_jax.learner.groups import relative
 from motif_jax.offline.batch import Play, Replies, TranscriptBatch
+from motif_jax.offline.group_loss import group_objective, restricted
 from motif_jax.offline.offline_settings import GroupLearning, settings_of
-from motif_jax.offline.played import group_objective, restricted
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.update import OfflineState, Sums, make_update

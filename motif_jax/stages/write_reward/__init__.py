@@ -14,7 +14,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
-from motif_jax.rewards.choice import BEST
+from motif_jax.rewards.registry import BEST
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate.setup import check_section
 from motif_jax.stages.write_reward.section import FLAG, READS, RECORD, STAGE_NAME, TABLES, WriteConfig

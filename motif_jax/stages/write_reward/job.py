@@ -18,10 +18,10 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
+from motif_jax.rewards.registry import BEST
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.write_reward.evidence import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from motif_jax.config.table import Tables, Text, Whole, tables_of, value
-from motif_jax.rewards.choice import WRITTEN
+from motif_jax.rewards.registry import WRITTEN
 from motif_jax.stages.annotate.setup import AnnotateConfig
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.stages.train_policy.section import Profile

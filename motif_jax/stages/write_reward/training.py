@@ -8,8 +8,8 @@ from typing import Any
 
 from motif_jax.envs.protocols import TASK
 from motif_jax.files import read_json, write_whole
-from motif_jax.rewards.choice import BEST, WRITTEN
 from motif_jax.rewards.code.types import Program
+from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, find_stage, untyped
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward.section import WriteConfig

@@ -14,12 +14,11 @@ from motif_jax.annotation.own_process import TOGETHER, OwnProcess
 from motif_jax.annotation.stream import Stream
 from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.learnt import Reward, load_reward
-from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.captioned import captioned_facts
-from motif_jax.rewards.online.kinds import Anchored, Classification, OnlineKind, Ranking, Retrieval
+from motif_jax.rewards.online.kinds import Anchored, Classification, OnlineKind, Ranking, Retrieval, TrainingSettings
 from motif_jax.rewards.online.online_section import SECTION, asks_pairs, is_anchored, judge_section
-from motif_jax.rewards.online.pupil import Teaching
 from motif_jax.rewards.online.store import Opinion
+from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts
 from motif_jax.structs import UserError
@@ -30,8 +29,8 @@ DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # v
 def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
     """Facts that rewards depend on, beside the arrays; `judge`: the result of `Judges.facts`."""
     section = vars(config.policy.online)
-    teaching = {name: config.seed if name == "seed" else section[name] for name in Teaching._fields}
-    facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": teaching}
+    settings = {name: config.seed if name == "seed" else section[name] for name in TrainingSettings._fields}
+    facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": settings}
     if is_anchored(section):  # facts without an anchor are as before there were anchors
         facts["anchor"] = section["anchor"]
     return facts | captioned_facts(config.policy)
@@ -39,16 +38,16 @@ def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
 
 def make_kind(facts: Facts) -> OnlineKind:
     """A new, untrained kind, as the facts describe it."""
-    return MAKERS[facts["kind"]](facts, Teaching(**facts["teaching"]))
+    return MAKERS[facts["kind"]](facts, TrainingSettings(**facts["teaching"]))
 
 
-def _make_ranking(facts: Facts, teaching: Teaching) -> OnlineKind:
-    return Anchored(teaching) if is_anchored(facts) else Ranking(teaching, facts["floor"], facts["normalise"])
+def _make_ranking(facts: Facts, settings: TrainingSettings) -> OnlineKind:
+    return Anchored(settings) if is_anchored(facts) else Ranking(settings, facts["floor"], facts["normalise"])
 
 
-MAKERS: dict[str, Callable[[Facts, Teaching], OnlineKind]] = {
+MAKERS: dict[str, Callable[[Facts, TrainingSettings], OnlineKind]] = {
     "retrieval": lambda facts, _: Retrieval(facts["threshold"]),
-    "classification": lambda facts, teaching: Classification(teaching, facts["threshold"]),
+    "classification": lambda facts, settings: Classification(settings, facts["threshold"]),
     "ranking": _make_ranking,
 }
 
@@ -96,7 +95,7 @@ class Judges:
         return backend
 
 
-WEIGHT = 1000.0  # the moments of the learnt reward count as this number of steps
+WEIGHT = 1000.0  # the statistics of the learnt reward count as this number of steps
 
 
 def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
@@ -116,7 +115,7 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
                 f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
                 f"{section.message!r} ({SECTION}.message, .init_from)"
             )
-        kind.start_from(reward.params, HostMoments(WEIGHT, reward.statistics.mean, reward.statistics.variance))
+        kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     return _labels(reward, config.policy.threshold_quantile)
 
