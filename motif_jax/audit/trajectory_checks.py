@@ -89,14 +89,18 @@ def audit_file(file: Path) -> dict[str, Any]:
     return record
 
 
-def file_blocks(record: Mapping[str, Any]) -> list[str]:
-    """The record as HTML."""
+def describe_file(record: Mapping[str, Any]) -> str:
+    """What was read, in one line."""
     left = f", {record['unfinished']:,} unfinished episodes left out" if record["unfinished"] else ""
     unread = f"; columns that were not read: {', '.join(record['unread'])}" if record["unread"] else ""
-    of = f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
+    return f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
+
+
+def file_blocks(record: Mapping[str, Any]) -> list[str]:
+    """The record as HTML."""
     rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(record["rewards"].items(), key=lambda one: -one[1])]
     shares = ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))] if rows else []
-    return [f"<p>{esc(of)}</p>", *record_blocks(record), *shares]
+    return [f"<p>{esc(describe_file(record))}</p>", *record_blocks(record), *shares]
 
 
 def write_page(folder: Path, record: Mapping[str, Any]) -> None:

@@ -189,7 +189,8 @@ def test_what_is_not_a_file_of_rows_is_refused(tmp_path, kind, capsys):
 def test_the_command_writes_a_page_and_fails_on_what_it_is_asked_to(tmp_path, capsys):
     file = write(tmp_path / "rows.jsonl", farmed())
     assert command.main([str(file)]) == 0
-    assert "audit: 1. loops: in 100 %" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"audit: {file}: 30 episodes, 300 rows\naudit: 1 finding\naudit: 1. loops: in 100 %" in said
     assert read_json(tmp_path / "rows-audit/audit.json")["episodes"] == 30
     assert "pulls lever #" in (tmp_path / "rows-audit/index.html").read_text()
     fails = {"loops": 1, "held-pay": 0, "held pay, loops": 1, "any": 1, "nonsense": 2}

@@ -25,7 +25,7 @@ from motif_jax.audit.examine import (
 from motif_jax.audit.judge import QuestionLimits
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.record import make_record, most_paid, print_record, record_blocks
-from motif_jax.audit.trajectory_checks import audit_file, file_blocks, write_page
+from motif_jax.audit.trajectory_checks import audit_file, describe_file, file_blocks, write_page
 from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.console import print_line
@@ -93,6 +93,7 @@ def audit_trajectories(config: AuditConfig, workdir: Path) -> None:
     stage.section("The audit", *file_blocks(record))
     stage.report()
     stage.write(FILE, record | {"stamp": stamp})
+    print_line(f"audit: {describe_file(record)}")
     print_record(record, stage.path / f"{FILE}.json")
 
 
