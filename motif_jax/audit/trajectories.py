@@ -286,7 +286,7 @@ class _Reader:
             np.array(self.worth)[order],
             np.array(self.outcome)[kept],
             int((~kept).sum()),
-            list(self.unread)[:MOST_REWARDS],
+            [name[:LONGEST_TEXT] for name in list(self.unread)[:MOST_REWARDS]],
         )
 
 
