@@ -83,8 +83,8 @@ def test_golden_sentences(cells, english, french):
 def test_objects_hide_walls_from_the_sentences_except_with_faithful_walls():
     thing = view(ROOM | {(0, 2): (KEY, RED), (1, 0): (BALL, RED)})
     assert [text for text in describe(thing) if "wall" in text] == []
-    told = [text for text in describe(thing, faithful_walls=True) if "wall" in text]
-    assert told == ["You see a wall 4 steps forward", "You see a wall 2 steps right"]
+    sentences = [text for text in describe(thing, faithful_walls=True) if "wall" in text]
+    assert sentences == ["You see a wall 4 steps forward", "You see a wall 2 steps right"]
     door = view(ROOM | {(0, 4): (DOOR, RED, 0), (0, 6): (WALL, GREY)})
     assert not any("wall" in text and "forward" in text for text in describe(door, faithful_walls=True))
 
@@ -176,21 +176,21 @@ def test_sets_of_actions():
     there="rewordings also replace letters in French prompts",
     here="rewordings of French prompts are refused, because these have no English words",
 )
-@pytest.mark.parametrize(("values", "said"), [
+@pytest.mark.parametrize(("values", "message"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
     ({"actions": "go,,stop"}, "must be 2 to 32 different names, separated by commas, not 'go,,stop'"),
     ({"rewording": "key=a=b"}, "must be pairs such as key=chair,ball=table, each word once, not 'key=a=b'"),
     ({"rewording": "synonyms", "language": "french"}, "'synonyms' is of English words, where prompts are French"),
 ])  # fmt: skip
-def test_bad_words_are_refused_in_one_sentence(values, said):
-    with pytest.raises(UserError, match=said):
+def test_bad_words_are_refused_in_one_sentence(values, message):
+    with pytest.raises(UserError, match=message):
         BabyAISettings(**values).check()
 
 
 # ---- captions
 
 
-@pytest.mark.parametrize(("before", "action", "after", "said"), [
+@pytest.mark.parametrize(("before", "action", "after", "text"), [
     (None, 6, {(0, 1): (WALL, GREY)}, "You stand before a wall."),
     ({(0, 1): (KEY, RED)}, 2, {(0, 1): (KEY, RED)}, "A red key is in your way."),
     ({(0, 1): (KEY, RED)}, 3, {(0, 0): (KEY, RED)}, "You pick up a red key."),
@@ -199,12 +199,12 @@ def test_bad_words_are_refused_in_one_sentence(values, said):
     ({(0, 1): (DOOR, RED, 1)}, 5, {(0, 1): (DOOR, RED, 0)}, "You open a red door."),
     ({(0, 1): (BOX, BLUE)}, 5, {}, "You open a blue box, which is gone."),
 ])  # fmt: skip
-def test_captions_describe_the_effect_of_actions(before, action, after, said):
+def test_captions_describe_the_effect_of_actions(before, action, after, text):
     seen = None if before is None else view(before)
-    assert caption(seen, action, view(after), False) == said
-    told = caption(seen, action, view(after), True)
-    assert told.endswith(DONE)
-    assert len(told) <= 256
+    assert caption(seen, action, view(after), False) == text
+    done = caption(seen, action, view(after), True)
+    assert done.endswith(DONE)
+    assert len(done) <= 256
 
 
 def test_shuffled_missions_are_uniform_over_colours_and_kinds():

@@ -255,10 +255,10 @@ def test_random_play_is_that_of_the_twin(character, reference):
     captions = []
     for episode in range(6):
         captions += compare(game, twin, game_seed(3, SeedStream.TRAIN, episode), random_actions(episode, 1500))
-    said = b"\n".join(captions)
-    assert (b"What do you want to drink" in said) == (character != "bar-orc-cha-mal")
-    assert b"Are you sure you want to pray" in said
-    assert (b"You don't know any spells" in said) == (character.startswith("bar") and not reference)
+    text = b"\n".join(captions)
+    assert (b"What do you want to drink" in text) == (character != "bar-orc-cha-mal")
+    assert b"Are you sure you want to pray" in text
+    assert (b"You don't know any spells" in text) == (character.startswith("bar") and not reference)
 
 
 @pytest.mark.parametrize("reference", [False, True])

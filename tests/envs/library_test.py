@@ -63,14 +63,27 @@ def test_a_library_that_plays_another_game_is_not_kept(folder, tmp_path, monkeyp
     assert library.find_library().path == DLPATH
 
 
-def test_a_library_that_was_built_for_another_machine_is_not_loaded(folder):
+@pytest.mark.parametrize(("damage", "why"), [
+    (lambda folder: (folder / library.NAME).write_bytes(b"half"), "it is damaged"),
+    (lambda folder: (folder / library.NAME).unlink(), "No such file"),
+    (lambda folder: edit(folder, machine="elsewhere"), "built for another machine"),
+])  # fmt: skip
+def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     folder.mkdir(parents=True)
     (folder / library.NAME).write_bytes(Path(DLPATH).read_bytes())
-    for machine in (library.requirements()["machine"], "elsewhere"):
-        (folder / library.RECORD).write_text(json.dumps(library.requirements() | {"machine": machine}))
-        library.find_library.cache_clear()
-        path, description = library.find_library()
-        assert (path == DLPATH) == ("built for another machine" in description) == (machine == "elsewhere")
+    digest = library.hashlib.sha256(Path(DLPATH).read_bytes()).hexdigest()
+    (folder / library.RECORD).write_text(json.dumps(library.requirements() | {"sha256": digest}))
+    assert library.find_library().path != DLPATH
+    damage(folder)
+    library.find_library.cache_clear()
+    path, description = library.find_library()
+    assert path == DLPATH
+    assert why in description
+
+
+def edit(folder, **values):
+    record = folder / library.RECORD
+    record.write_text(json.dumps(json.loads(record.read_text()) | values))
 
 
 def moments(path, settings, games, steps, seed):

@@ -33,18 +33,18 @@ class Knowledge:
 
     def learn(self, text: str, hidden: str) -> str:
         """What is known after a guess; returns its colours."""
-        said = ""
+        reply = ""
         for place, letter in enumerate(text):
             if hidden[place] == letter:
                 self.places[letter][place] = self.HERE
-                said += "<g>"
+                reply += "<g>"
             elif letter in hidden:
                 self.places[letter][place] = self.ABSENT
-                said += "<y>"
+                reply += "<y>"
             else:
                 self.places[letter] = [self.ABSENT] * 5
-                said += "<b>"
-        return said
+                reply += "<b>"
+        return reply
 
     def allows(self, word: str) -> bool:
         for letter, places in self.places.items():
@@ -91,10 +91,10 @@ def test_games_are_those_of_a_slow_twin_that_knows_letters(words, games):
             colours = position.guesses[-1].colours
             worth = -1.0
             if len(text) == 5 and all(letter in string.ascii_lowercase for letter in text):
-                said = twin.learn(text, fitting[int(same_dice.random() * len(fitting))])
-                assert PATTERNS[colours] == said
+                reply = twin.learn(text, fitting[int(same_dice.random() * len(fitting))])
+                assert PATTERNS[colours] == reply
                 left = [word for word in words.words if twin.allows(word)]
-                worth = 0.0 if left == [text] and said == "<g>" * 5 else -1.0
+                worth = 0.0 if left == [text] and reply == "<g>" * 5 else -1.0
             else:
                 assert colours == -1
             assert reward(position) == worth
@@ -246,11 +246,11 @@ def test_a_branch_goes_on_from_the_expert_s_moment():
         for branch in mine:
             shared = branch.info["shared"]
             assert branch.turns[:shared] == expert.turns[:shared]
-            said = [turn.text for turn in branch.turns if turn.is_action]
+            written = [turn.text for turn in branch.turns if turn.is_action]
             begun = shared // 2  # a text and its colours each
-            assert len(said) <= TRIES
+            assert len(written) <= TRIES
             if begun:  # the other player sees the expert's words
-                assert {*said[begun:]} <= {*texts[:begun]}
+                assert {*written[begun:]} <= {*texts[:begun]}
     # The branches of one moment are different games.
     firsts = {e.turns for e in episodes if not e.info["episode"] and e.info["branch"] and not e.info["shared"]}
     assert len(firsts) > 1

@@ -2,7 +2,7 @@
 
 A built library is NLE's own sources, compiled for this processor with a profile of a player that has learnt. It plays
 the same games bit for bit. It lies beside compiled programs, in `$XDG_CACHE_HOME/motif_jax/engine-<kind of machine>`,
-with a record of what it was built from; one that was built for another machine or NLE is not loaded.
+with a record of what it was built from; one that is damaged, or built for another machine or NLE, is not loaded.
 """
 
 from __future__ import annotations
@@ -51,8 +51,15 @@ def find_library() -> Library:
     folder = directory()
     if not (folder / RECORD).exists():
         return WHEEL_LIBRARY
-    built, path = read_json(folder / RECORD), folder / NAME
-    if other := [name for name, value in requirements().items() if built.get(name) != value]:
-        why = f"its library in {str(folder)!r} was built for another {other[0]}"
-        return Library(DLPATH, f"NetHack plays with NLE's wheel, as {why} (bash launch/engine.sh builds it anew)")
+    path = folder / NAME
+    try:
+        built = read_json(folder / RECORD)
+        if other := [name for name, value in requirements().items() if built.get(name) != value]:
+            raise ValueError(f"it was built for another {other[0]}")
+        with open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != built["sha256"]:
+                raise ValueError("it is damaged")
+    except (OSError, ValueError, KeyError) as error:
+        why = f"NetHack plays with NLE's wheel; its library in {str(folder)!r} is not used: {error}"
+        return Library(DLPATH, f"{why} (bash launch/engine.sh builds it anew)")
     return Library(str(path), f"NetHack plays with the library that was built for this machine, {path}")

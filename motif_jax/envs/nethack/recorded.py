@@ -85,7 +85,8 @@ def install(library: Path, compiler: str) -> None:
     (folder / RECORD).unlink(missing_ok=True)  # written again when the library is complete
     shutil.copyfile(library, folder / f"{NAME}.new")
     os.replace(folder / f"{NAME}.new", folder / NAME)
-    write_json(folder / RECORD, requirements() | {"compiler": compiler, "us_per_step": own})
+    digest = hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
+    write_json(folder / RECORD, requirements() | {"sha256": digest, "compiler": compiler, "us_per_step": own})
     print_line(
         f"engine: {own:.1f} µs of CPU time per step of a player that has learnt, {wheel:.1f} with NLE's wheel "
         f"({wheel / own:.2f} times as fast; {len(recorded(others)[0])} recorded games, median of {TURNS} turns); the "
