@@ -8,21 +8,27 @@
     policy = load_policy("runs/quickstart")       # policy.begin(), then policy(observation).action
     language = load_language("flan-t5-small")     # a directory with a language model
     language.score(["Goal: go to the red ball"], ["turn left", "go forward"])   # log-probabilities of these choices
+    env = record(env, "FILE.jsonl")               # an environment of gymnasium, for `motif-audit FILE.jsonl`
 
 Importing this package loads nothing heavy; in particular it never loads jax, so that actor workers can import it.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motif_jax.api import export_reward, load_language, load_policy, load_reward
+    from motif_jax.api import export_reward, load_language, load_policy, load_reward, record
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward"]
+__all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward", "record"]
+RECORDER = "motif_jax.audit.recording:Recorder"  # `record`, which loads gymnasium and not JAX
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name, such as `load_reward`, when it is first used."""
+    if name == "record":
+        module, _, recorder = RECORDER.partition(":")
+        return getattr(importlib.import_module(module), recorder)
     if name in __all__:
         from motif_jax import api
 

@@ -39,7 +39,7 @@ ARROWS = {
     "replays": set(),
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
-    "audit": {"rewards"},
+    "audit": {"pages", "rewards"},
     "contrib": {"annotation", "envs", "learner", "networks", "policies", "rewards", "transcripts"},
 }
 # Stages wire any rooms; what they may take from each other:
@@ -62,6 +62,7 @@ STAGES = {
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
+    "motif_jax.audit.command": "the command motif-audit",
     "motif_jax.envs.arena_world": "worlds of a user's own, of TextArena",
     "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",

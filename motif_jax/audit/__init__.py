@@ -1,5 +1,8 @@
 """Checks whether a reward is right: takes rewards, labels and the steps of episodes, and returns findings.
 
-Pure functions on NumPy arrays. Nothing here asks a judge or reads a file: `judge.py` and `whole_episodes.py` list the
-questions, and take the answers as arrays; `findings.py` turns checks into findings.
+The checks are pure functions on NumPy arrays, which ask no judge and read no file: `judge.py` and `whole_episodes.py`
+list the questions, and take the answers as arrays; `findings.py` turns checks into findings.
+
+For trajectories of other programs, `trajectories.py` reads a file, `trajectory_checks.py` audits it, `command.py` is
+the command `motif-audit`, and `recording.py` writes such a file.
 """

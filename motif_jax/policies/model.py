@@ -16,6 +16,8 @@ from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release, usable
 from motif_jax.envs.action_space import ActionSpace, space_from
+from motif_jax.envs.own_code import owner
+from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
 from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
@@ -134,8 +136,8 @@ def read_policy(
                 f"the policy in {str(path)!r} has the network {name!r}, which is imported only if you name it "
                 f"(--config.policy.network={name}; load_policy(..., trusted=[{name!r}]))"
             )
-        if is_release(directory) and "reads" in spec:  # its JSON is sorted, and features are joined in order
-            spec = {**spec, "reads": {name: spec["reads"][name] for name in spec["order"]}}
+        if is_release(directory) and "reads" in spec:
+            spec = {**spec, "reads": reads_in_order(spec, metadata["config"]["env"], directory)}
         if actions and scores_names(spec):
             spec = with_actions(spec, actions)
         model = make_policy_model(spec, None)
@@ -144,6 +146,19 @@ def read_policy(
         arrays = {name: each.arrays for name, each in saved_sources(metadata, saved).items() if each.path in PATHS}
         check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
+
+
+def reads_in_order(spec: Mapping[str, Any], env: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """A release's observations in the order in which the network joins their features; its JSON is sorted."""
+    reads, order = spec["reads"], spec.get("order", ())
+    if not order and owner(env) is None:  # older releases do not name it
+        order = make_world(env).reads
+    if sorted(order) != sorted(reads):
+        raise UserError(
+            f"the release in {str(directory)!r} does not tell the order of its policy's observations: export it again "
+            "(--stage=export)"
+        )
+    return {name: reads[name] for name in order}
 
 
 def scores_names(spec: Mapping[str, Any]) -> bool:

@@ -72,6 +72,11 @@ class Policy:
         self._names = [named(self.options, self._mixture)] if self._mixture else behaviours_of(plan)
         self.begin()
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The name that `metadata` had before 0.2."""
+        return self.metadata
+
     def __repr__(self) -> str:
         model, config = self.metadata["model"], self.metadata.get("config", {})
         words = [f"network={model['network']!r}", f"num_actions={model['num_actions']}", f"reads={list(self.reads)}"]

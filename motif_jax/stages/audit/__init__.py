@@ -50,6 +50,9 @@ class AuditSection:
         Text(longest=4000, piece=255, between="/"),
         "a second opinion on captions: rules, or model:NAME, a model in this process that rates",
     )
+    trajectories: str = value(
+        "", PATH, "audit this file of another program's trajectories (docs/audit.md) in place of the workdir's agent"
+    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ TABLES: Tables = {"audit": READS["audit"]}
 
 def check(config: AuditConfig) -> None:
     """Raises UserError for values that cannot work."""
+    if file := config.audit.trajectories:
+        if not Path(file).is_file():
+            raise UserError(f"there is no file {file!r} (--config.audit.trajectories)")
+        return
     check_world(config.by_protocol().env)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
     check_second(config, config.audit.second_judge)
@@ -106,6 +113,9 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
     files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
+    if config.audit.trajectories:
+        status = Path(config.audit.trajectories).stat()
+        checksum.update(f"{status.st_size} {status.st_mtime_ns}".encode())
     for file in files:
         checksum.update(file.read_bytes() if file.is_file() else b"-")
     return checksum.hexdigest()
@@ -120,4 +130,5 @@ STAGE = Stage(
     run=later("motif_jax.stages.audit.job:run"),
     writes="--config.audit.flips, .triples",
     memory="--config.audit.steps",
+    loads_jax=lambda config: not config.audit.trajectories,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,39 +20,40 @@ from motif_jax.audit.examine import (
     Figures,
     Labels,
     examine,
-    group_values,
     make_plan,
 )
 from motif_jax.audit.judge import QuestionLimits
-from motif_jax.audit.pay import Steps, ends
+from motif_jax.audit.pay import Steps
+from motif_jax.audit.record import make_record, most_paid, print_record, record_blocks
+from motif_jax.audit.trajectory_checks import audit_file, describe_file, file_blocks, write_page
 from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
-from motif_jax.console import clean, print_line
+from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
-from motif_jax.pages.blocks import findings_blocks, table
 from motif_jax.pages.figures import better
-from motif_jax.pages.formats import esc, exact
 from motif_jax.pages.players import Player
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
-from motif_jax.run import Run, StageRun
+from motif_jax.run import Run
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, find_players, stamp_of
 from motif_jax.stages.audit.asking import ask, ask_second
 from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError
 
-SHOWN = 12  # kinds of captions in the table of pay
 UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"
 ONLY_RANDOM = "only random play was evaluated"
 
 
 def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
     """Writes the findings to `workdir/audit`, and prints them. `open_backend` opens the judge, if there is one."""
+    if config.audit.trajectories:
+        audit_trajectories(config, workdir)
+        return
     second = load_second(config, workdir)
     section, stamp, players = config.audit, stamp_of(config, workdir), find_players(workdir)
     if not players and not (workdir / "reward").is_dir():
@@ -73,11 +73,28 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
 
     # ---- findings
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
-    report_audit(stage, record)
+    stage.section("The audit", *record_blocks(record))
+    stage.report()
     stage.write(FILE, record | {"stamp": "" if answers.refused else stamp})
-    print_findings(record, stage.path / f"{FILE}.json")
+    print_record(record, stage.path / f"{FILE}.json")
     if answers.refused:
         print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
+
+
+def audit_trajectories(config: AuditConfig, workdir: Path) -> None:
+    """The same for a file of somebody's trajectories, without a judge."""
+    stage, stamp = Run(workdir).stage("audit", FOLDER), stamp_of(config, workdir)
+    stage.bind(config)
+    try:
+        record = audit_file(Path(config.audit.trajectories))
+    except UserError as error:
+        raise UserError(f"{error} (--config.audit.trajectories)") from None
+    write_page(stage.path, record)
+    stage.section("The audit", *file_blocks(record))
+    stage.report()
+    stage.write(FILE, record | {"stamp": stamp})
+    print_line(f"audit: {describe_file(record)}")
+    print_record(record, stage.path / f"{FILE}.json")
 
 
 # ---- evidence
@@ -311,71 +328,5 @@ def record_of(
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
         judge += f" (the reward was learnt from {', '.join(learnt_from)})"
-    return {
-        "player": players["agent"].name if players else "",
-        "judge": judge,
-        "findings": [one._asdict() for one in findings.found],
-        "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
-        "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
-        "paid": _paid(audited, evidence),
-    }
-
-
-def _paid(audited: Audited, evidence: Evidence) -> list[dict[str, Any]]:
-    """The kinds of captions that get most of the pay."""
-    paid, captions = audited.paid, audited.captions
-    if paid is None:
-        return []
-    values = group_values(captions, evidence.seen()[1])
-    rows = []
-    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
-        share = float(paid.share[group])
-        if not share > 0:
-            break
-        low, high = ends(share, float(paid.error[group]))
-        each = share * float(paid.total.sum()) / int(paid.times[group])
-        rows.append({
-            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
-            "times": int(paid.times[group]), "each": each, "reward": float(values[group]),
-            "worth": float(captions.worth[group]),
-        })  # fmt: skip
-    return rows
-
-
-def print_findings(record: Mapping[str, Any], file: Path) -> None:
-    """Prints the findings, worst first."""
-    findings = record["findings"]
-    by = f", judged by {record['judge']}"
-    many = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
-    print_line(f"audit: {many if findings else 'nothing found'}{by}")
-    for number, one in enumerate(findings, 1):
-        print_line(f"audit: {number}. {clean(one['check'])}: {clean(one['sentence'])}. Try {one['advice']}.")
-    for one in record["nothing_found"]:
-        print_line(f"audit: {one['check']}: nothing found ({clean(one['about'])})")
-    for one in record["not_looked_at"]:
-        print_line(f"audit: {one['check']}: not looked at: {clean(one['why'])}")
-    print_line(f"audit: {file}")
-
-
-def report_audit(stage: StageRun, record: Mapping[str, Any]) -> None:
-    """Writes the part of the report: findings, worst first, and what the agent was paid for."""
-    words = [
-        f"judged by {esc(record['judge'])}",
-        *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
-    ]
-    body = [f'<p class="soft">{" · ".join(words)}</p>']
-    body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
-    if record["paid"]:
-        cells = [
-            [f"{one['share']:.1%} <span class=\"soft\">[{one['low']:.1%}, {one['high']:.1%}]</span>",
-             esc(one["captions"]), f"{one['times']:,}", *map(_cell, (one["each"], one["reward"], one["worth"]))]
-            for one in record["paid"]
-        ]  # fmt: skip
-        head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
-        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
-    stage.section("The audit", *body)
-    stage.report()
-
-
-def _cell(value: float) -> str:
-    return exact(value) if math.isfinite(value) else "–"
+    paid = most_paid(audited.paid, audited.captions, evidence.seen()[1])
+    return make_record(findings, players["agent"].name if players else "", judge, paid)

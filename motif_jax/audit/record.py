@@ -1,0 +1,91 @@
+"""The record of an audit, `audit.json`: its findings and the pay, as lines in the terminal and as HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.audit.captions import Captions
+from motif_jax.audit.examine import group_values
+from motif_jax.audit.findings import Findings
+from motif_jax.audit.pay import Paid, ends
+from motif_jax.console import clean, print_line
+from motif_jax.pages.blocks import findings_blocks, table
+from motif_jax.pages.formats import esc, exact
+
+FILE = "audit"
+SHOWN = 12  # kinds of captions in the table of pay
+
+
+def make_record(findings: Findings, player: str, judge: str, paid: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of `audit.json`. `judge`: "" if there is none; `paid`: see `most_paid`."""
+    return {
+        "player": player,
+        "judge": judge,
+        "findings": [one._asdict() for one in findings.found],
+        "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
+        "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
+        "paid": paid,
+    }
+
+
+def most_paid(paid: Paid | None, captions: Captions, times: np.ndarray) -> list[dict[str, Any]]:
+    """The kinds of captions that get most of the pay. `times`: how often each caption was seen. [U]"""
+    if paid is None:
+        return []
+    values = group_values(captions, times)
+    rows = []
+    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
+        share = float(paid.share[group])
+        if not share > 0:
+            break
+        low, high = ends(share, float(paid.error[group]))
+        each = share * float(paid.total.sum()) / int(paid.times[group])
+        rows.append({
+            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
+            "times": int(paid.times[group]), "each": each, "reward": float(values[group]),
+            "worth": float(captions.worth[group]),
+        })  # fmt: skip
+    return rows
+
+
+def print_record(record: Mapping[str, Any], file: Path) -> None:
+    """Prints the findings, worst first."""
+    found = record["findings"]
+    by = f", judged by {record['judge']}" if record["judge"] else ""
+    many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
+    print_line(f"audit: {many if found else 'nothing found'}{by}")
+    for number, one in enumerate(found, 1):
+        print_line(f"audit: {number}. {clean(one['check'])}: {clean(one['sentence'])}. Try {one['advice']}.")
+    for one in record["nothing_found"]:
+        print_line(f"audit: {one['check']}: nothing found ({clean(one['about'])})")
+    for one in record["not_looked_at"]:
+        print_line(f"audit: {one['check']}: not looked at: {clean(one['why'])}")
+    print_line(f"audit: {file}")
+
+
+def record_blocks(record: Mapping[str, Any]) -> list[str]:
+    """The findings, worst first, and what the agent was paid for, as HTML."""
+    words = [
+        *([f"judged by {esc(record['judge'])}"] if record["judge"] else []),
+        *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
+    ]
+    body = [f'<p class="soft">{" · ".join(words)}</p>']
+    body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
+    if record["paid"]:
+        cells = [
+            [f"{one['share']:.1%} <span class=\"soft\">[{one['low']:.1%}, {one['high']:.1%}]</span>",
+             esc(one["captions"]), f"{one['times']:,}", *map(_cell, (one["each"], one["reward"], one["worth"]))]
+            for one in record["paid"]
+        ]  # fmt: skip
+        head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
+        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+    return body
+
+
+def _cell(value: float) -> str:
+    return exact(value) if math.isfinite(value) else "–"

@@ -1,0 +1,299 @@
+"""Reads the trajectories of anybody's agent: one JSON object per line, for a step or for a whole episode.
+
+    {"episode": 0, "step": 3, "reward": 1.0, "caption": "You open the door.", "ended": false}
+
+docs/audit.md has all columns. A file whose name ends with .csv is read as a monitor.csv of Stable-Baselines3. The file
+comes from outside, so each value is checked, within the limits below.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from array import array
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from motif_jax.config.table import shown
+from motif_jax.structs import UserError
+from motif_jax.system.foreign import check_regular
+
+LONGEST_LINE = 2**20  # bytes
+MOST_ROWS = 10_000_000
+MOST_TEXTS = 200_000  # different captions, or observations; with more, the column is not used
+MOST_REWARDS = 32  # by name
+LONGEST_TEXT = 300  # characters that are kept of a caption; a longer one ends with a hash of all of it
+LARGEST = 1e30  # of a number; squares have finite sums
+LAST_STEP = 2**53
+SUCCESS = ("is_success", "success")  # where Stable-Baselines3 and others say whether an episode has succeeded
+KNOWN = {"episode", "step", "reward", "caption", "text", "observation", "worth", "outcome", "ended"}
+
+
+class Trajectories(NamedTuple):
+    """T steps of E episodes, one episode after another in the order in which they begin."""
+
+    episodes: list[str]  # names. [E]
+    episode: np.ndarray  # 0 to E - 1. [T] int64
+    rewards: dict[str, np.ndarray]  # by name. [T] float64 each
+    captions: Texts
+    observations: Texts
+    worth: np.ndarray  # NaN where unknown. [T] float64
+    outcome: np.ndarray  # NaN where unknown. [E] float64
+    unfinished: int  # episodes that were left out
+    unread: list[str]  # columns
+
+    @property
+    def reward(self) -> np.ndarray:
+        """The sum of all rewards. [T]"""
+        return np.sum(list(self.rewards.values()), axis=0)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the file has rows of steps, not of whole episodes."""
+        return len(self.episode) > len(self.episodes)
+
+
+class Texts(NamedTuple):
+    """A column of texts."""
+
+    texts: list[str]  # different ones. [U]
+    number: np.ndarray  # of each step's text. [T] int64
+    why: str  # why they cannot be used, or ""
+    missing: bool = False  # from the file; otherwise equal numbers are equal texts, also where `why` is not ""
+
+
+def read_trajectories(file: Path) -> Trajectories:
+    """Reads a file; raises UserError, which names the line and the column, for one that cannot be used."""
+    reader = _Reader()
+    try:
+        check_regular(file)
+        with open(file, "rb") as binary:
+            for line, row in (_monitor_rows if file.suffix == ".csv" else _json_rows)(binary):
+                try:
+                    reader.add(row, line)
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(f"line {line:,}: {_reason(error)}") from None
+        return reader.finish()
+    except OSError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error}") from None
+
+
+def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
+    """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
+    decode = json.JSONDecoder(parse_constant=_refuse).decode
+    for number, line in enumerate(iter(lambda: binary.readline(LONGEST_LINE + 1), b""), 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"line {number:,} is longer than {LONGEST_LINE:,} bytes")
+        if line.isspace():
+            continue
+        try:
+            yield number, decode(line.decode())
+        except (ValueError, RecursionError) as error:
+            if not line.endswith(b"\n"):
+                return
+            raise ValueError(f"line {number:,}: {_reason(error)}") from None
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return f"it is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
+    """Yields one row per episode of a monitor.csv: a comment, a header with the column r, and the episodes."""
+    lines = csv.reader(_short_lines(io.TextIOWrapper(binary, "utf-8", "replace", newline="")))
+    header: list[str] = []
+    try:
+        for cells in lines:
+            if not header:
+                header = cells if cells and not cells[0].startswith("#") else []
+                if header and "r" not in header:
+                    raise ValueError(f"line {lines.line_num:,}: the header {shown(header)} has no column 'r'")
+                continue
+            row = dict(zip(header, cells, strict=False))
+            success = next((row[name] for name in SUCCESS if name in row), None)
+            yield lines.line_num, {"episode": lines.line_num, "reward": _cell(row.get("r")), "outcome": _cell(success)}
+    except csv.Error as error:
+        raise ValueError(f"line {lines.line_num:,}: it is not CSV: {error}") from None
+
+
+def _short_lines(lines: io.TextIOWrapper) -> Iterator[str]:
+    for line in iter(lambda: lines.readline(LONGEST_LINE + 1), ""):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"a line is longer than {LONGEST_LINE:,} characters")
+        yield line
+
+
+def _cell(text: str | None) -> Any:
+    """The value of a cell; what is not a number stays a text, which is refused with its line."""
+    if text in ("True", "False", "", None):
+        return {"True": True, "False": False}.get(text or "")
+    try:
+        return float(text or "")
+    except ValueError:
+        return text
+
+
+class _Column:
+    """A growing column of texts, as numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.of_row, self.seen = array("q"), False
+
+    def add(self, row: Mapping[str, Any], name: str) -> None:
+        text = row.get(name)
+        if type(text) is not str:
+            if text is not None and type(text) is not int:
+                raise ValueError(f"{name} is {shown(text)}, not a text")
+            text = "" if text is None else str(text)
+        if text:
+            self.seen = True
+        if len(text) > LONGEST_TEXT:
+            mark = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest().translate(LETTERS)
+            text = f"{text[:LONGEST_TEXT]}... {mark}"
+        numbers = self.numbers
+        number = numbers.get(text)
+        if number is None:
+            # Beyond the limit, a hash still tells whether two steps are the same.
+            number = len(numbers) if len(numbers) < MOST_TEXTS else MOST_TEXTS + (hash(text) & LAST_STEP - 1)
+            if number < MOST_TEXTS:
+                numbers[text] = number
+        self.of_row.append(number)
+
+    def finish(self, order: np.ndarray, what: str) -> Texts:
+        number = np.array(self.of_row, np.int64)[order]
+        if not self.seen:
+            return Texts([], number, f"the file has no column {what}", missing=True)
+        if number.max() >= MOST_TEXTS:
+            return Texts([], number, f"the column {what} has more than {MOST_TEXTS:,} different values")
+        return Texts(list(self.numbers), number, "")
+
+
+LETTERS = str.maketrans("0123456789", "ghijklmnop")  # texts that differ only in digits are of one kind
+
+
+class _Reader:
+    """The columns of the rows so far."""
+
+    def __init__(self) -> None:
+        self.episodes: dict[str | int, int] = {}
+        self.steps_of = array("q")  # rows of each episode
+        self.outcome, self.has_ended = array("d"), bytearray()  # of each episode
+        self.episode, self.step, self.line, self.worth = array("q"), array("q"), array("q"), array("d")
+        self.rewards: dict[str, array[float]] = {}
+        self.captions, self.observations = _Column(), _Column()
+        self.unread: dict[str, None] = {}
+
+    def add(self, row: Any, line: int) -> None:
+        """Takes a row; raises ValueError for one that cannot be used."""
+        if type(row) is not dict:
+            raise ValueError(f"it is {shown(row)}, not an object with episode and reward")
+        if len(self.line) >= MOST_ROWS:
+            raise ValueError(f"there are more than {MOST_ROWS:,} rows")
+        episode = self._episode(row.get("episode"))
+        step = row.get("step")
+        if step is None:
+            step = self.steps_of[episode]
+        elif type(step) is not int or not 0 <= step <= LAST_STEP:
+            raise ValueError(f"step is {shown(step)}, not a whole number from 0 to {LAST_STEP:,}")
+        self._pay(row.get("reward"))
+        self.captions.add(row, "text" if "caption" not in row and "text" in row else "caption")
+        self.observations.add(row, "observation")
+        self.worth.append(_number(row.get("worth"), "worth"))
+        outcome = _number(row.get("outcome"), "outcome")
+        if outcome == outcome:
+            self.outcome[episode] = outcome
+        ended = row.get("ended")
+        if ended is not None and type(ended) is not bool:
+            raise ValueError(f"ended is {shown(ended)}, not true or false")
+        self.has_ended[episode] |= bool(ended)
+        self.steps_of[episode] += 1
+        self.episode.append(episode)
+        self.step.append(step)
+        self.line.append(line)
+        if len(self.unread) < MOST_REWARDS and not row.keys() <= KNOWN:
+            self.unread |= dict.fromkeys(name for name in row if name not in KNOWN)
+
+    def _episode(self, name: Any) -> int:
+        if type(name) not in (int, str) or len(str(name)) > LONGEST_TEXT:
+            what = "missing" if name is None else shown(name)
+            raise ValueError(f"episode is {what}, not a whole number or a text of at most {LONGEST_TEXT} characters")
+        number = self.episodes.setdefault(name, len(self.episodes))
+        if number == len(self.steps_of):
+            self.steps_of.append(0)
+            self.outcome.append(np.nan)
+            self.has_ended.append(0)
+        return number
+
+    def _pay(self, reward: Any) -> None:
+        if reward is None or reward == {}:
+            raise ValueError("reward is missing")
+        named = reward if type(reward) is dict else {"reward": reward}
+        count = len(self.line)
+        for name, value in named.items():
+            paid = self.rewards.get(name)
+            if paid is None:
+                if len(self.rewards) >= MOST_REWARDS or len(name) > LONGEST_TEXT:
+                    raise ValueError(f"reward has more than {MOST_REWARDS} names, or one of {LONGEST_TEXT} characters")
+                paid = self.rewards[name] = array("d", bytes(8 * count))
+            paid.extend([0.0] * (count - len(paid)))  # rows that do not name it
+            if type(value) not in (int, float) or not abs(value) <= LARGEST:
+                what = "reward" if named is not reward else f"reward {shown(name)}"
+                raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
+            paid.append(value)
+
+    def finish(self) -> Trajectories:
+        """All rows; raises ValueError if there are none, or if two are of the same step."""
+        if not self.line:
+            raise ValueError("it has no rows")
+        episode, step = np.array(self.episode, np.int64), np.array(self.step, np.int64)
+        order = np.lexsort((step, episode))
+        same = np.flatnonzero((np.diff(episode[order]) == 0) & (np.diff(step[order]) == 0))
+        if len(same):
+            lines = sorted(self.line[int(row)] for row in order[same[0] : same[0] + 2])
+            name, number = list(self.episodes)[episode[order[same[0]]]], step[order[same[0]]]
+            raise ValueError(f"line {lines[1]:,}: step {number} of episode {shown(name)} is on line {lines[0]:,}, too")
+        kept = np.array(self.has_ended, bool) | (not any(self.has_ended))
+        order = order[kept[episode[order]]]
+        names = [str(name) for name, keep in zip(self.episodes, kept, strict=True) if keep]
+        renumbered = np.cumsum(kept) - 1
+        count = len(self.line)
+        rewards = {
+            name: np.array(paid + array("d", bytes(8 * (count - len(paid)))))[order]
+            for name, paid in self.rewards.items()
+        }
+        return Trajectories(
+            names,
+            renumbered[episode[order]],
+            rewards,
+            self.captions.finish(order, "caption (or text)"),
+            self.observations.finish(order, "observation"),
+            np.array(self.worth)[order],
+            np.array(self.outcome)[kept],
+            int((~kept).sum()),
+            [name[:LONGEST_TEXT] for name in list(self.unread)[:MOST_REWARDS]],
+        )
+
+
+def _number(value: Any, what: str) -> float:
+    """A number that may be missing, as NaN, or true and false; raises ValueError for anything else."""
+    if value is None:
+        return float("nan")
+    if type(value) not in (int, float, bool) or not abs(value) <= LARGEST:
+        raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
+    return float(value)

@@ -1,0 +1,281 @@
+"""Audits a file of trajectories: the checks of the room, as far as its columns allow, and one of the task's outcome.
+
+The proxy against the outcome: of all pairs of episodes with different outcomes, the return is on the wrong side in too
+many; or, from the first third of the episodes to the last, the return rises and the outcome falls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.audit import pay
+from motif_jax.audit.captions import Captions, group_captions
+from motif_jax.audit.examine import INVERSIONS, PAY_CHECKS, chance_of, check_inversions, group_values
+from motif_jax.audit.findings import Check, Suspicion, conclude, percent, quoted
+from motif_jax.audit.judge import AGAIN, JudgeAnswers, JudgePlan, check_judge
+from motif_jax.audit.pay import Paid, Steps
+from motif_jax.audit.record import make_record, most_paid, record_blocks
+from motif_jax.audit.trajectories import Trajectories, read_trajectories
+from motif_jax.files import write_whole
+from motif_jax.pages.blocks import page, table
+from motif_jax.pages.formats import esc
+
+OUTCOME = "proxy against outcome"
+NAMES = (*PAY_CHECKS, INVERSIONS, AGAIN, OUTCOME)
+WRONG = 1 / 3  # share of the pairs of episodes with different outcomes that is reported if passed
+COIN = 0.5  # the same of one of several rewards, which may be about something else than the outcome
+FEWEST_OTHER = 10  # episodes with another outcome than the most frequent one
+COMPARED = 2000  # episodes that are compared in pairs, from the whole file
+REPEATS = 2000  # pairs of steps with the same caption
+MOST_CELLS = 10**7  # episodes times kinds of captions
+ADVICE = {
+    pay.PAY: "a reward of 0 for these captions, or a look at why the judge does not like them",
+    pay.INFLATED: "rewards in proportion to the worth",
+    pay.LOOPS: "a reward for the first time in an episode only, or one that falls with each repeat",
+    pay.HELD: "a reward for a change of the state, not for a state",
+    INVERSIONS: "a look at the sign of the reward for these captions",
+    AGAIN: "a judge without randomness (temperature 0), or the mean of several answers",
+    OUTCOME: "a look at the episodes with a high return and a poor outcome",
+}
+PRIME = 0x9E3779B97F4A7C15 - 2**64
+WORTHLESS = "the file has no column worth"
+
+
+class _Data(NamedTuple):
+    """What the checks of single steps take."""
+
+    captions: Captions
+    steps: Steps
+    worth: np.ndarray  # of each step, NaN where unknown. [T]
+    state: np.ndarray  # a number of each step's caption and observation. [T]
+    still: np.ndarray | None  # whether the observation is that of the step before. [T] bool
+
+    @property
+    def times(self) -> np.ndarray:
+        """How often each caption was seen. [U]"""
+        return np.bincount(self.steps.caption, minlength=len(self.captions.texts))
+
+
+def audit_file(file: Path) -> dict[str, Any]:
+    """The record of the audit of a file; raises UserError for one that cannot be used."""
+    found = read_trajectories(file)
+    data = _data_of(found)
+    if isinstance(data, str):
+        checks, most = [Check(name, skipped=data) for name in (*PAY_CHECKS, INVERSIONS, AGAIN)], []
+    else:
+        checks, paid = _check_steps(data)
+        most = most_paid(paid, data.captions, data.times)
+    checks.append(_check_outcome(found))
+    findings = conclude(
+        check._replace(suspicions=tuple(one._replace(advice=ADVICE[check.name]) for one in check.suspicions))
+        for check in checks
+    )
+    judge = "" if np.isnan(found.worth).all() else "the column worth"
+    positive = {name: float(np.maximum(values, 0).sum()) for name, values in found.rewards.items()}
+    total = sum(positive.values())
+    about = {
+        "file": str(file), "steps": len(found.episode), "episodes": len(found.episodes), "unfinished": found.unfinished,
+        "unread": found.unread,
+        "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
+    }  # fmt: skip
+    record = make_record(findings, "", judge, most) | about
+    if found.captions.why:  # observations with the digits that the file has
+        record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
+    return record
+
+
+def describe_file(record: Mapping[str, Any]) -> str:
+    """What was read, in one line."""
+    left = f", {record['unfinished']:,} unfinished episodes left out" if record["unfinished"] else ""
+    unread = f"; columns that were not read: {', '.join(record['unread'])}" if record["unread"] else ""
+    return f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
+
+
+def file_blocks(record: Mapping[str, Any]) -> list[str]:
+    """The record as HTML."""
+    rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(record["rewards"].items(), key=lambda one: -one[1])]
+    shares = ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))] if rows else []
+    return [f"<p>{esc(describe_file(record))}</p>", *record_blocks(record), *shares]
+
+
+def write_page(folder: Path, record: Mapping[str, Any]) -> None:
+    """Writes the record as a page of its own, `index.html`."""
+    title = f"The audit of {Path(record['file']).name}"
+    text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *file_blocks(record), "</main>"])
+    write_whole(folder / "index.html", lambda out: out.write(text.encode("utf-8", "replace")))
+
+
+# ---- the data of the checks
+
+DIGITS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")  # of observations, where other digits are another kind
+TO_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+def _data_of(found: Trajectories) -> _Data | str:
+    """The data of single steps, or why there are none; observations stand for captions where these are missing."""
+    if not found.has_steps:
+        return "the file has one row per episode, and no steps"
+    shown, seen = found.captions, found.observations
+    if shown.why and seen.why:
+        return f"{shown.why}, and {seen.why.removeprefix('the file has ')}"
+    if shown.why:
+        shown = seen._replace(texts=[text.translate(DIGITS) for text in seen.texts])
+    reward, texts = found.reward, shown.texts
+    if "" not in texts and (found.worth == 0).any():  # stands for the neutral moment
+        texts = [*texts, ""]
+    values = _mean(shown.number, reward, len(texts))
+    if len(texts) > len(shown.texts):
+        values[-1] = reward[found.worth == 0].mean()
+    group, names = group_captions(texts)
+    of_group = _mean(group[shown.number], found.worth, len(names))
+    if len(texts) > len(shown.texts):
+        of_group[-1] = 0.0
+    captions = Captions(texts, values, group, names, of_group)
+    pays = np.bincount(group[shown.number], np.maximum(reward, 0), len(names))
+    captions = _with_fewer_kinds(captions, pays, MOST_CELLS // len(found.episodes))
+    still, state = None, shown.number
+    if not seen.missing:
+        still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(found.episode) == 0)]
+        state = shown.number * PRIME + seen.number  # wraps around: a hash of both
+    return _Data(captions, Steps(found.episode, shown.number, reward), found.worth, state, still)
+
+
+def _mean(number: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
+    """The mean of the known values with each number; NaN where there are none. [T], [T] -> [count]"""
+    known = ~np.isnan(values)
+    times = np.bincount(number[known], minlength=count)
+    sums = np.bincount(number[known], values[known], count)
+    return np.divide(sums, times, out=np.full(count, np.nan), where=times > 0)
+
+
+def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captions:
+    """The captions in at most about `most` paid kinds: those with the least pay are one kind for each sign of worth."""
+    if (pays > 0).sum() <= most:
+        return captions
+    rare = np.argsort(-pays, kind="stable")[most:]
+    signs = np.nan_to_num(np.sign(captions.worth), nan=2).astype(np.int64)
+    number = np.arange(len(pays))
+    number[rare] = len(pays) + 1 + signs[rare]
+    kinds, first, new = np.unique(number, return_index=True, return_inverse=True)
+    names = [captions.names[at] if kind < len(pays) else "(rare captions)"
+             for kind, at in zip(kinds, first, strict=True)]  # fmt: skip
+    of_kind = _mean(new, captions.worth, len(kinds))
+    return captions._replace(group=new.reshape(-1)[captions.group], names=names, worth=of_kind)
+
+
+# ---- the checks
+
+
+def _check_steps(data: _Data) -> tuple[list[Check], Paid | None]:
+    """The checks of single steps, and how the pay is shared among kinds of captions."""
+    captions, steps = data.captions, data.steps
+    judged = [_check_order(data), _check_repeats(data)]
+    why = ""
+    if steps.episodes < pay.FEWEST:
+        why = f"the file has {steps.episodes} episodes, and {pay.FEWEST} are needed"
+    elif not (steps.pay > 0).any():
+        why = "no step has a positive reward"
+    if why:
+        return [*(Check(name, skipped=why) for name in PAY_CHECKS), *judged], None
+    paid = pay.share_pay(steps, captions)
+    checks = [Check(name, skipped=WORTHLESS) for name in (pay.PAY, pay.INFLATED)]
+    if not np.isnan(data.worth).all():
+        values = group_values(captions, data.times)
+        checks = [pay.check_neutral(captions, paid), pay.check_inflation(captions, paid, values)]
+    held = Check(pay.HELD, skipped="the file has no column observation")
+    if data.still is not None:
+        held = pay.check_held(captions, paid, steps, data.still)
+    return [*checks, pay.check_loops(captions, paid, steps), held, *judged], paid
+
+
+def _check_order(data: _Data) -> Check:
+    """Inversions, by pairs of kinds of captions in two episodes; a kind is in one pair for each of its episodes."""
+    if np.isnan(data.worth).all():
+        return Check(INVERSIONS, skipped=WORTHLESS)
+    kinds = len(data.captions.names)
+    cells, cell = np.unique(data.steps.episode * kinds + data.captions.group[data.steps.caption], return_inverse=True)
+    worth, values = (_mean(cell, of_step, len(cells)) for of_step in (data.worth, data.steps.pay))
+    order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(worth)))
+    pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
+    target = 0.5 + np.sign(worth[pairs[:, 1]] - worth[pairs[:, 0]]) / 2
+    moments = data.captions._replace(texts=[""] * len(cells), values=values, group=cells % kinds)
+    return check_inversions(moments, pairs, target)
+
+
+def _check_repeats(data: _Data) -> Check:
+    """Whether the judge gives a step of the same caption and observation the same sign of worth."""
+    if np.isnan(data.worth).all():
+        return Check(AGAIN, skipped=WORTHLESS)
+    judged = np.random.default_rng(1).permutation(np.flatnonzero(~np.isnan(data.worth)))
+    judged = judged[np.argsort(data.state[judged], kind="stable")]
+    state = data.state[judged]
+    start = np.r_[True, np.diff(state) > 0]
+    place = np.arange(len(state)) - np.maximum.accumulate(np.where(start, np.arange(len(state)), 0))
+    second = np.flatnonzero(place % 2 == 1)
+    second = np.random.default_rng(2).permutation(second)[:REPEATS]
+    scale = float(np.quantile(np.abs(data.worth[judged]), 0.95)) or 1.0
+    first, again = (np.clip(0.5 + data.worth[judged[at]] / (2 * scale), 0, 1) for at in (second - 1, second))
+    plan = JudgePlan()
+    plan.questions, plan.repeats = [("", "")] * len(first), np.arange(len(first))
+    checks = [check for check in check_judge(plan, JudgeAnswers(first, again)) if check.name == AGAIN]
+    return checks[0] if checks else Check(AGAIN, skipped="no caption was judged twice")
+
+
+def _check_outcome(found: Trajectories) -> Check:
+    """Whether the return orders the episodes as the task's own outcome does, for each reward and their sum."""
+    known = np.flatnonzero(~np.isnan(found.outcome))
+    if not len(known):
+        return Check(OUTCOME, skipped="the file has no column outcome")
+    episodes = known[np.linspace(0, len(known) - 1, min(len(known), COMPARED)).astype(np.int64)]
+    outcome = found.outcome[episodes]
+    others = len(outcome) - int(np.unique(outcome, return_counts=True)[1].max())
+    if len(outcome) < pay.FEWEST or others < FEWEST_OTHER:
+        return Check(OUTCOME, skipped=(
+            f"{len(outcome):,} episodes have an outcome, {others:,} of them another than the most frequent one; "
+            f"{pay.FEWEST} and {FEWEST_OTHER} are needed"
+        ))  # fmt: skip
+
+    def of_episodes(values: np.ndarray) -> np.ndarray:
+        return np.bincount(found.episode, values, len(found.episodes))[episodes]
+
+    names, returns = [found.episodes[at] for at in episodes], of_episodes(found.reward)
+    suspicions = [_wrong_side("the return", returns, outcome, names, WRONG), *_falling(returns, outcome)]
+    if len(found.rewards) > 1:
+        parts = ((f"the sum of {quoted(name)}", of_episodes(values)) for name, values in found.rewards.items())
+        suspicions += [_wrong_side(name, values, outcome, names, COIN) for name, values in parts]
+    return Check(OUTCOME, f"{len(outcome):,} episodes", tuple(suspicions))
+
+
+def _wrong_side(name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str], most: float) -> Suspicion:
+    """Of the pairs of episodes with different outcomes, the share in which the lower outcome has the higher return."""
+    better, more = (np.sign(one[:, None] - one).astype(np.int8) for one in (outcome, returns))
+    decided = (better != 0).sum(1).astype(float)
+    wrong = ((better != 0) & (more == -better)).sum(1) + 0.5 * ((better != 0) & (more == 0)).sum(1)
+    share, error = map(float, pay.ratio(wrong, decided))
+    error *= 2  # each pair is in the sums of two episodes, so this is a U-statistic of degree 2
+    worst = int(np.lexsort((-returns, outcome))[0])
+    sentence = (
+        f"{name} is on the wrong side in {percent(share, *pay.ends(share, error))} of the pairs of episodes with "
+        f"different outcomes (chance: 50 %), n = {len(outcome):,}; episode {quoted(names[worst])} has the return "
+        f"{returns[worst]:.3g} and the outcome {outcome[worst]:.3g}"
+    )
+    return Suspicion(sentence, "", share, pay.above(share, error, most))
+
+
+def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
+    """From the first third of the episodes to the last, the return rises and the outcome falls."""
+    third = len(outcome) // 3
+    if third < pay.FEWEST:
+        return []
+    (early, late), (before, after) = ((one[:third], one[-third:]) for one in (returns, outcome))
+    sentence = (
+        f"from the first third of the episodes to the last, the return rises from {early.mean():.3g} to "
+        f"{late.mean():.3g} and the outcome falls from {before.mean():.3g} to {after.mean():.3g}, n = {2 * third:,}"
+    )
+    size = float((np.sign(before[:, None] - after) / 2 + 0.5).mean())
+    return [Suspicion(sentence, "", size, max(chance_of(after, before), chance_of(early, late)))]

@@ -1,0 +1,260 @@
+"""The audit of a file of somebody else's trajectories: what it finds, what it cannot check, what it refuses."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import planted_worlds
+import pytest
+
+import motif_jax
+from motif_jax.audit import command, trajectories
+from motif_jax.audit.trajectory_checks import NAMES, audit_file
+from motif_jax.files import read_json
+from motif_jax.structs import UserError
+
+PAGE = Path(__file__).parents[2] / "docs/audit.md"
+ROW = {"episode": 0, "step": 0, "reward": 1.0}
+
+
+def write(file: Path, rows) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def farmed(episodes: int = 30) -> list[dict]:
+    """Each episode is paid ten times for one lever."""
+    return [{"episode": at, "step": step, "reward": 1.0, "caption": f"pulls lever {step}"}
+            for at in range(episodes) for step in range(10)]  # fmt: skip
+
+
+# ---- what it finds
+
+
+@pytest.mark.parametrize("fault", planted_worlds.FAULTS)
+def test_a_planted_fault_is_found(fault):
+    assert planted_worlds.FAULTS[fault] in planted_worlds.found("kitchen", fault, seed=0)
+
+
+@pytest.mark.parametrize("world", planted_worlds.WORLDS)
+def test_nothing_is_found_without_a_fault(world):
+    assert not planted_worlds.found(world, "", seed=0)
+
+
+def test_what_is_missing_is_named_and_the_rest_is_checked(tmp_path):
+    record = audit_file(write(tmp_path / "rows.jsonl", farmed()))
+    assert [one["check"] for one in record["findings"]] == ["loops"]
+    assert "in 100 % [89, 100] of the episodes the repeats of 'pulls lever #'" in record["findings"][0]["sentence"]
+    worthless = "the file has no column worth"
+    assert {one["check"]: one["why"] for one in record["not_looked_at"]} == {
+        "pay for neutral captions": worthless, "inflation": worthless, "inversions": worthless,
+        "repeated questions": worthless, "held pay": "the file has no column observation",
+        "proxy against outcome": "the file has no column outcome",
+    }  # fmt: skip
+    few = audit_file(write(tmp_path / "rows.jsonl", farmed(3)))
+    assert {"check": "loops", "why": "the file has 3 episodes, and 20 are needed"} in few["not_looked_at"]
+    no_texts = audit_file(write(tmp_path / "rows.jsonl", [ROW, ROW | {"step": 1}]))
+    why = "the file has no column caption (or text), and no column observation"
+    assert {"check": "loops", "why": why} in no_texts["not_looked_at"]
+
+
+def test_observations_stand_for_captions_and_keep_their_digits(tmp_path):
+    rows = [{"episode": at, "step": step, "reward": 1.0, "observation": f"c{step % 2}"}
+            for at in range(30) for step in range(20)]  # fmt: skip
+    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    assert sorted(one["sentence"].partition("'")[2][:2] for one in record["findings"]) == ["c0", "c1"]
+    assert [one["captions"] for one in record["paid"]] == ["c0", "c1"]
+
+
+def test_the_return_is_compared_with_the_outcome_pair_by_pair(tmp_path):
+    # Of 40 episodes, 20 succeed, and all of them have a lower return than the others.
+    rng, success = np.random.default_rng(0), np.arange(40) % 2
+    returns = np.where(success, 0.0, 1.0) + rng.random(40) / 2
+    rows = [{"episode": at, "reward": float(value), "outcome": bool(won)}
+            for at, (value, won) in enumerate(zip(returns, success, strict=True))]  # fmt: skip
+    (finding,) = audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]
+    assert finding["check"] == "proxy against outcome"
+    assert "the return is on the wrong side in 100 % [100, 100] of the pairs of episodes" in finding["sentence"]
+    rows[1]["outcome"] = rows[3]["outcome"] = False  # two failures with a low return
+    (finding,) = audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]
+    lower = [returns[at] for at in range(40) if success[at] and at not in (1, 3)]
+    wrong = 18 * 20 + sum(value < returns[at] for value in lower for at in (1, 3))
+    assert finding["size"] == pytest.approx(wrong / (18 * 22))
+
+
+def test_rows_may_be_mixed_and_unfinished_episodes_are_left_out(tmp_path):
+    rows = [ROW | {"episode": "b", "step": 1, "ended": True}, ROW | {"episode": "a"}, ROW | {"episode": "b"}]
+    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
+    assert (found.episodes, found.unfinished, found.episode.tolist()) == (["b"], 1, [0, 0])
+
+
+def test_rewards_by_name_are_added_and_a_missing_one_is_zero(tmp_path):
+    rows = [ROW | {"reward": {"task": 1.0}}, ROW | {"step": 1, "reward": {"form": 0.5}, "action": 3}]
+    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
+    assert found.reward.tolist() == [1.0, 0.5]
+    assert found.unread == ["action"]
+
+
+def test_the_torn_last_line_of_a_running_writer_is_left_out(tmp_path):
+    file = write(tmp_path / "rows.jsonl", [ROW])
+    with open(file, "a") as out:
+        out.write('{"episode": 0, "st')
+    assert len(trajectories.read_trajectories(file).episode) == 1
+
+
+def test_kinds_with_little_pay_are_put_together_where_the_table_would_be_large(tmp_path, monkeypatch):
+    rows = [{"episode": at, "step": step, "reward": 1.0 + 9 * (step == 0), "caption": "abcdefghij"[step], "worth": -1}
+            for at in range(30) for step in range(10)]  # fmt: skip
+    monkeypatch.setattr("motif_jax.audit.trajectory_checks.MOST_CELLS", 30)
+    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    assert {one["captions"]: one["share"] for one in record["paid"]} == pytest.approx(
+        {"a": 10 / 19, "(rare captions)": 9 / 19}
+    )
+
+
+def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
+    file = tmp_path / "monitor.csv"
+    rows = "".join(f"{-at},{at},{at}.5,{at % 2 == 1}\n" for at in range(40))
+    file.write_text(f'#{{"t_start": 1.0, "env_id": "None"}}\nr,l,t,is_success\n{rows}')
+    found = trajectories.read_trajectories(file)
+    assert found.reward.tolist() == [-float(at) for at in range(40)]
+    assert found.outcome.tolist() == [0.0, 1.0] * 20
+    assert not found.has_steps
+    file.write_text("#{}\nr,l,t\n1.0,3,0.1\nx,3,0.1\n")
+    with pytest.raises(UserError, match="line 4: reward is 'x', not a number up to 1e[+]30"):
+        trajectories.read_trajectories(file)
+
+
+# ---- what it refuses
+
+BAD = {
+    "[1, 2]": "line 2: it is [1, 2], not an object with episode and reward",
+    "{": "line 2: it is not JSON: Expecting property name",
+    '{"episode": 1, "reward": NaN}': "line 2: NaN is not a number of JSON",
+    '{"episode": 1, "reward": 1e999}': "line 2: reward is inf, not a number up to 1e+30",
+    '{"episode": 1, "reward": "1"}': "line 2: reward is '1', not a number up to 1e+30",
+    '{"episode": 1, "reward": {"a": true}}': "line 2: reward 'a' is True, not a number up to 1e+30",
+    '{"episode": 1, "reward": {}}': "line 2: reward is missing",
+    '{"episode": 1}': "line 2: reward is missing",
+    '{"reward": 1}': "line 2: episode is missing, not a whole number or a text of at most 300 characters",
+    '{"episode": 1.5, "reward": 1}': "line 2: episode is 1.5, not a whole number or a text",
+    '{"episode": 1, "reward": 1, "step": -1}': "line 2: step is -1, not a whole number from 0 to",
+    '{"episode": 0, "reward": 1, "step": 0}': "line 2: step 0 of episode 0 is on line 1, too",
+    '{"episode": 1, "reward": 1, "caption": ["x"]}': "line 2: caption is ['x'], not a text",
+    '{"episode": 1, "reward": 1, "worth": "good"}': "line 2: worth is 'good', not a number up to 1e+30",
+    '{"episode": 1, "reward": 1, "ended": 1}': "line 2: ended is 1, not true or false",
+    '{"episode": ' + "[" * 200_000: "line 2: it is nested too deeply",
+    '{"episode": 1, "reward": ' + "1" * 5000 + "}": "line 2: Exceeds the limit (4300 digits)",
+    '{"caption": "' + "x" * 2**20 + '"}': "line 2 is longer than 1,048,576 bytes",
+    '{"episode": "\xff"}': "line 2: it is not UTF-8",
+}
+
+
+@pytest.mark.parametrize("line", BAD, ids=[text.partition(": ")[2][:30] or text[:30] for text in BAD.values()])
+def test_a_bad_line_is_refused_in_one_sentence(tmp_path, line):
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(json.dumps(ROW).encode() + b"\n" + line.encode("latin-1") + b"\n")
+    with pytest.raises(UserError, match=re.escape(f"cannot read {str(file)!r}: {BAD[line]}")):
+        trajectories.read_trajectories(file)
+
+
+def test_limits_are_named(tmp_path, monkeypatch):
+    file = write(tmp_path / "rows.jsonl", farmed())
+    monkeypatch.setattr(trajectories, "MOST_TEXTS", 4)
+    skipped = {one["check"]: one["why"] for one in audit_file(file)["not_looked_at"]}
+    assert skipped["loops"].startswith("the column caption (or text) has more than 4 different values")
+    monkeypatch.setattr(trajectories, "MOST_ROWS", 10)
+    with pytest.raises(UserError, match="line 11: there are more than 10 rows"):
+        trajectories.read_trajectories(file)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "empty", "missing"])
+def test_what_is_not_a_file_of_rows_is_refused(tmp_path, kind, capsys):
+    file = tmp_path / "rows.jsonl"
+    {"pipe": os.mkfifo, "directory": os.mkdir, "empty": Path.touch, "missing": str}[kind](file)
+    assert command.main([str(file)]) == 2
+    why = {"empty": "it has no rows", "missing": "No such file or directory"}.get(kind, "it is not a regular file")
+    assert capsys.readouterr().err == f"motif_jax: cannot read {str(file)!r}: {why}\n"
+
+
+# ---- the command, and what writes the file
+
+
+def test_the_command_writes_a_page_and_fails_on_what_it_is_asked_to(tmp_path, capsys):
+    file = write(tmp_path / "rows.jsonl", farmed())
+    assert command.main([str(file)]) == 0
+    said = capsys.readouterr().out
+    assert f"audit: {file}: 30 episodes, 300 rows\naudit: 1 finding\naudit: 1. loops: in 100 %" in said
+    assert read_json(tmp_path / "rows-audit/audit.json")["episodes"] == 30
+    assert "pulls lever #" in (tmp_path / "rows-audit/index.html").read_text()
+    fails = {"loops": 1, "held-pay": 0, "held pay, loops": 1, "any": 1, "nonsense": 2}
+    for names, status in fails.items():
+        assert command.main([str(file), f"--fail-on={names}", f"--out={tmp_path / 'out'}"]) == status
+    assert "there is no finding 'nonsense': choose any, pay-for-neutral-captions" in capsys.readouterr().err
+    assert len(NAMES) == 7
+    assert command.main([str(file), f"--out={file}"]) == 2
+
+
+def test_the_command_loads_neither_jax_nor_games(tmp_path):
+    file = write(tmp_path / "rows.jsonl", farmed())
+    code = f"import sys; from motif_jax.audit import command; command.main([{str(file)!r}])\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & {"jax", "flax", "nle", "gymnasium", "optax", "orbax", "torch"}
+    code = "import sys, motif_jax; print('gymnasium' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+class Penalised(gymnasium.Env):
+    """Three steps, whose observation is a text and a state."""
+
+    observation_space, action_space = gymnasium.spaces.Text(9), gymnasium.spaces.Discrete(2)
+
+    def reset(self, **options):
+        self.left = 3
+        return "begins", {}
+
+    def step(self, action):
+        self.left -= 1
+        return f"{self.left} left", np.float32(action), self.left == 0, False, {"is_success": not self.left}
+
+
+def test_a_recorded_environment_is_read_again(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    for _ in range(2):  # two runs append to one file
+        env = motif_jax.record(Penalised(), file)
+        for action in (0, 1):
+            env.reset(seed=0)
+            for _ in range(3 if action else 2):  # the first episode is not finished
+                env.step(action)
+        env.close()
+    found = trajectories.read_trajectories(file)
+    assert (found.reward.tolist(), found.outcome.tolist(), found.unfinished) == ([1.0] * 6, [1.0] * 2, 2)
+    assert [found.captions.texts[at] for at in found.captions.number] == ["2 left", "1 left", "0 left"] * 2
+    assert found.observations.number.tolist() == [0, 1, 2] * 2
+
+
+def test_the_guide_goes_from_a_bent_cartpole_to_its_finding(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    makes, trains, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict = {}
+    exec(makes, names)
+    if importlib.util.find_spec("stable_baselines3"):
+        exec(trains, names)
+    else:  # pushes to where the pole falls, more or less often
+        env, rng = names["env"], np.random.default_rng(0)
+        for episode in range(60):
+            observation, ended = env.reset(seed=episode)[0], False
+            while not ended:
+                action = int(observation[2] > 0) if rng.random() < episode % 20 / 20 else int(rng.integers(2))
+                observation, _, terminated, truncated, _ = env.step(action)
+                ended = terminated or truncated
+        env.close()
+    assert command.main(["cartpole.jsonl", "--fail-on=proxy-against-outcome"]) == 1
+    assert "1. proxy against outcome: the return is on the wrong side in 100 %" in capsys.readouterr().out
