@@ -226,14 +226,14 @@ def test_a_file_of_other_trajectories_is_audited_in_place_of_the_agent(tmp_path,
     rows = [{"episode": at, "reward": 1.0, "caption": "pulls a lever"} for at in range(30) for _ in range(10)]
     write_lines(file, rows)
     config, workdir = settings(trajectories=str(file)), tmp_path / "run"
-    experiment.run(config, workdir, ["audit", "report"])
+    experiment.run(config.to_dict(), workdir, ["audit", "report"])
     assert "audit: 1. loops: in 100 % [89, 100] of the episodes" in capsys.readouterr().out
     for page in ("audit/index.html", "report/index.html"):
         assert "repeats of &#x27;pulls a lever&#x27;" in (workdir / page).read_text()
-    assert audit.is_complete(audit.STAGE.view(config), workdir)
+    assert is_complete(audit, config, workdir)
     write_lines(file, [*rows, {"episode": 0, "reward": None}])
-    assert not audit.is_complete(audit.STAGE.view(config), workdir)
+    assert not is_complete(audit, config, workdir)
     with pytest.raises(UserError, match=r"line 301: reward is missing \(--config.audit.trajectories\)"):
-        experiment.run(config, workdir, ["audit"])
+        experiment.run(config.to_dict(), workdir, ["audit"])
     with pytest.raises(UserError, match=r"there is no file 'none.jsonl' \(--config.audit.trajectories\)"):
-        experiment.run(settings(trajectories="none.jsonl"), workdir, ["audit"])
+        experiment.run(settings(trajectories="none.jsonl").to_dict(), workdir, ["audit"])
