@@ -17,8 +17,8 @@ NUMERIC = (NUMBER, FLAG)  # a flag counts as 0 or 1
 NUMBERS, FLAGS, GRIDS, EQUAL_TEXTS = (NUMBER,), (FLAG,), (GRID,), (TEXTS,)
 CHANGING = (MOMENT, STEP)
 # Forms of an operand, where its type does not say enough:
-ZERO, LITERAL, NEGATED = "0", "number", "-number"  # a number as it stands, other than 0 if it is not ZERO
-WORD, BLANK, NAME = "text in quotes", "blank text in quotes", "name"  # texts; the form of a grid is its name
+ZERO, LITERAL, NEGATED = "0", "1", "-1"  # a number as it stands, other than 0 if it is not ZERO
+WORD, BLANK, NAME = '"x"', '""', "name"  # texts; the form of a grid is its name, or that of one like it
 
 
 class Operator(NamedTuple):

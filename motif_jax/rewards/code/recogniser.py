@@ -1,14 +1,11 @@
 """Recognises beginnings of reward programs: whether a text so far can still become a program that `check` accepts.
 
 A state is what a parser has read: the operators, calls and parentheses that are open around the current place, from
-the inside out, and there either an operand or nothing yet. For each state it is known how many nodes the shortest
-completion adds:
-
-    least(place, operand) = min of  the operand ends here: least(place around it, what it becomes there)
-                                    an operator follows:   1 + nodes of its right side + least(place, the result)
-
-where levels limit both. What can be written from nothing (`_Scratch`) is computed once per world. So a terminal is
-refused if and only if no completion exists; `complete` writes one. Numbers are spelt as in spelling.py.
+the inside out, and there either an operand or nothing yet. Whether it can be completed is a search over such states:
+the operand ends here and becomes a part of what is around it, or an operator follows, with a right side that is written
+from nothing. What can be written from nothing, with the fewest nodes and levels, is computed once per world. So a
+terminal is refused if and only if no completion exists; `complete` writes the shortest. Numbers are spelt as in
+spelling.py.
 """
 
 from __future__ import annotations
@@ -34,6 +31,7 @@ from motif_jax.rewards.code.tokens import LONGEST_WORD, MOST_LEVELS, MOST_NODES
 from motif_jax.rewards.code.types import ORDER
 
 NEVER = 10**6  # nodes: there is no completion
+DUE, ONE_MORE, NO_MORE = "due", "one more", "no more"  # an operand; after an argument: whether more may follow in need
 STRENGTHS = sorted({operator.strength for operator in OPERATORS.values()}, reverse=True)
 STRONGEST = 9  # any operator may follow
 KINDS = set(OPERATORS.values())
@@ -66,8 +64,7 @@ class Place:
     def __init__(self, kind: str = "root", name: str = "", below: Place | None = None, more: tuple = ()):
         self.kind, self.name, self.more = kind, name, more  # kind: "root", "group", "call", "prefix" or "infix"
         self._below, self._inner = below, dict[tuple, Place]()
-        self.least: dict[Operand | None, int] = {}  # see `Grammar`: by the operand, and by whether arguments may follow
-        self.least_call: dict[bool, int] = {}
+        self.known = dict[Operand | str, tuple[int, int]]()  # see `Grammar._least`
         self.open = (below.open if below else 0) + (kind in ("group", "call", "prefix"))
         self.lowest = 0  # operators must be stronger to be applied here
         if kind == "prefix":
@@ -128,11 +125,17 @@ class Grammar:
 
     def __init__(self, readable: Readable, most_nodes: int = MOST_NODES):
         self._readable, self.most_nodes = readable, most_nodes
-        self.names = {
-            name: Sort(entry.type, ORDER.index(entry.of), {GRID: name, TEXTS: NAME}.get(entry.type, ""))
-            for name, entry in readable.entries.items()
-            if len(name) <= LONGEST_WORD
-        }
+        self.names = dict[str, Sort]()
+        grids = dict[object, str]()  # of those with the same axes and place of the agent, the first
+        for name, entry in readable.entries.items():
+            like = grids.setdefault((entry.type, entry.shape, readable.viewpoints.get(name)), name)
+            if len(name) <= LONGEST_WORD:
+                form = {GRID: like, TEXTS: NAME}.get(entry.type, "")
+                self.names[name] = Sort(entry.type, ORDER.index(entry.of), form)
+        symbols = [Terminal("symbol", text) for text in ("(", ")", ",", *OPERATORS, "not")]
+        literals = [Terminal(kind, form) for kind in LITERALS for form in LITERALS[kind]]
+        words = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
+        self._all = (END, *symbols, *literals, *words)
         self.start = State(Place())
         self._known_atoms = dict[int, Costs]()  # by how many parentheses, calls and prefixes may be opened
         self._known = dict[tuple[int, int], Costs]()
@@ -140,26 +143,34 @@ class Grammar:
 
     # ---- what is written
 
-    def terminals(self, state: State) -> Iterator[Terminal]:
-        """The terminals after which the program can still be completed."""
-        symbols = [Terminal("symbol", text) for text in ("(", ")", ",", *OPERATORS, "not")]
-        literals = [Terminal(kind, form) for kind in LITERALS for form in LITERALS[kind]]
-        names = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
-        for terminal in (END, *symbols, *literals, *names):
-            if self.after(state, terminal) is not None:
-                yield terminal
-
-    def after(self, state: State, terminal: Terminal) -> State | None:
-        """The state after a terminal; None if the program cannot be completed then."""
-        new = self._after(state, terminal)
-        return new if new is not None and self.shortest(new) <= self.most_nodes else None
+    def following(self, state: State) -> Iterator[tuple[Terminal, State]]:
+        """The terminals after which the program can still be completed, with the states after them."""
+        possible = dict[object, bool]()  # of terminals that do not differ in what can follow
+        for terminal in self._all:
+            alike: object = terminal
+            if terminal.kind == "name":
+                alike = self.names[terminal.text]
+            elif state.operand and terminal.text in OPERATORS:
+                alike = OPERATORS[terminal.text]
+            new = self._after(state, terminal) if possible.get(alike, True) else None
+            if new is not None and alike not in possible:
+                possible[alike] = self._completed(new, self.most_nodes) <= self.most_nodes
+            if new is not None and possible[alike]:
+                yield terminal, new
 
     def shortest(self, state: State) -> int:
-        """The nodes of the shortest completion."""
-        if not state.function:
-            return state.nodes + self._least(state.place, state.operand)
-        opened = self._after(state, Terminal("symbol", "("))
-        return self.shortest(opened) if opened else NEVER
+        """The nodes of the shortest completion; NEVER if there is none."""
+        nodes, best = NEVER, self._completed(state, self.most_nodes)
+        while best < nodes:
+            nodes, best = best, self._completed(state, best - 1)
+        return nodes
+
+    def _completed(self, state: State, most: int) -> int:
+        """The nodes of a completion that has at most so many; NEVER if there is none."""
+        if state.function:
+            opened = self._after(state, Terminal("symbol", "("))
+            return self._completed(opened, most) if opened else NEVER
+        return state.nodes + self._least(state.place, state.operand or DUE, most - state.nodes)
 
     def limit(self, state: State) -> int:
         """The size of the axis if a cell's index is due, otherwise 0."""
@@ -175,12 +186,10 @@ class Grammar:
         found = list[Terminal]()
         most = self.shortest(state)
         while END not in found:
-            # Of the order of `terminals`, what ends something comes first, and a parenthesis opens only at need.
-            following = [(one, self.after(state, one)) for one in self.terminals(state)]
-            good = [(one, new) for one, new in following if new is not None and self.shortest(new) <= most]
-            terminal, new = min(good, key=lambda one: one[0].text == "(")
+            # What ends something comes first, and a parenthesis opens only at need.
+            good = [one for one in self.following(state) if self._completed(one[1], most) <= most]
+            terminal, state = min(good, key=lambda one: one[0].text == "(")
             found.append(terminal)
-            state = new
         return found
 
     def _after(self, state: State, terminal: Terminal) -> State | None:
@@ -194,7 +203,7 @@ class Grammar:
             return self._begin(state, terminal)
         if kind == "end":
             closed = self._close(place, operand, "root")
-            return State(closed[0], closed[1], nodes) if closed else None
+            return State(closed[0], closed[1], nodes) if closed and closed[1].sort.type in NUMERIC else None
         if kind != "symbol":
             return None
         if text == ")":
@@ -326,63 +335,65 @@ class Grammar:
             of = max([of, *(ORDER.index(self._readable.entries[one].of) for one in named)])
         return Operand(Sort(function.result, of), more.levels + 1)
 
-    # ---- the shortest completion
+    # ---- completions
 
-    def _least(self, place: Place, operand: Operand | None) -> int:
-        """The nodes that the shortest completion adds; NEVER if there is none."""
-        if operand in place.least:
-            return place.least[operand]
-        best = NEVER
-        if operand is None:
-            for sort, nodes, levels in _each(self._atoms(MOST_LEVELS - place.open)):
-                if nodes < best:
-                    best = min(best, nodes + self._least(place, Operand(sort, levels)))
+    def _least(self, place: Place, operand: Operand | str, most: int) -> int:
+        """The nodes of a completion that adds at most so many; NEVER if there is none.
+
+        It is the first one that is found, so that most questions are answered by a few steps.
+        """
+        if place.kind == "root" and isinstance(operand, Operand) and operand.sort.type in NUMERIC:
+            return 0
+        possible, impossible = place.known.get(operand, (NEVER, -1))
+        if possible <= most or most <= impossible:
+            return possible if possible <= most else NEVER
+        for nodes, at, then in self._ways(place, operand):
+            if nodes <= most and (found := nodes + self._least(at, then, most - nodes)) <= most:
+                place.known[operand] = (found, impossible)
+                return found
+        place.known[operand] = (possible, most)
+        return NEVER
+
+    def _ways(self, place: Place, operand: Operand | str) -> Iterator[tuple[int, Place, Operand | str]]:
+        """How a program can go on: the nodes that this adds, and where it then is."""
+        opens = MOST_LEVELS - place.open
+        if operand == DUE:
             if place.kind == "call" and not place.more[0].count:
-                result = self._result(place.name, place.more[0])
-                best = min(best, self._least(place.below, result)) if result else best
+                yield from self._results(place)
+            for sort, nodes, levels in _each(self._atoms(opens)):
+                yield nodes, place, Operand(sort, levels)
+        elif isinstance(operand, str):
+            yield from self._results(place)
+            more, name = place.more[0], place.name
+            needed = more.count < max(FUNCTIONS[name].least, self._axes(more) if name == "at" else 0)
+            if needed or operand == ONE_MORE:  # one more argument than needed may be what makes a value change
+                for sort, nodes, levels in _each(self._expressions(opens, 0)):
+                    if added := self._argument(place, Operand(sort, levels)):
+                        yield nodes, added, operand if needed else NO_MORE
         else:
-            best = self._least_here(place, operand)
+            yield from self._endings(place, operand)
             for strength in STRENGTHS:
-                if not place.lowest < strength <= operand.bound:
-                    continue
-                for sort, nodes, levels in self._steps(
-                    strength, MOST_LEVELS - place.open, operand.sort.type, operand.sort.of
-                ):
-                    levels = max(operand.levels + (operand.strength != strength), levels)
-                    if levels <= MOST_LEVELS and nodes < best:
-                        # A second operator of the same strength could only repeat the first one's work.
-                        new = Operand(sort, levels, strength, strength - 1)
-                        best = min(best, nodes + self._least(place, new))
-        place.least[operand] = best
-        return best
+                if place.lowest < strength <= operand.bound:
+                    for sort, nodes, levels in self._steps(strength, opens, operand.sort.type, operand.sort.of):
+                        levels = max(operand.levels + (operand.strength != strength), levels)
+                        if levels <= MOST_LEVELS:
+                            # A second operator of the same strength could only repeat the first one's work.
+                            yield nodes, place, Operand(sort, levels, strength, strength - 1)
 
-    def _least_here(self, place: Place, operand: Operand) -> int:
-        """As `_least`, if no operator follows the operand within this place."""
-        if place.kind == "root":
-            return 0 if operand.sort.type in NUMERIC else NEVER
+    def _endings(self, place: Place, operand: Operand) -> Iterator[tuple[int, Place, Operand | str]]:
+        """As `_ways`, if no operator follows the operand within this place."""
         if place.kind == "group":
-            return self._least(place.below, operand._replace(bound=STRONGEST))
-        if place.kind == "call":
-            more = self._argument(place, operand)
-            return self._least_call(more) if more else NEVER
-        reduced = self._reduce(place, operand)
-        return self._least(place.below, reduced) if reduced else NEVER
+            yield 0, place.below, operand._replace(bound=STRONGEST)
+        elif place.kind == "call":
+            if added := self._argument(place, operand):
+                yield 0, added, ONE_MORE
+        elif place.kind != "root" and (reduced := self._reduce(place, operand)):
+            yield 0, place.below, reduced
 
-    def _least_call(self, place: Place, extra: bool = True) -> int:
-        """As `_least`, after an argument. One argument more than needed may be what makes a value change."""
-        if extra in place.least_call:
-            return place.least_call[extra]
-        more, least = place.more[0], FUNCTIONS[place.name].least
-        result = self._result(place.name, more)
-        best = self._least(place.below, result) if result else NEVER
-        needed = more.count < max(least, self._axes(more) if place.name == "at" else 0)
-        if needed or extra:
-            for sort, nodes, levels in _each(self._expressions(MOST_LEVELS - place.open, 0)):
-                added = self._argument(place, Operand(sort, levels)) if nodes < best else None
-                if added:
-                    best = min(best, nodes + self._least_call(added, extra and needed))
-        place.least_call[extra] = best
-        return best
+    def _results(self, place: Place) -> Iterator[tuple[int, Place, Operand]]:
+        """As `_ways`, if a call ends."""
+        if result := self._result(place.name, place.more[0]):
+            yield 0, place.below, result
 
     # ---- from nothing
 
@@ -441,7 +452,7 @@ class Grammar:
                     yield value, nodes + 1
 
     def _steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
-        """What such an operand can become by one operator: the sort, and the nodes and levels of the right side and the operator."""
+        """What such an operand can become by one operator: the sort, and nodes and levels with the right side."""
         key = (strength, opens, type_, of)
         if key not in self._known_steps:
             found, left = Costs(), Operand(Sort(type_, of), 0)
