@@ -347,7 +347,9 @@ class Grammar:
         possible, impossible = place.known.get(operand, (NEVER, -1))
         if possible <= most or most <= impossible:
             return possible if possible <= most else NEVER
-        for nodes, at, then in self._ways(place, operand):
+        flattest = operand._replace(levels=1) if isinstance(operand, Operand) else operand
+        is_possible = flattest == operand or self._least(place, flattest, most) <= most  # known for most operands
+        for nodes, at, then in self._ways(place, operand) if is_possible else ():
             if nodes <= most and (found := nodes + self._least(at, then, most - nodes)) <= most:
                 place.known[operand] = (found, impossible)
                 return found
@@ -368,7 +370,8 @@ class Grammar:
             needed = more.count < max(FUNCTIONS[name].least, self._axes(more) if name == "at" else 0)
             if needed or operand == ONE_MORE:  # one more argument than needed may be what makes a value change
                 for sort, nodes, levels in _each(self._expressions(opens, 0)):
-                    if added := self._argument(place, Operand(sort, levels)):
+                    added = self._argument(place, Operand(sort, levels)) if needed or sort.of > more.of else None
+                    if added:
                         yield nodes, added, operand if needed else NO_MORE
         else:
             yield from self._endings(place, operand)
@@ -455,9 +458,10 @@ class Grammar:
         """What such an operand can become by one operator: the sort, and nodes and levels with the right side."""
         key = (strength, opens, type_, of)
         if key not in self._known_steps:
-            found, left = Costs(), Operand(Sort(type_, of), 0)
+            found, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
             for value, nodes in self._after_operator(left, strength, _each(self._expressions(opens, strength))):
-                _keep(found, value.sort, nodes, value.levels)
+                if value.sort != left.sort:
+                    _keep(found, value.sort, nodes, value.levels)
             self._known_steps[key] = [*_each(found)]
         return self._known_steps[key]
 
