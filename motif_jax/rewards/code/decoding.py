@@ -6,6 +6,8 @@ terminals. Within quotes nearly all tokens are allowed: these are found by their
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from motif_jax.rewards.code.spelling import QUOTE, Speller, Spelling, is_plain
@@ -74,6 +76,11 @@ class ProgramGuide:
             assert following, "the token is allowed"
             spelling = following
         return spelling
+
+    def text(self, tokens: Sequence[int], spelling: Spelling) -> str:
+        """The program of these tokens, completed if it is unfinished."""
+        text = "".join(self.pieces[token] for token in tokens)
+        return text.strip() if self.speller.ends(spelling) else text + self.speller.complete(spelling)
 
     def _mask(self, spelling: Spelling) -> np.ndarray:
         mask = np.zeros(self._size, bool)

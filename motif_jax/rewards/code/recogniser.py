@@ -123,8 +123,9 @@ END = Terminal("end")
 class Grammar:
     """The language over the names of one world."""
 
-    def __init__(self, readable: Readable, most_nodes: int = MOST_NODES):
-        self._readable, self.most_nodes = readable, most_nodes
+    def __init__(self, readable: Readable, most_nodes: int = MOST_NODES, narrow: bool = False):
+        """`narrow`: without programs that are constant, and with texts in quotes only in `says`."""
+        self._readable, self.most_nodes, self._narrow = readable, most_nodes, narrow
         self.names = dict[str, Sort]()
         grids = dict[object, str]()  # of those with the same axes and place of the agent, the first
         for name, entry in readable.entries.items():
@@ -203,7 +204,7 @@ class Grammar:
             return self._begin(state, terminal)
         if kind == "end":
             closed = self._close(place, operand, "root")
-            return State(closed[0], closed[1], nodes) if closed and closed[1].sort.type in NUMERIC else None
+            return State(closed[0], closed[1], nodes) if closed and self._is_reward(closed[1].sort) else None
         if kind != "symbol":
             return None
         if text == ")":
@@ -277,9 +278,14 @@ class Grammar:
         bound = min(prefix.strength - 1, operand.bound)
         return Operand(Sort(prefix.result, sort.of, form), operand.levels + 1, 0, bound)
 
+    def _is_reward(self, sort: Sort) -> bool:
+        return sort.type in NUMERIC and (sort.of > 0 or not self._narrow)
+
     def _combined(self, operator: Operator, left: Operand, right: Operand) -> Operand | None:
         type_ = operator.result(left.sort.type, right.sort.type)
         levels = max(left.levels + (left.strength != operator.strength), right.levels + 1)
+        if self._narrow and left.sort.type == TEXTS:
+            return None
         if not type_ or levels > MOST_LEVELS or (operator.divides and right.sort.form not in (LITERAL, NEGATED)):
             return None
         bound = min(operator.strength, right.bound)  # in `a - not b`, a comparison that follows would be of b
@@ -342,7 +348,7 @@ class Grammar:
 
         It is the first one that is found, so that most questions are answered by a few steps.
         """
-        if place.kind == "root" and isinstance(operand, Operand) and operand.sort.type in NUMERIC:
+        if place.kind == "root" and isinstance(operand, Operand) and self._is_reward(operand.sort):
             return 0
         possible, impossible = place.known.get(operand, (NEVER, -1))
         if possible <= most or most <= impossible:

@@ -14,10 +14,11 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
+from motif_jax.language.config import locate_model
 from motif_jax.rewards.choice import BEST
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate.setup import check_section
-from motif_jax.stages.write_reward.section import FLAG, READS, RECORD, STAGE_NAME, TABLES, WriteConfig
+from motif_jax.stages.write_reward.section import FLAG, MODEL, READS, RECORD, STAGE_NAME, TABLES, WriteConfig
 from motif_jax.structs import UserError
 
 
@@ -32,6 +33,10 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    if config.write_reward.writer == MODEL:
+        if not config.annotate.model:
+            raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
+        locate_model(config.annotate.model, "--config.annotate.model")
     if config.write_reward.train_for_env_steps:
         from motif_jax.stages.write_reward.training import stages_of
 
@@ -45,7 +50,9 @@ def is_complete(config: WriteConfig, workdir: Path) -> bool:
 
 
 def loads_jax(config: WriteConfig) -> bool:
-    """Whether it trains, or compares programs with a learnt reward."""
+    """Whether it trains, writes with a model in this process, or compares programs with a learnt reward."""
+    if config.write_reward.writer == MODEL:
+        return True
     learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages
     return learnt or config.write_reward.train_for_env_steps > 0
 

@@ -28,13 +28,15 @@ from motif_jax.stages.write_reward.evidence import (
     Pairs,
     Recorded,
     choose_pairs,
+    ranges_of,
     record,
     shown_moments,
     texts_of_episodes,
+    told_steps,
 )
 from motif_jax.stages.write_reward.findings import Tried, examine, tell
 from motif_jax.stages.write_reward.learnt import learnt_returns
-from motif_jax.stages.write_reward.section import RECORD, SCRIPTED, STAGE_NAME, WriteConfig
+from motif_jax.stages.write_reward.section import MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig
 from motif_jax.stages.write_reward.training import describe, train
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
@@ -65,8 +67,10 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         goals = texts_of(config.env, config.annotate.lexicon).goals
         goal = section.goal or goals.get(config.annotate.goal, "").strip()
         brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
+        if section.writer == MODEL:
+            brief = brief._replace(ranges=ranges_of(recorded, readable), moments=told_steps(recorded, readable))
         learnt = learnt_returns(config, workdir, recorded, world)
-        writer = open_writer(config)
+        writer = open_writer(config, readable)
         try:
             best, rounds = run_rounds(config, stage.path, writer, brief, recorded, choosing, texts, learnt)
         finally:
@@ -145,10 +149,15 @@ def _cut(text: str) -> str:
     return flat if len(flat) <= LONGEST_SHOWN else f"{flat[:LONGEST_SHOWN]} …"
 
 
-def open_writer(config: WriteConfig) -> Writer:
+def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     """The writer that the config names."""
     if config.write_reward.writer == SCRIPTED:
         return ScriptedWriter()
+    if config.write_reward.writer == MODEL:
+        from motif_jax.rewards.code.recogniser import Grammar
+        from motif_jax.stages.write_reward.guided import GuidedWriter  # loads JAX
+
+        return GuidedWriter(config, Grammar(readable, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(
         server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),

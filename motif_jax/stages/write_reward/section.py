@@ -13,7 +13,7 @@ from motif_jax.stages.train_policy.section import Profile
 STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
-SCRIPTED, SERVER = "scripted", "server"  # writers
+SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class WriteReward:
 
     writer: str = value(
         SCRIPTED,
-        Text((SCRIPTED, SERVER)),
-        "scripted: templates over the goal's words; server: the model behind annotate.server",
+        Text((SCRIPTED, SERVER, MODEL)),
+        "scripted: templates over the goal's words; server: the model behind annotate.server; model: annotate.model in "
+        "this process, which can write nothing but programs",
         decides=True,
     )
     goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)

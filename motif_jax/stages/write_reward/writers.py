@@ -38,6 +38,8 @@ class Brief(NamedTuple):
     captions: Mapping[str, int]  # with how often they were shown
     liked: Sequence[str]  # captions that the judge's preferred episodes have more often than the others, best first
     tried: Sequence[str] = ()  # programs so far
+    ranges: Mapping[str, str] = {}  # noqa: RUF012  # of numbers, as recorded
+    moments: Sequence[str] = ()  # recorded steps
 
 
 class Attempt(NamedTuple):
