@@ -151,7 +151,7 @@ def ranges_of(recorded: Recorded, readable: Readable) -> dict[str, str]:
 
 
 def told_steps(recorded: Recorded, readable: Readable, count: int = 3) -> list[str]:
-    """Recorded steps with different captions, in words: first those that the game paid, then those with most changes."""
+    """Recorded steps with different captions, in words: first paid ones, then those with most changes."""
     entries = readable.entries.items()
     names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
     captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])

@@ -13,8 +13,8 @@ import jax
 from motif_jax.annotation.backends import MODEL_FLAG
 from motif_jax.language.generation import TokenSampling
 from motif_jax.language.loaded import load_language
-from motif_jax.rewards.code.checking import FUNCTIONS
 from motif_jax.rewards.code.decoding import ProgramGuide
+from motif_jax.rewards.code.grammar import FUNCTIONS
 from motif_jax.rewards.code.names import MOMENT, NUMBER
 from motif_jax.rewards.code.recogniser import Grammar
 from motif_jax.rewards.code.spelling import Speller, is_plain
