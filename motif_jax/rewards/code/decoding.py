@@ -53,7 +53,9 @@ class ProgramGuide:
         self._branch, self._quotes = Branch(), Branch()  # of all tokens; of those with a quote
         self._length = np.full(size, MOST_CHARACTERS + 1)  # of tokens that may stand in quotes
         for token, text in enumerate(self.pieces):
-            if is_plain(text) and text:
+            if not text:
+                continue
+            if is_plain(text):
                 self._length[token] = len(text) + text.isspace()  # at least one character is not blank
             if text.isascii() and text.isprintable():
                 self._branch.add(text, token)

@@ -298,9 +298,15 @@ class Grammar:
             return None
         return place.below.inside("call", place.name, (more.plus(operand),))
 
+    def _fewest(self, name: str, more: Arguments) -> int:
+        """The fewest arguments of a call that begins so."""
+        if name == "at" and more.count:
+            return self._axes(more)
+        return 2 if name == "says" and more.first == NAME else FUNCTIONS[name].least
+
     def _axes(self, more: Arguments) -> int:
-        """The number of arguments of `at` for a grid; 0 for other functions."""
-        return 1 + len(self._readable.entries[more.first].shape) if more.first in self._readable.entries else 0
+        """The number of arguments of `at` for a grid."""
+        return 1 + len(self._readable.entries[more.first].shape)
 
     def _takes(self, name: str, more: Arguments, sort: Sort) -> bool:
         """Whether a function takes a value as its next argument."""
@@ -372,8 +378,8 @@ class Grammar:
                 yield nodes, place, Operand(sort, levels)
         elif isinstance(operand, str):
             yield from self._results(place)
-            more, name = place.more[0], place.name
-            needed = more.count < max(FUNCTIONS[name].least, self._axes(more) if name == "at" else 0)
+            more = place.more[0]
+            needed = more.count < self._fewest(place.name, more)
             if needed or operand == ONE_MORE:  # one more argument than needed may be what makes a value change
                 for sort, nodes, levels in _each(self._expressions(opens, 0)):
                     added = self._argument(place, Operand(sort, levels)) if needed or sort.of > more.of else None
@@ -434,7 +440,7 @@ class Grammar:
             for more, nodes in calls:
                 if result := self._result(name, more):
                     _keep(found, result.sort, nodes, result.levels)
-                if more.count < max(FUNCTIONS[name].least, self._axes(more) if name == "at" else 2 * (name == "says")):
+                if more.count < self._fewest(name, more):
                     longer |= {(more.plus(Operand(sort, levels)), nodes + added) for sort, added, levels in _each(inner)
                                if self._takes(name, more, sort)}  # fmt: skip
             calls = longer

@@ -45,8 +45,9 @@ def check(config: WriteConfig) -> None:
 
 
 def is_complete(config: WriteConfig, workdir: Path) -> bool:
-    """Whether the best program has been chosen."""
-    return (workdir / STAGE_NAME / BEST).exists() and read_json(workdir / STAGE_NAME / RECORD) is not None
+    """Whether the best program has been chosen, or no reward was found."""
+    record = read_json(workdir / STAGE_NAME / RECORD)
+    return record is not None and (not record["found"] or (workdir / STAGE_NAME / BEST).exists())
 
 
 def loads_jax(config: WriteConfig) -> bool:

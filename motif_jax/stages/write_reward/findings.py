@@ -14,6 +14,7 @@ from motif_jax.stages.write_reward.learnt import beside_learnt
 
 IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
 OFTEN = 5
+COIN = 0.5  # agreement of one
 LITTLE = 0.01  # ratio of its pay and the game's
 WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
 
@@ -27,10 +28,15 @@ class Tried(NamedTuple):
     figures: dict[str, Any]
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Higher is better: with pay at all, then agreement less something for each finding."""
+    def is_reward(self) -> bool:
+        """Whether it can be the best: it does not pay the same everywhere, nor agrees less than a coin would."""
+        return self.figures["spread"] > 0 and not self.agreement < COIN
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """Higher is better: what can be the best, with pay at all, then agreement less something for each finding."""
         agreement = 0.0 if np.isnan(self.agreement) else self.agreement
-        return self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
+        return self.is_reward, self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
 
 
 def examine(

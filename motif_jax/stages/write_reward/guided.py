@@ -86,9 +86,12 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
 
 
 def examples(brief: Brief) -> list[tuple[str, str]]:
-    """Goals with programs, by the first number and caption of the world."""
-    numbers = [name for name, entry in brief.readable.entries.items() if (entry.type, entry.of) == (NUMBER, MOMENT)]
+    """Goals with programs, of numbers and a caption of the world."""
+    entries = brief.readable.entries
+    names = dict.fromkeys((*brief.readable.still, *entries))  # the telling ones first
+    numbers = [name for name in names if (entries[name].type, entries[name].of) == (NUMBER, MOMENT)]
     still = " - 0.01 * still()" if brief.readable.still else ""
     captions = [caption for caption in (*brief.liked, *brief.captions) if is_plain(caption) and caption.strip()]
     found = [(f"more {name}, and no time wasted", f"gained({name}){still}") for name in numbers[:1]]
+    found += [(f"a new best of {name}", f"record({name})") for name in numbers[-1:]]
     return found + [(f"see {caption!r} once", f'once(says("{caption[:60]}"))') for caption in captions[:1]]

@@ -46,6 +46,7 @@ from motif_jax.system.http import HttpClient
 KEPT = 2_000  # characters of a text with an error
 TITLE = "The written reward"  # of the report's part
 HEAD = Head(subject="A reward,", aim="written as a program")  # on its first screen
+WRITTEN_NODES = 32  # of a program by a model in this process; small ones do not come to an end by themselves
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
 LIKED = 8  # captions of preferred episodes that the writer is told
@@ -76,17 +77,26 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         finally:
             writer.close()
         told = telling.agreement(recorded.returns(recorded.pay(best.program)))
+        is_found = best.is_reward
         results = {
             "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
             "judge": config.annotate.backend,
-            "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
+            "rounds": rounds, "found": is_found,
+            "best": {"program": best.program.text, "findings": best.findings, **best.figures},
             "agreement_on_others": told, "episodes": recorded.num_episodes,
             "pairs": [len(choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
         stage.report(HEAD)
-        write_best(stage.path / BEST, goal, section.writer, best.program.text, told, len(telling.judged))
+        if is_found:
+            write_best(stage.path / BEST, goal, section.writer, best.program.text, told, len(telling.judged))
+    if not is_found:
+        print_line(
+            f"{STAGE_NAME}: no reward was found: each program pays the same in every step, or agrees with the judge "
+            f"about fewer than half of the pairs (--config.{STAGE_NAME}.proposals, .revisions, .writer)"
+        )
+        return
     print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
@@ -131,6 +141,7 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     more = len(trials) - SHOWN_PROGRAMS
     return [
         f'<p class="soft">{esc(" · ".join(words))}</p>',
+        "" if results["found"] else "<p>No reward was found; this program came closest.</p>",
         tiles(figures),
         f"<pre>{esc(best['program'])}</pre>",
         f"<p>Found on recorded episodes:</p><ul>{found}</ul>" if found else '<p class="soft">Nothing found.</p>',
@@ -157,7 +168,7 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
         from motif_jax.rewards.code.recogniser import Grammar
         from motif_jax.stages.write_reward.guided import GuidedWriter  # loads JAX
 
-        return GuidedWriter(config, Grammar(readable, narrow=True))
+        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(
         server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),
@@ -224,7 +235,7 @@ def run_rounds(
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
         said = tell(best, recorded, pairs, list(texts))
-        if section.train_for_env_steps and number < section.revisions:
+        if section.train_for_env_steps and number < section.revisions and best.is_reward:
             if best.program.text not in trained:
                 trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
             said += f"\n- {describe(trained[best.program.text], section.train_for_env_steps)}"
