@@ -43,8 +43,8 @@ class CodeReward(RewardSource):
         file = choice.file
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
-            record = read_json(setting.workdir / WRITTEN / "record.json")
-            if record is not None and not record["found"]:
+            record = setting.workdir / WRITTEN / "record.json"
+            if record.exists() and not read_json(record)["found"]:
                 raise UserError(
                     f"the stage {WRITTEN} found no reward in this workdir: write again in another --workdir, with more "
                     f"--config.{WRITTEN}.proposals or another .writer, or name a file ({FLAG})"

@@ -46,8 +46,8 @@ def check(config: WriteConfig) -> None:
 
 def is_complete(config: WriteConfig, workdir: Path) -> bool:
     """Whether the best program has been chosen, or no reward was found."""
-    record = read_json(workdir / STAGE_NAME / RECORD)
-    return record is not None and (not record["found"] or (workdir / STAGE_NAME / BEST).exists())
+    folder = workdir / STAGE_NAME
+    return (folder / RECORD).exists() and ((folder / BEST).exists() or not read_json(folder / RECORD)["found"])
 
 
 def loads_jax(config: WriteConfig) -> bool:

@@ -23,7 +23,7 @@ from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief
 from motif_jax.structs import UserError
 
 LONGEST = 96  # tokens of a program
-CAPTIONS = 8  # that a small model is told
+SAID = 1_000  # characters of what came of a program
 
 
 class GuidedWriter:
@@ -60,9 +60,17 @@ class GuidedWriter:
         """Nothing to release: the parameters go with the object."""
 
     def _encode(self, messages: list[dict[str, str]]) -> list[int]:
+        tokeniser, most = self._language.tokeniser, self._language.config.max_positions
         if self._chat:
-            return self._chat.encode(self._language.tokeniser, messages)
-        return self._language.tokeniser.encode("\n".join([one["content"] for one in messages]) + "\n")
+            row = self._chat.encode(tokeniser, messages)
+        else:
+            row = tokeniser.encode("\n".join([one["content"] for one in messages]) + "\n")
+        if most and len(row) + LONGEST > most:
+            raise UserError(
+                f"what the writer is told has {len(row):,} tokens, and a program up to {LONGEST}, but the model reads at "
+                f"most {most:,} ({MODEL_FLAG})"
+            )
+        return row
 
 
 def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
@@ -81,7 +89,7 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     found.pop()
     for attempt in earlier:
         found.append({"role": "assistant", "content": attempt.text})
-        found.append({"role": "user", "content": f"What came of it:\n{attempt.said}\nA better reward for this goal:"})
+        found.append({"role": "user", "content": f"What came of it:\n{attempt.said[:SAID]}\nA better reward for this goal:"})
     return found
 
 
