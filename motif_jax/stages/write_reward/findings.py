@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from motif_jax.captions import decode
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import Readable
+from motif_jax.rewards.code.names import CAPTION, Readable
 from motif_jax.rewards.code.types import Program
 from motif_jax.stages.write_reward.evidence import Pairs, Recorded
 from motif_jax.stages.write_reward.learnt import beside_learnt
@@ -55,8 +56,9 @@ def examine(
     if readable.still and positive.sum() > 0:
         idle = recorded.of_episodes(recorded.pay(check("still()", readable))) > 0
         if (standing := float(positive[idle].sum() / positive.sum())) > IDLE:
+            where = _where(recorded, positive * idle)
             findings.append(
-                f"{standing:.0%} of its pay is for steps that change nothing: subtract something for still()"
+                f"{standing:.0%} of its pay is for steps that change nothing{where}: subtract something for still()"
             )
     if positive.sum() > 0 and (again := float(positive[recorded.repeated(OFTEN)].sum() / positive.sum())) > MANY:
         findings.append(
@@ -64,7 +66,8 @@ def examine(
             "agent can earn it by going to and fro: pay for the first time alone, with once(...)"
         )
     if len(steps) and (largest := float(np.abs(steps).max())) > LARGE:
-        findings.append(f"its largest reward is {largest:.3g}: other rewards are about 1, so divide it")
+        where = _where(recorded, np.abs(steps))
+        findings.append(f"its largest reward is {largest:.3g}{where}: other rewards are about 1, so divide it")
     if spread and (every := float((steps > 0).mean())) > MANY:
         findings.append(f"it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens in them")
     figures = {
@@ -84,6 +87,13 @@ def examine(
         figures |= more
         findings += [finding] if finding else []
     return Tried(program, agreement, findings, figures)
+
+
+def _where(recorded: Recorded, weights: np.ndarray) -> str:
+    """The caption of the step with the largest weight, in words. [N]"""
+    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
+    caption = decode(captions[weights.argmax()])
+    return f" (at {caption!r})" if caption else ""
 
 
 def tell(tried: Tried, recorded: Recorded, pairs: Pairs, texts: list[str], examples: int = 2) -> str:

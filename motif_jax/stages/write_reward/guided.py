@@ -67,8 +67,8 @@ class GuidedWriter:
             row = tokeniser.encode("\n".join([one["content"] for one in messages]) + "\n")
         if most and len(row) + LONGEST > most:
             raise UserError(
-                f"what the writer is told has {len(row):,} tokens, and a program up to {LONGEST}, but the model reads at "
-                f"most {most:,} ({MODEL_FLAG})"
+                f"what the writer is told has {len(row):,} tokens, and a program up to {LONGEST}, but the model reads "
+                f"at most {most:,} ({MODEL_FLAG})"
             )
         return row
 
@@ -89,7 +89,8 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     found.pop()
     for attempt in earlier:
         found.append({"role": "assistant", "content": attempt.text})
-        found.append({"role": "user", "content": f"What came of it:\n{attempt.said[:SAID]}\nA better reward for this goal:"})
+        said = f"What came of it:\n{attempt.said[:SAID]}\nA better reward for this goal:"
+        found.append({"role": "user", "content": said})
     return found
 
 
